@@ -7,7 +7,7 @@ selectable fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .builtin import metadata, names
@@ -38,7 +38,7 @@ def validate(crd: Object, old: Object | None = None) -> list[Cause]:
         detail = "kind and listKind may not be the same"
         causes.append(invalid("spec.names.listKind", naming["listKind"], detail))
     causes += _check_versions(spec.get("versions") or [])
-    return causes if old is None or causes else _check_update(spec, old)
+    return causes if old is None or causes else list(_check_update(spec, old))
 
 
 def _check_update(spec: Object, old: Object) -> list[Cause]:
@@ -51,27 +51,26 @@ def _check_update(spec: Object, old: Object) -> list[Cause]:
     ]
 
 
-def _check_versions(versions: list[Object]) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_versions(versions: list[Object]) -> Iterator[Cause]:
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         root = (version.get("schema") or {}).get("openAPIV3Schema")
         if root is not None:
-            causes += _check_root(root, f"{path}.schema.openAPIV3Schema")
+            yield from _check_root(root, f"{path}.schema.openAPIV3Schema")
         for place, column in enumerate(version.get("additionalPrinterColumns") or ()):
             # The path ends in the Go field's name, as a real server's does.
             at, shown = f"{path}.additionalPrinterColumns[{place}].JSONPath", column.get("jsonPath")
-            causes += _check_path(shown, at) if shown else [required(at)]
+            yield from _check_path(shown or "", at)
         for place, field in enumerate(version.get("selectableFields") or ()):
             at = f"{path}.selectableFields[{place}].jsonPath"
-            causes += _check_path(field["jsonPath"], at) if field.get("jsonPath") else [required(at)]
+            yield from _check_path(field.get("jsonPath") or "", at)
     if versions and sum(bool(version.get("storage")) for version in versions) != 1:
-        detail = "must have exactly one version marked as storage version"
-        causes.append(invalid("spec.versions", versions, detail))
-    return causes
+        yield invalid("spec.versions", versions, "must have exactly one version marked as storage version")
 
 
 def _check_path(text: str, path: str) -> list[Cause]:
+    if not text:
+        return [required(path)]
     try:
         compile_path(text)
     except JSONPathError as error:
@@ -79,46 +78,38 @@ def _check_path(text: str, path: str) -> list[Cause]:
     return []
 
 
-def _check_root(root: Mapping[str, Any], path: str) -> list[Cause]:
-    causes = _check_structural(root, path)
+def _check_root(root: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    yield from _check_structural(root, path)
     if root.get("type") != "object":
-        causes.append(
-            invalid(f"{path}.type", root.get("type") or "", "must be object at the root")
-            if root.get("type")
-            else required(f"{path}.type", "must not be empty at the root")
-        )
-    return causes
+        if root.get("type"):
+            yield invalid(f"{path}.type", root["type"], "must be object at the root")
+        else:
+            yield required(f"{path}.type", "must not be empty at the root")
 
 
-def _check_structural(node: Any, path: str) -> list[Cause]:
+def _check_structural(node: Any, path: str) -> Iterator[Cause]:
     """That every field has its type outside of any logic; else pruning could not follow the schema."""
     if not isinstance(node, dict):
-        return []
-    causes: list[Cause] = []
+        return
     free = node.get("x-kubernetes-int-or-string") or node.get("x-kubernetes-preserve-unknown-fields")
     if not node.get("type") and not free:
-        causes.append(required(f"{path}.type", "must not be empty for specified object fields"))
+        yield required(f"{path}.type", "must not be empty for specified object fields")
     if node.get("type") == "array" and not isinstance(node.get("items"), dict):
-        causes.append(required(f"{path}.items", "must be specified"))
+        yield required(f"{path}.items", "must be specified")
     if node.get("properties") and isinstance(node.get("additionalProperties"), dict):
-        causes.append(
-            forbidden(
-                f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive"
-            )
+        yield forbidden(
+            f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive"
         )
     if node.get("x-kubernetes-list-type") == "map" and not node.get("x-kubernetes-list-map-keys"):
-        causes.append(
-            required(
-                f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map"
-            )
+        yield required(
+            f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map"
         )
     for name, inner in (node.get("properties") or {}).items():
-        causes += _check_structural(inner, f"{path}.properties[{name}]")
+        yield from _check_structural(inner, f"{path}.properties[{name}]")
     if isinstance(node.get("items"), dict):
-        causes += _check_structural(node["items"], f"{path}.items")
+        yield from _check_structural(node["items"], f"{path}.items")
     if isinstance(node.get("additionalProperties"), dict):
-        causes += _check_structural(node["additionalProperties"], f"{path}.additionalProperties")
-    return causes
+        yield from _check_structural(node["additionalProperties"], f"{path}.additionalProperties")
 
 
 def established(crd: Object, now: str) -> Object:
@@ -223,12 +214,12 @@ class _Rules:
         if status is not None:
             obj["status"] = status
 
-    def validate(self, obj: Object, old: Object | None) -> list[Cause]:
+    def validate(self, obj: Object, old: Object | None) -> Iterator[Cause]:
         if old is None:
-            causes = metadata.check(obj["metadata"], namespaced=self._namespaced, custom=True)
+            yield from metadata.check(obj["metadata"], namespaced=self._namespaced, custom=True)
         else:
-            causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks="change", custom=True)
-        return causes + self._structural.validate(obj, old)
+            yield from metadata.check_update(obj["metadata"], old["metadata"], rechecks="change", custom=True)
+        yield from self._structural.validate(obj, old)
 
 
 def _fields(selectable: tuple[str, ...]) -> Callable[[Object], dict[str, str]]:

@@ -8,7 +8,7 @@ Built-in kinds are listed in `builtin`; a CustomResourceDefinition adds one more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,8 +23,8 @@ def _no_change(obj: Object) -> None:
     """Nothing to default."""
 
 
-def _nothing(obj: Object, old: Object | None) -> list[Cause]:
-    return []
+def _nothing(obj: Object, old: Object | None) -> Iterable[Cause]:
+    return ()
 
 
 def _prepare_create(obj: Object) -> None:
@@ -114,8 +114,8 @@ class Resource:
     default: Callable[[Object], None] = _no_change
     prepare_create: Callable[[Object], None] = _prepare_create
     prepare_update: Callable[[Object, Object, str], None] = _prepare_update
-    validate: Callable[[Object, Object | None], list[Cause]] = _nothing
-    validate_below: Mapping[str, Callable[[Object, Object], list[Cause]]] = field(
+    validate: Callable[[Object, Object | None], Iterable[Cause]] = _nothing
+    validate_below: Mapping[str, Callable[[Object, Object], Iterable[Cause]]] = field(
         default_factory=dict, hash=False
     )
     field_names: tuple[str, ...] = ("metadata.name", "metadata.namespace")

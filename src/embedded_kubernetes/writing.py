@@ -50,7 +50,7 @@ def create(registry: Registry, served: Served, namespace: str, request: Request)
     match_namespace(obj, namespace)
     if resource.asks:
         resource.default(obj)
-        causes = resource.validate(obj, None)
+        causes = list(resource.validate(obj, None))
         if causes:
             # A real server names no kind here.
             raise invalid("", served.name[0], "", causes)
@@ -87,7 +87,7 @@ def create_object(
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = free_name(registry, served, metadata)
     resource.prepare_create(obj)
-    causes = resource.validate(obj, None)
+    causes = list(resource.validate(obj, None))
     name = metadata.get("name", "")
     if causes:
         raise invalid(resource.kind, served.name[0], name, causes)

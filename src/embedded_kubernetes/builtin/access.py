@@ -6,14 +6,14 @@ and the answers to reviews, are in `auth`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import invalid, required, unsupported
+from .causes import check_format, check_name, invalid, required, unsupported
 from .kind import Logic
 from .selectors import check_label_selector
 
@@ -35,101 +35,90 @@ def _default_binding(binding: Object) -> None:
             subject["apiGroup"] = _RBAC
 
 
-def _check_binding(binding: Object, old: Object | None, *, namespaced: bool) -> list[Cause]:
+def _check_binding(binding: Object, old: Object | None, *, namespaced: bool) -> Iterator[Cause]:
     ref: dict[str, Any] = binding.get("roleRef") or {}
     group, kind, name = (ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
-    causes = [] if group == _RBAC else [unsupported("roleRef.apiGroup", group, (_RBAC,))]
+    if group != _RBAC:
+        yield unsupported("roleRef.apiGroup", group, (_RBAC,))
     allowed = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
     if kind not in allowed:
-        causes.append(unsupported("roleRef.kind", kind, allowed))
-    if not name:
-        causes.append(required("roleRef.name"))
-    else:
-        causes += [invalid("roleRef.name", name, problem) for problem in names.path_segment(name)]
+        yield unsupported("roleRef.kind", kind, allowed)
+    yield from check_name("roleRef.name", name, names.path_segment)
     for index, subject in enumerate(binding.get("subjects") or ()):
-        causes += _check_subject(subject, f"subjects[{index}]", namespaced=namespaced)
+        yield from _check_subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and ref != old.get("roleRef"):
-        causes.append(
-            invalid("roleRef", {"APIGroup": group, "Kind": kind, "Name": name}, "cannot change roleRef")
-        )
-    return causes
+        yield invalid("roleRef", {"APIGroup": group, "Kind": kind, "Name": name}, "cannot change roleRef")
 
 
-def _check_subject(subject: dict[str, Any], at: str, *, namespaced: bool) -> list[Cause]:
+def _check_subject(subject: dict[str, Any], at: str, *, namespaced: bool) -> Iterator[Cause]:
     kind, name, group = (subject.get(field) or "" for field in ("kind", "name", "apiGroup"))
-    causes = [] if name else [required(f"{at}.name")]
+    if not name:
+        yield required(f"{at}.name")
     if kind == "ServiceAccount":
         if name:
-            causes += [invalid(f"{at}.name", name, problem) for problem in names.subdomain(name)]
+            yield from check_format(f"{at}.name", name, names.subdomain)
         if group:
-            causes.append(unsupported(f"{at}.apiGroup", group, ("",)))
+            yield unsupported(f"{at}.apiGroup", group, ("",))
         if not namespaced and not subject.get("namespace"):
-            causes.append(required(f"{at}.namespace"))
+            yield required(f"{at}.namespace")
     elif kind in _SUBJECTS:
         if group != _RBAC:
-            causes.append(unsupported(f"{at}.apiGroup", group, (_RBAC,)))
+            yield unsupported(f"{at}.apiGroup", group, (_RBAC,))
     else:
-        causes.append(unsupported(f"{at}.kind", kind, _SUBJECTS))
-    return causes
+        yield unsupported(f"{at}.kind", kind, _SUBJECTS)
 
 
-def _check_role(role: Object, old: Object | None, *, namespaced: bool) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_role(role: Object, old: Object | None, *, namespaced: bool) -> Iterator[Cause]:
     for index, rule in enumerate(role.get("rules") or ()):
-        causes += _check_rule(rule, f"rules[{index}]", namespaced=namespaced)
+        yield from _check_rule(rule, f"rules[{index}]", namespaced=namespaced)
     aggregation = role.get("aggregationRule")
     if aggregation is not None and not namespaced:
         selectors = aggregation.get("clusterRoleSelectors") or ()
         at = "aggregationRule.clusterRoleSelectors"
         if not selectors:
-            why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-            causes.append(required(at, why))
+            yield required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil")
         for index, selector in enumerate(selectors):
-            if problems := check_label_selector(selector, f"{at}[{index}]"):
-                causes += [*problems, invalid(f"{at}[{index}]", None, "invalid label selector.")]
-    return causes
+            problems = list(check_label_selector(selector, f"{at}[{index}]"))
+            yield from problems
+            if problems:
+                yield invalid(f"{at}[{index}]", None, "invalid label selector.")
 
 
-def _check_rule(rule: dict[str, Any], at: str, *, namespaced: bool) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_rule(rule: dict[str, Any], at: str, *, namespaced: bool) -> Iterator[Cause]:
     if not rule.get("verbs"):
-        causes.append(required(f"{at}.verbs", "verbs must contain at least one value"))
+        yield required(f"{at}.verbs", "verbs must contain at least one value")
     if urls := rule.get("nonResourceURLs"):
         path = f"{at}.nonResourceURLs"
         if namespaced:
-            causes.append(invalid(path, urls, "namespaced rules cannot apply to non-resource URLs"))
+            yield invalid(path, urls, "namespaced rules cannot apply to non-resource URLs")
         if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-            why = "rules cannot apply to both regular resources and non-resource URLs"
-            causes.append(invalid(path, urls, why))
-        return causes
+            yield invalid(path, urls, "rules cannot apply to both regular resources and non-resource URLs")
+        return
     if not rule.get("apiGroups"):
-        causes.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+        yield required(f"{at}.apiGroups", "resource rules must supply at least one api group")
     if not rule.get("resources"):
-        causes.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
-    return causes
+        yield required(f"{at}.resources", "resource rules must supply at least one resource")
 
 
 def _check_own_access(review: Object) -> list[Cause]:
-    return _check_attributes(review) + _check_metadata(review)
+    return [*_check_attributes(review), *_check_metadata(review)]
 
 
 def _check_subject_access(review: Object) -> list[Cause]:
-    return _check_spec(review) + _check_metadata(review)
+    return [*_check_spec(review), *_check_metadata(review)]
 
 
-def _check_local_access(review: Object) -> list[Cause]:
-    causes = _check_spec(review)
+def _check_local_access(review: Object) -> Iterator[Cause]:
+    yield from _check_spec(review)
     spec, metadata = review.get("spec") or {}, review.get("metadata") or {}
     asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if any(value for field, value in metadata.items() if field not in ("namespace", "managedFields")):
-        causes.append(invalid("metadata", metadata, "must be empty except for namespace"))
+        yield invalid("metadata", metadata, "must be empty except for namespace")
     if asked is not None and asked.get("namespace", "") != metadata.get("namespace", ""):
         at = "spec.resourceAttributes.namespace"
-        causes.append(invalid(at, asked.get("namespace", ""), "must match metadata.namespace"))
+        yield invalid(at, asked.get("namespace", ""), "must match metadata.namespace")
     if path is not None:
-        at = "spec.nonResourceAttributes"
-        causes.append(invalid(at, _shown_path(path), "disallowed on this kind of request"))
-    return causes
+        yield invalid("spec.nonResourceAttributes", _shown_path(path), "disallowed on this kind of request")
 
 
 def _check_metadata(review: Object) -> list[Cause]:
@@ -141,7 +130,7 @@ def _check_metadata(review: Object) -> list[Cause]:
 
 def _check_spec(review: Object) -> list[Cause]:
     spec = review.get("spec") or {}
-    causes = _check_attributes(review)
+    causes = list(_check_attributes(review))
     if not spec.get("user") and not spec.get("groups"):
         # Before what is wrong inside the attributes.
         at = next((i for i, cause in enumerate(causes) if "elector" in cause.field), len(causes))
@@ -149,64 +138,58 @@ def _check_spec(review: Object) -> list[Cause]:
     return causes
 
 
-def _check_attributes(review: Object) -> list[Cause]:
+def _check_attributes(review: Object) -> Iterator[Cause]:
     spec = review.get("spec") or {}
     asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    causes: list[Cause] = []
     if asked is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        causes.append(invalid("spec.nonResourceAttributes", _shown_path(path), why))
+        yield invalid("spec.nonResourceAttributes", _shown_path(path), why)
     if asked is None and path is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        causes.append(invalid("spec.resourceAttributes", None, why))
+        yield invalid("spec.resourceAttributes", None, why)
     for field in ("fieldSelector", "labelSelector"):
         if asked is not None and (selector := asked.get(field)) is not None:
-            causes += _check_asked_selector(selector, f"spec.resourceAttributes.{field}")
-    return causes
+            yield from _check_asked_selector(selector, f"spec.resourceAttributes.{field}")
 
 
-def _check_asked_selector(selector: dict[str, Any], at: str) -> list[Cause]:
+def _check_asked_selector(selector: dict[str, Any], at: str) -> Iterator[Cause]:
     raw, requirements = selector.get("rawSelector"), selector.get("requirements") or ()
-    causes: list[Cause] = []
     if raw and requirements:
-        why = "may not specified at the same time as requirements"
-        causes.append(invalid(f"{at}.rawSelector", raw, why))
+        yield invalid(f"{at}.rawSelector", raw, "may not specified at the same time as requirements")
     if not raw and not requirements:
         why = f"when {at} is specified, requirements or rawSelector is required"
-        causes.append(required(f"{at}.requirements", why))
+        yield required(f"{at}.requirements", why)
     for index, requirement in enumerate(requirements):
-        causes += _check_requirement(requirement, f"{at}.requirements[{index}]")
-    return causes
+        yield from _check_requirement(requirement, f"{at}.requirements[{index}]")
 
 
-def _check_requirement(requirement: dict[str, Any], at: str) -> list[Cause]:
+def _check_requirement(requirement: dict[str, Any], at: str) -> Iterator[Cause]:
     operator, values = requirement.get("operator") or "", requirement.get("values") or ()
-    causes = [] if requirement.get("key") else [required(f"{at}.key", "must be specified")]
+    if not requirement.get("key"):
+        yield required(f"{at}.key", "must be specified")
     if operator in ("In", "NotIn"):
         if not values:
-            why = "must be specified when `operator` is 'In' or 'NotIn'"
-            causes.append(required(f"{at}.values", why))
+            yield required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
             why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            causes.append(Cause("FieldValueForbidden", f"{at}.values", f"Forbidden: {why}"))
+            yield Cause("FieldValueForbidden", f"{at}.values", f"Forbidden: {why}")
     else:
-        causes.append(invalid(f"{at}.operator", operator, "not a valid selector operator"))
-    return causes
+        yield invalid(f"{at}.operator", operator, "not a valid selector operator")
 
 
 def _shown_path(path: dict[str, Any]) -> dict[str, Any]:
     return {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
 
 
-_REVIEWS: dict[str, Callable[[Object], list[Cause]]] = {
+_REVIEWS: dict[str, Callable[[Object], Iterable[Cause]]] = {
     "SelfSubjectAccessReview": _check_own_access,
     "SubjectAccessReview": _check_subject_access,
     "LocalSubjectAccessReview": _check_local_access,
 }
 
 
-def _asked(check: Callable[[Object], list[Cause]]) -> Logic:
+def _asked(check: Callable[[Object], Iterable[Cause]]) -> Logic:
     return Logic(check=lambda review, old: check(review))
 
 

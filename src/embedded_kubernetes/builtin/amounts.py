@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from agent_scheduler.objects.quantity import QuantityError, milli_value
@@ -34,73 +35,72 @@ def can_overcommit(name: str) -> bool:
     return is_native(name) and not name.startswith(_HUGE)
 
 
-def check_amount(name: str, amount: object, path: str) -> list[Cause]:
+def check_amount(name: str, amount: object, path: str) -> Iterator[Cause]:
     """Not negative, and whole where the resource is counted in pieces. The amount is a canonical quantity by then."""
     if type(amount) is not str:
-        return []
-    causes = [invalid(path, amount, "must be greater than or equal to 0")] if amount.startswith("-") else []
+        return
+    if amount.startswith("-"):
+        yield invalid(path, amount, "must be greater than or equal to 0")
     if name not in _STANDARD and (name in _INTEGER or is_extended(name)) and milli_value(amount) % 1000:
-        causes.append(invalid(path, amount, "must be an integer"))
-    return causes
+        yield invalid(path, amount, "must be an integer")
 
 
-def check_resource_name(name: str, path: str) -> list[Cause]:
+def check_resource_name(name: str, path: str) -> Iterator[Cause]:
     """A name that a quota, a limit range or a container can count."""
     if problems := names.qualified(name):
-        return [invalid(path, name, problem) for problem in problems]
+        yield from (invalid(path, name, problem) for problem in problems)
+        return
     if "/" in name or name in _KNOWN or name.startswith((_HUGE, f"requests.{_HUGE}")):
-        return []
-    return [invalid(path, name, "must be a standard resource type or fully qualified")]
+        return
+    yield invalid(path, name, "must be a standard resource type or fully qualified")
 
 
-def check_quota_name(name: str, path: str) -> list[Cause]:
-    causes = check_resource_name(name, path)
+def check_quota_name(name: str, path: str) -> Iterator[Cause]:
+    yield from check_resource_name(name, path)
     known = name in _KNOWN and name != "storage"
     if "/" not in name and not known and not name.startswith((_HUGE, f"requests.{_HUGE}")):
-        causes.append(invalid(path, name, "must be a standard resource for quota"))
-    return causes
+        yield invalid(path, name, "must be a standard resource for quota")
 
 
-def check_container_resource(name: str, path: str) -> list[Cause]:
+def check_container_resource(name: str, path: str) -> Iterator[Cause]:
     """A name that a container can ask for."""
-    causes = check_resource_name(name, path)
+    yield from check_resource_name(name, path)
     if "/" not in name:
         if name not in _STANDARD and not name.startswith(_HUGE):
-            causes.append(invalid(path, name, "must be a standard resource for containers"))
+            yield invalid(path, name, "must be a standard resource for containers")
     elif not is_native(name) and name.startswith("requests."):
-        causes.append(invalid(path, name, "doesn't follow extended resource name standard"))
-    return causes
+        yield invalid(path, name, "doesn't follow extended resource name standard")
 
 
 def check_requirements(
     resources: dict[str, Any], path: str, claims: frozenset[str] = frozenset()
-) -> list[Cause]:
+) -> Iterator[Cause]:
     """`resources` of a container; `claims` are the names in the pod's `spec.resourceClaims`."""
-    causes: list[Cause] = []
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name, amount in limits.items():
-        causes += _check_counted(name, amount, f"{path}.limits")
+        yield from _check_counted(name, amount, f"{path}.limits")
     for name, amount in requests.items():
-        causes += _check_counted(name, amount, f"{path}.requests")
+        yield from _check_counted(name, amount, f"{path}.requests")
         if limits or name not in _STANDARD:
-            causes += _check_within(name, amount, limits.get(name), path)
+            yield from _check_within(name, amount, limits.get(name), path)
     if not (limits.keys() <= _STANDARD and requests.keys() <= _STANDARD):
         asked_for = requests.keys() | limits.keys()
         if any(name.startswith(_HUGE) for name in asked_for) and not asked_for & {"cpu", "memory"}:
-            causes.append(forbidden(path, "HugePages require cpu or memory"))
+            yield forbidden(path, "HugePages require cpu or memory")
     if "claims" in resources:
-        causes += _check_claims(resources["claims"] or (), f"{path}.claims", claims)
-    return causes
+        yield from _check_claims(resources["claims"] or (), f"{path}.claims", claims)
 
 
-def _check_counted(name: str, amount: Any, path: str) -> list[Cause]:
+def _check_counted(name: str, amount: Any, path: str) -> Iterator[Cause]:
     if name in _STANDARD:
-        return check_amount(name, amount, f"{path}[{name}]") if amount[0] == "-" else []
+        if amount[0] == "-":
+            yield from check_amount(name, amount, f"{path}[{name}]")
+        return
     at = f"{path}[{name}]"
-    causes = check_container_resource(name, at) + check_amount(name, amount, at)
+    yield from check_container_resource(name, at)
+    yield from check_amount(name, amount, at)
     if name.startswith(_HUGE) and not _is_divisible(amount, name.removeprefix(_HUGE)):
-        causes.append(invalid(at, amount, f"{amount} is not positive integer multiple of {name}"))
-    return causes
+        yield invalid(at, amount, f"{amount} is not positive integer multiple of {name}")
 
 
 def _is_divisible(amount: str, page: str) -> bool:
@@ -111,34 +111,33 @@ def _is_divisible(amount: str, page: str) -> bool:
     return size > 0 and milli_value(amount) % size == 0
 
 
-def _check_within(name: str, amount: Any, limit: Any, path: str) -> list[Cause]:
+def _check_within(name: str, amount: Any, limit: Any, path: str) -> Iterator[Cause]:
     """A request is at most the limit, and the same where a resource cannot be overcommitted."""
     if limit is None:
         if can_overcommit(name):
-            return []
-        return [required(f"{path}.limits", "Limit must be set for non overcommitable resources")]
+            return
+        yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        return
     if limit == amount:
-        return []
+        return
     asked, most = milli_value(amount), milli_value(limit)
     if asked != most and not can_overcommit(name):
-        return [invalid(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}")]
+        yield invalid(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}")
+        return
     if asked > most:
-        detail = f"must be less than or equal to {name} limit of {limit}"
-        return [invalid(f"{path}.requests", amount, detail)]
-    return []
+        yield invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
+        return
 
 
-def _check_claims(listed: Any, path: str, known: frozenset[str]) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_claims(listed: Any, path: str, known: frozenset[str]) -> Iterator[Cause]:
     seen: set[tuple[str, str]] = set()
     for index, claim in enumerate(listed):
         at, name = f"{path}[{index}]", claim.get("name", "")
         if not name:
-            causes.append(required(at))
+            yield required(at)
             continue
         if (name, claim.get("request", "")) in seen:
-            causes.append(duplicate(at, name))
+            yield duplicate(at, name)
         seen.add((name, claim.get("request", "")))
         if name not in known:
-            causes.append(not_found(at, name))
-    return causes
+            yield not_found(at, name)

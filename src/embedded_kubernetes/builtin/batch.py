@@ -5,6 +5,7 @@ Policies that only the job controller acts on (podFailurePolicy, successPolicy) 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
@@ -55,25 +56,22 @@ def _select_own_pods(job: Object) -> None:
         metadata["labels"] = dict(labels)
 
 
-def _check_job(job: Object, old: Object | None) -> list[Cause]:
+def _check_job(job: Object, old: Object | None) -> Iterator[Cause]:
     spec = job.get("spec") or {}
-    causes: list[Cause] = []
     selector, template = spec.get("selector"), spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     if selector is not None and not matches(selector, labels):
         detail = "`selector` does not match template `labels`"
-        causes.append(invalid("spec.template.metadata.labels", labels, detail))
+        yield invalid("spec.template.metadata.labels", labels, detail)
     if spec.get("completionMode") == "Indexed":
         if spec.get("completions") is None:
-            detail = "when completion mode is Indexed"
-            causes.append(required("spec.completions", detail))
+            yield required("spec.completions", "when completion mode is Indexed")
     elif spec.get("backoffLimitPerIndex") is not None:
         detail = "requires indexed completion mode"
-        causes.append(invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
-    causes += check_template(template, "spec.template", restart=_RESTART)
+        yield invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail)
+    yield from check_template(template, "spec.template", restart=_RESTART)
     if old is not None:
-        causes += _check_job_update(spec, old.get("spec") or {})
-    return causes
+        yield from _check_job_update(spec, old.get("spec") or {})
 
 
 def _check_job_update(spec: Spec, before: Spec) -> list[Cause]:
@@ -94,23 +92,22 @@ def _default_cron_job(cron_job: Object) -> None:
     default_pod_spec(cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"])
 
 
-def _check_cron_job(cron_job: Object, old: Object | None) -> list[Cause]:
+def _check_cron_job(cron_job: Object, old: Object | None) -> Iterator[Cause]:
     spec, name = cron_job.get("spec") or {}, cron_job["metadata"].get("name") or ""
-    causes: list[Cause] = []
     if old is None and len(name) > _LONGEST_CRON_NAME:
-        causes.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+        yield invalid("metadata.name", name, "must be no more than 52 characters")
     schedule = spec.get("schedule", "")
     if "TZ" in schedule and (old is None or schedule != (old.get("spec") or {}).get("schedule")):
         detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-        causes.append(invalid("spec.schedule", schedule, detail))
+        yield invalid("spec.schedule", schedule, detail)
     elif schedule and not _is_schedule(schedule):
         detail = f"expected exactly 5 fields, found {len(schedule.split())}: [{schedule}]"
-        causes.append(invalid("spec.schedule", schedule, detail))
+        yield invalid("spec.schedule", schedule, detail)
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     at = "spec.jobTemplate.spec"
     if job.get("manualSelector"):
-        causes.append(invalid(f"{at}.manualSelector", True, "must not be true"))
-    return causes + check_template(job.get("template") or {}, f"{at}.template", restart=_RESTART)
+        yield invalid(f"{at}.manualSelector", True, "must not be true")
+    yield from check_template(job.get("template") or {}, f"{at}.template", restart=_RESTART)
 
 
 def _is_schedule(text: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..errors import Cause
 from . import names
@@ -58,6 +58,16 @@ def too_many(path: str, found: int, limit: int) -> Cause:
 
 def immutable(path: str, value: object) -> Cause:
     return invalid(path, value, "field is immutable")
+
+
+def check_format(path: str, text: str, rule: Callable[[str], names.Problems]) -> list[Cause]:
+    """A text that has to be as a rule of `names` says."""
+    return [invalid(path, text, problem) for problem in rule(text)]
+
+
+def check_name(path: str, name: str, rule: Callable[[str], names.Problems]) -> list[Cause]:
+    """Required, and as a rule of `names` says."""
+    return check_format(path, name, rule) if name else [required(path)]
 
 
 def check_range(path: str, value: object, *, low: int, high: int) -> list[Cause]:

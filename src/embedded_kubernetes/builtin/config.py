@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from typing import Any
 
 from agent_scheduler.objects.quantity import milli_value
@@ -18,7 +19,7 @@ from .amounts import (
     check_quota_name,
     check_resource_name,
 )
-from .causes import duplicate, forbidden, immutable, invalid, required, too_long
+from .causes import check_format, duplicate, forbidden, immutable, invalid, required, too_long
 from .kind import Logic
 
 _MAX_DATA = 1024 * 1024
@@ -34,29 +35,28 @@ _SECRET_KEYS = {
 }
 
 
-def _check_config_map(config: Object, old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_config_map(config: Object, old: Object | None) -> Iterator[Cause]:
     data, binary = config.get("data") or {}, config.get("binaryData") or {}
     total = 0
     if old is not None and old.get("immutable"):
-        causes += _check_frozen(config, old, ("data", "binaryData"))
+        yield from _check_frozen(config, old, ("data", "binaryData"))
     for field, entries in (("data", data), ("binaryData", binary)):
         for key, value in entries.items():
-            causes += [invalid(f"{field}[{key}]", key, problem) for problem in names.config_key(key)]
+            yield from check_format(f"{field}[{key}]", key, names.config_key)
             if field == "data" and key in binary:
-                causes.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+                yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
             total += len(value.encode()) if field == "data" else len(value) * 3 // 4
     if total > _MAX_DATA:
-        causes.append(too_long("[]", _MAX_DATA))
-    return causes
+        yield too_long("[]", _MAX_DATA)
 
 
-def _check_frozen(obj: Object, old: Object, fields: tuple[str, ...]) -> list[Cause]:
+def _check_frozen(obj: Object, old: Object, fields: tuple[str, ...]) -> Iterator[Cause]:
     detail = "field is immutable when `immutable` is set"
-    causes = [] if obj.get("immutable") else [forbidden("immutable", detail)]
-    return causes + [
+    if not obj.get("immutable"):
+        yield forbidden("immutable", detail)
+    yield from (
         forbidden(field, detail) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})
-    ]
+    )
 
 
 def _default_secret(secret: Object) -> None:
@@ -68,40 +68,39 @@ def _default_secret(secret: Object) -> None:
         secret["data"] = data
 
 
-def _check_secret(secret: Object, old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_secret(secret: Object, old: Object | None) -> Iterator[Cause]:
     if old is not None:
         if secret.get("type", "") != old.get("type"):
-            causes.append(immutable("type", secret.get("type", "")))
+            yield immutable("type", secret.get("type", ""))
         if old.get("immutable"):
-            causes += _check_frozen(secret, old, ("data",))
+            yield from _check_frozen(secret, old, ("data",))
     data = secret.get("data") or {}
     total = 0
     for key, value in data.items():
-        causes += [invalid(f"data[{key}]", key, problem) for problem in names.config_key(key)]
+        yield from check_format(f"data[{key}]", key, names.config_key)
         total += len(value or "") * 3 // 4
     if total > _MAX_DATA:
-        causes.append(too_long("data", _MAX_DATA))
+        yield too_long("data", _MAX_DATA)
     kind = secret.get("type", "")
-    causes += [required(f"data[{key}]") for key in _SECRET_KEYS.get(kind, ()) if key not in data]
+    yield from (required(f"data[{key}]") for key in _SECRET_KEYS.get(kind, ()) if key not in data)
     if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
-        causes += [required("data[username]"), required("data[password]")]
+        yield required("data[username]")
+        yield required("data[password]")
     if kind == "kubernetes.io/service-account-token" and not (
         secret["metadata"].get("annotations") or {}
     ).get("kubernetes.io/service-account.name"):
-        causes.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
+        yield required("metadata.annotations[kubernetes.io/service-account.name]")
     for held in ("dockerconfigjson", "dockercfg"):
         if kind == f"kubernetes.io/{held}" and f".{held}" in data:
-            causes += _check_json(data[f".{held}"], f"data[.{held}]")
-    return causes
+            yield from _check_json(data[f".{held}"], f"data[.{held}]")
 
 
-def _check_json(text: str, path: str) -> list[Cause]:
+def _check_json(text: str, path: str) -> Iterator[Cause]:
     try:
         json.loads(b64decode(text or ""))
     except (ValueError, binascii.Error) as error:
-        return [invalid(path, "<secret contents redacted>", str(error))]
-    return []
+        yield invalid(path, "<secret contents redacted>", str(error))
+        return
 
 
 def _default_limits(limits: Object) -> None:
@@ -117,46 +116,40 @@ def _default_limits(limits: Object) -> None:
                 item["defaultRequest"] = request
 
 
-def _check_limits(limits: Object, old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_limits(limits: Object, old: Object | None) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, item in enumerate((limits.get("spec") or {}).get("limits") or ()):
         at, kind = f"spec.limits[{index}]", item.get("type", "")
         if problems := names.qualified(kind):
-            causes += [invalid(f"{at}.type", kind, problem) for problem in problems]
+            yield from (invalid(f"{at}.type", kind, problem) for problem in problems)
         elif "/" not in kind and kind not in _LIMITED:
-            detail = "must be a standard limit type or fully qualified"
-            causes.append(invalid(f"{at}.type", kind, detail))
+            yield invalid(f"{at}.type", kind, "must be a standard limit type or fully qualified")
         if kind in seen:
-            causes.append(duplicate(f"{at}.type", kind))
+            yield duplicate(f"{at}.type", kind)
         seen.add(kind)
-        causes += _check_limit_names(item, at)
-        causes += _check_limit_amounts(item, at)
-    return causes
+        yield from _check_limit_names(item, at)
+        yield from _check_limit_amounts(item, at)
 
 
-def _check_limit_names(item: dict[str, Any], at: str) -> list[Cause]:
+def _check_limit_names(item: dict[str, Any], at: str) -> Iterator[Cause]:
     kind = item.get("type", "")
     rule = check_container_resource if kind in ("Pod", "Container") else check_resource_name
-    causes: list[Cause] = []
     for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
         amounts = item.get(field) or {}
         if kind == "Pod" and field.startswith("default"):
             if amounts:
-                causes.append(forbidden(f"{at}.{field}", "may not be specified when `type` is 'Pod'"))
+                yield forbidden(f"{at}.{field}", "may not be specified when `type` is 'Pod'")
             continue
         bounded = any("storage" in (item.get(bound) or {}) for bound in ("min", "max"))
         if field == "maxLimitRequestRatio" and kind == "PersistentVolumeClaim" and not bounded:
             detail = "either minimum or maximum storage value is required, but neither was provided"
-            causes.append(required(f"{at}.limits", detail))
+            yield required(f"{at}.limits", detail)
         for name in amounts:
-            causes += rule(name, f"{at}.{field}[{name}]")
-    return causes
+            yield from rule(name, f"{at}.{field}[{name}]")
 
 
-def _check_limit_amounts(item: dict[str, Any], at: str) -> list[Cause]:
+def _check_limit_amounts(item: dict[str, Any], at: str) -> Iterator[Cause]:
     """That the bounds of each resource are in order."""
-    causes: list[Cause] = []
     fields = ("min", "max", "default", "defaultRequest")
     bounds = {field: item.get(field) or {} for field in fields}
     if item.get("type") == "Pod":
@@ -176,23 +169,19 @@ def _check_limit_amounts(item: dict[str, Any], at: str) -> list[Cause]:
             less, more = bounds[low].get(name), bounds[high].get(name)
             if less is not None and more is not None and milli_value(less) > milli_value(more):
                 detail = f"{low} value {less} is greater than {high} value {more}"
-                causes.append(invalid(f"{at}.{told}[{name}]", bounds[told][name], detail))
+                yield invalid(f"{at}.{told}[{name}]", bounds[told][name], detail)
         ratio = (item.get("maxLimitRequestRatio") or {}).get(name)
         if ratio is not None and milli_value(ratio) < 1000:
-            detail = f"ratio {ratio} is less than 1"
-            causes.append(invalid(f"{at}.maxLimitRequestRatio[{name}]", ratio, detail))
-    return causes
+            yield invalid(f"{at}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1")
 
 
-def _check_quota(quota: Object, old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_quota(quota: Object, old: Object | None) -> Iterator[Cause]:
     spec = quota.get("spec") or {}
     for name, amount in (spec.get("hard") or {}).items():
-        causes += check_quota_name(name, f"spec.hard[{name}]")
-        causes += check_amount(name, amount, f"spec.hard[{name}]")
+        yield from check_quota_name(name, f"spec.hard[{name}]")
+        yield from check_amount(name, amount, f"spec.hard[{name}]")
     if old is not None and set(spec.get("scopes") or ()) != set((old.get("spec") or {}).get("scopes") or ()):
-        causes.append(immutable("spec.scopes", spec.get("scopes")))
-    return causes
+        yield immutable("spec.scopes", spec.get("scopes"))
 
 
 LOGIC = {

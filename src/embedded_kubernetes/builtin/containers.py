@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from . import names
 from .amounts import check_requirements
 from .causes import (
+    check_name,
     check_one_of,
     check_port,
     check_range,
@@ -74,232 +76,203 @@ class PodParts:
         self.host_users = spec.get("hostUsers") is not False
 
 
-def check_containers(containers: list[Container], path: str, parts: PodParts) -> list[Cause]:
+def check_containers(containers: list[Container], path: str, parts: PodParts) -> Iterator[Cause]:
     """The regular containers of a pod: at least one, names unique, host ports without conflict."""
     if not containers:
-        return [required(path)]
-    causes: list[Cause] = []
+        yield required(path)
+        return
     conflicts: list[Cause] = []
     seen: set[str] = set()
     ports: set[tuple[str, str, int]] = set()
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
         plain = container.keys() <= _PLAIN
-        causes += _check_common(container, at, parts, plain=plain)
+        yield from _check_common(container, at, parts, plain=plain)
         name = container.get("name", "")
         if name in seen:
-            causes.append(duplicate(f"{at}.name", name))
+            yield duplicate(f"{at}.name", name)
         seen.add(name)
         if not plain:
-            causes += _check_runtime(container, at, parts)
-            causes += _check_restart(container, at, init=False)
+            yield from _check_runtime(container, at, parts)
+            yield from _check_restart(container, at, init=False)
             conflicts += _check_host_ports(container, at, ports)
-    return causes + conflicts
+    yield from conflicts
 
 
-def check_image_spaces(containers: list[Container], path: str) -> list[Cause]:
+def check_image_spaces(containers: list[Container], path: str) -> Iterator[Cause]:
     """What a pod's images may not have, but a template's may."""
-    causes: list[Cause] = []
     for index, container in enumerate(containers):
         image = container.get("image") or ""
         if image != image.strip():
-            detail = "must not have leading or trailing whitespace"
-            causes.append(invalid(f"{path}[{index}].image", image, detail))
-    return causes
+            yield invalid(f"{path}[{index}].image", image, "must not have leading or trailing whitespace")
 
 
 def check_init_containers(
     containers: list[Container], regular: list[Container], path: str, parts: PodParts
-) -> list[Cause]:
-    causes: list[Cause] = []
+) -> Iterator[Cause]:
     seen = {container.get("name", "") for container in regular}
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
-        causes += _check_common(container, at, parts)
-        causes += _check_restart(container, at, init=True)
+        yield from _check_common(container, at, parts)
+        yield from _check_restart(container, at, init=True)
         name = container.get("name", "")
         if name in seen:
-            causes.append(duplicate(f"{at}.name", name))
+            yield duplicate(f"{at}.name", name)
         elif name:
             seen.add(name)
         # Each is checked alone, so it is the first of its kind in the path.
-        causes += _check_host_ports(container, f"{path}[0]", set())
+        yield from _check_host_ports(container, f"{path}[0]", set())
         if container.get("restartPolicy") == "Always":
-            causes += _check_runtime(container, at, parts)
+            yield from _check_runtime(container, at, parts)
         else:
             detail = "may not be set for init containers without restartPolicy=Always"
             for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
                 if container.get(field) is not None:
-                    causes.append(forbidden(f"{at}.{field}", detail))
-    return causes
+                    yield forbidden(f"{at}.{field}", detail)
 
 
 def check_ephemeral_containers(
     containers: list[Container], others: list[Container], path: str, parts: PodParts
-) -> list[Cause]:
-    causes: list[Cause] = []
+) -> Iterator[Cause]:
     targets = {container.get("name", "") for container in others}
     seen = set(targets)
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
-        causes += _check_common(container, at, parts)
+        yield from _check_common(container, at, parts)
         image = container.get("image") or ""
         if image != image.strip():
-            causes.append(invalid(f"{at}.image", image, "must not have leading or trailing whitespace"))
+            yield invalid(f"{at}.image", image, "must not have leading or trailing whitespace")
         name, target = container.get("name", ""), container.get("targetContainerName", "")
         if name in seen:
-            causes.append(duplicate(f"{at}.name", name))
+            yield duplicate(f"{at}.name", name)
         seen.add(name)
         if target and target not in targets:
-            causes.append(not_found(f"{at}.targetContainerName", target))
+            yield not_found(f"{at}.targetContainerName", target)
         for field in _NOT_EPHEMERAL:
             if container.get(field):
-                causes.append(forbidden(f"{at}.{field}", "cannot be set for an Ephemeral Container"))
+                yield forbidden(f"{at}.{field}", "cannot be set for an Ephemeral Container")
         for place, mount in enumerate(container.get("volumeMounts") or ()):
             for field in ("subPath", "subPathExpr"):
                 if mount.get(field):
                     detail = "cannot be set for an Ephemeral Container"
-                    causes.append(forbidden(f"{at}.volumeMounts[{place}].{field}", detail))
-    return causes
+                    yield forbidden(f"{at}.volumeMounts[{place}].{field}", detail)
 
 
-def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool = False) -> list[Cause]:
+def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool = False) -> Iterator[Cause]:
     """What holds for every kind of container."""
-    causes: list[Cause] = []
     name, image = container.get("name"), container.get("image")
-    if not name:
-        causes.append(required(f"{at}.name"))
-    elif problems := names.label(name):
-        causes += [invalid(f"{at}.name", name, problem) for problem in problems]
+    yield from check_name(f"{at}.name", name or "", names.label)
     if not image:
-        causes.append(required(f"{at}.image"))
+        yield required(f"{at}.image")
     if container.get("terminationMessagePolicy") not in _MESSAGE_POLICIES:
         value = container.get("terminationMessagePolicy")
-        causes += check_one_of(f"{at}.terminationMessagePolicy", value, _MESSAGE_POLICIES)
+        yield from check_one_of(f"{at}.terminationMessagePolicy", value, _MESSAGE_POLICIES)
     if not plain:
-        causes += _check_inside(container, at, parts)
+        yield from _check_inside(container, at, parts)
     if container.get("imagePullPolicy") not in _PULL_POLICIES:
-        causes += check_one_of(f"{at}.imagePullPolicy", container.get("imagePullPolicy"), _PULL_POLICIES)
+        yield from check_one_of(f"{at}.imagePullPolicy", container.get("imagePullPolicy"), _PULL_POLICIES)
     if resources := container.get("resources"):
-        causes += check_requirements(resources, f"{at}.resources", parts.claims)
+        yield from check_requirements(resources, f"{at}.resources", parts.claims)
     if plain:
-        return causes
+        return
     if policies := container.get("resizePolicy"):
-        causes += _check_resize(policies, f"{at}.resizePolicy", parts.restart_policy)
+        yield from _check_resize(policies, f"{at}.resizePolicy", parts.restart_policy)
     if security := container.get("securityContext"):
-        causes += check_container_security(security, f"{at}.securityContext", host_users=parts.host_users)
-    return causes
+        yield from check_container_security(security, f"{at}.securityContext", host_users=parts.host_users)
 
 
-def _check_inside(container: Container, at: str, parts: PodParts) -> list[Cause]:
+def _check_inside(container: Container, at: str, parts: PodParts) -> Iterator[Cause]:
     """What a container finds inside: ports, environment, volumes."""
-    causes: list[Cause] = []
     if ports := container.get("ports"):
-        causes += _check_ports(ports, f"{at}.ports")
+        yield from _check_ports(ports, f"{at}.ports")
     if env := container.get("env"):
-        causes += check_env(env, f"{at}.env")
+        yield from check_env(env, f"{at}.env")
     if sources := container.get("envFrom"):
-        causes += check_env_from(sources, f"{at}.envFrom")
+        yield from check_env_from(sources, f"{at}.envFrom")
     if mounts := container.get("volumeMounts"):
-        causes += check_mounts(mounts, f"{at}.volumeMounts", container, parts.volumes)
+        yield from check_mounts(mounts, f"{at}.volumeMounts", container, parts.volumes)
     if devices := container.get("volumeDevices"):
-        causes += check_devices(devices, f"{at}.volumeDevices", container, parts.volumes)
-    return causes
+        yield from check_devices(devices, f"{at}.volumeDevices", container, parts.volumes)
 
 
-def _check_restart(container: Container, at: str, *, init: bool) -> list[Cause]:
+def _check_restart(container: Container, at: str, *, init: bool) -> Iterator[Cause]:
     """A container's own restart policy and rules (KEP-753, KEP-5307)."""
-    causes: list[Cause] = []
     policy = container.get("restartPolicy")
     rules = container.get("restartPolicyRules")
     if policy is not None and policy not in ("Always", "OnFailure", "Never"):
-        causes.append(unsupported(f"{at}.restartPolicy", policy, ("Always", "OnFailure", "Never")))
+        yield unsupported(f"{at}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
     if rules and policy is None:
-        causes.append(
-            required(f"{at}.restartPolicy", "must specify restartPolicy when restart rules are used")
-        )
+        yield required(f"{at}.restartPolicy", "must specify restartPolicy when restart rules are used")
     if rules and init and policy == "Always":
         detail = "restartPolicyRules is not supported for restartable init containers"
-        causes.append(forbidden(f"{at}.restartPolicyRules", detail))
-    return causes
+        yield forbidden(f"{at}.restartPolicyRules", detail)
 
 
-def _check_ports(ports: list[dict[str, Any]], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_ports(ports: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         at = f"{path}[{index}]"
         if name := port.get("name"):
             if problems := names.port_name(name):
-                causes += [invalid(f"{at}.name", name, problem) for problem in problems]
+                yield from (invalid(f"{at}.name", name, problem) for problem in problems)
             elif name in seen:
-                causes.append(duplicate(f"{at}.name", name))
+                yield duplicate(f"{at}.name", name)
             seen.add(name)
         number = port.get("containerPort", 0)
-        causes += (
-            check_range(f"{at}.containerPort", number, low=1, high=65535)
-            if number
-            else [required(f"{at}.containerPort")]
-        )
+        if number:
+            yield from check_range(f"{at}.containerPort", number, low=1, high=65535)
+        else:
+            yield required(f"{at}.containerPort")
         if host := port.get("hostPort"):
-            causes += check_range(f"{at}.hostPort", host, low=1, high=65535)
+            yield from check_range(f"{at}.hostPort", host, low=1, high=65535)
         if port.get("protocol") not in _PROTOCOLS:
-            causes += check_one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
-    return causes
+            yield from check_one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
 
 
-def _check_host_ports(container: Container, at: str, seen: set[tuple[str, str, int]]) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_host_ports(container: Container, at: str, seen: set[tuple[str, str, int]]) -> Iterator[Cause]:
     for index, port in enumerate(container.get("ports") or ()):
         if number := port.get("hostPort"):
             key = (port.get("protocol", ""), port.get("hostIP", ""), number)
             if key in seen:
-                causes.append(duplicate(f"{at}.ports[{index}].hostPort", "/".join(map(str, key))))
+                yield duplicate(f"{at}.ports[{index}].hostPort", "/".join(map(str, key)))
             seen.add(key)
-    return causes
 
 
-def _check_resize(policies: list[dict[str, Any]], path: str, restart: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_resize(policies: list[dict[str, Any]], path: str, restart: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, policy in enumerate(policies):
         name, action = policy.get("resourceName", ""), policy.get("restartPolicy", "")
         if name in seen:
-            causes.append(duplicate(f"{path}[{index}]", name))
+            yield duplicate(f"{path}[{index}]", name)
         seen.add(name)
-        causes += check_one_of(path, name, ("cpu", "memory"))
-        causes += check_one_of(path, action, ("NotRequired", "RestartContainer"))
+        yield from check_one_of(path, name, ("cpu", "memory"))
+        yield from check_one_of(path, action, ("NotRequired", "RestartContainer"))
         if restart == "Never" and action != "NotRequired":
-            detail = "must be 'NotRequired' when `restartPolicy` is 'Never'"
-            causes.append(invalid(path, action, detail))
-    return causes
+            yield invalid(path, action, "must be 'NotRequired' when `restartPolicy` is 'Never'")
 
 
-def _check_runtime(container: Container, at: str, parts: PodParts) -> list[Cause]:
+def _check_runtime(container: Container, at: str, parts: PodParts) -> Iterator[Cause]:
     """Lifecycle hooks and probes: of regular containers and of init containers that stay."""
-    causes: list[Cause] = []
     for name in ("postStart", "preStop"):
         if (hook := (container.get("lifecycle") or {}).get(name)) is not None:
-            causes += _check_handler(hook, f"{at}.lifecycle.{name}", parts.grace)
+            yield from _check_handler(hook, f"{at}.lifecycle.{name}", parts.grace)
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(name)
         if probe is None:
             continue
         path = f"{at}.{name}"
-        causes += _check_handler(probe, path, parts.grace)
-        causes += check_part("probe", probe, path)
+        yield from _check_handler(probe, path, parts.grace)
+        yield from check_part("probe", probe, path)
         grace = probe.get("terminationGracePeriodSeconds")
         if name == "readinessProbe":
             if grace is not None:
                 detail = "must not be set for readinessProbes"
-                causes.append(invalid(f"{path}.terminationGracePeriodSeconds", grace, detail))
+                yield invalid(f"{path}.terminationGracePeriodSeconds", grace, detail)
         elif probe.get("successThreshold") != 1:
-            causes.append(invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1"))
-    return causes
+            yield invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1")
 
 
-def _check_handler(handler: dict[str, Any], at: str, grace: int | None) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_handler(handler: dict[str, Any], at: str, grace: int | None) -> Iterator[Cause]:
     given = 0
     for kind in ("exec", "httpGet", "tcpSocket", "grpc", "sleep"):
         action = handler.get(kind)
@@ -307,25 +280,23 @@ def _check_handler(handler: dict[str, Any], at: str, grace: int | None) -> list[
             continue
         given += 1
         if given > 1:
-            causes.append(forbidden(f"{at}.{kind}", "may not specify more than 1 handler type"))
+            yield forbidden(f"{at}.{kind}", "may not specify more than 1 handler type")
         elif kind == "exec":
-            causes += [] if action.get("command") else [required(f"{at}.exec.command")]
+            if not action.get("command"):
+                yield required(f"{at}.exec.command")
         elif kind == "sleep":
             seconds = action.get("seconds", 0)
             if grace is not None and not 0 <= seconds <= grace:
                 detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-                causes.append(invalid(f"{at}.sleep", seconds, detail))
+                yield invalid(f"{at}.sleep", seconds, detail)
         else:
-            causes += check_port(action.get("port", 0), f"{at}.{kind}.port")
+            yield from check_port(action.get("port", 0), f"{at}.{kind}.port")
             if kind == "httpGet":
                 if action.get("scheme") not in ("HTTP", "HTTPS"):
-                    causes.append(
-                        unsupported(f"{at}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
-                    )
+                    yield unsupported(f"{at}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
                 for header in action.get("httpHeaders") or ():
                     if not _HEADER.fullmatch(header.get("name", "")):
                         detail = "a valid HTTP header must consist of alphanumeric characters or '-'"
-                        causes.append(invalid(f"{at}.httpGet.httpHeaders", header.get("name", ""), detail))
+                        yield invalid(f"{at}.httpGet.httpHeaders", header.get("name", ""), detail)
     if not given:
-        causes.append(required(at, "must specify a handler type"))
-    return causes
+        yield required(at, "must specify a handler type")

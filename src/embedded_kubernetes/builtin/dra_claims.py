@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import (
+    check_name,
     check_one_of,
     duplicate,
     forbidden,
@@ -42,7 +44,7 @@ def default_template(template: Object) -> None:
     default_devices(template["spec"]["spec"])
 
 
-def check_claim(claim: Object, old: Object | None) -> list[Cause]:
+def check_claim(claim: Object, old: Object | None) -> Iterable[Cause]:
     spec = claim.get("spec") or {}
     if old is not None:
         return [] if spec == (old.get("spec") or {}) else [immutable("spec", spec)]
@@ -66,44 +68,41 @@ def _device(named: dict[str, Any]) -> tuple[str, ...]:
     return tuple(named.get(field) or "" for field in ("driver", "pool", "device", "shareID"))
 
 
-def check_claim_status(claim: Object, old: Object) -> list[Cause]:
+def check_claim_status(claim: Object, old: Object) -> Iterator[Cause]:
     """Allocation once given stays as it is while it is used; reservations need an allocation."""
-    causes: list[Cause] = []
     status, before = claim.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
     reserved = status.get("reservedFor") or []
     if len(reserved) > _MAX_RESERVED:
-        causes.append(too_many("status.reservedFor", len(reserved), _MAX_RESERVED))
+        yield too_many("status.reservedFor", len(reserved), _MAX_RESERVED)
     seen: set[str] = set()
     for index, consumer in enumerate(reserved):
         at, uid = f"status.reservedFor[{index}]", consumer.get("uid", "")
-        causes += [
+        yield from (
             required(f"{at}.{field}") for field in ("resource", "name", "uid") if not consumer.get(field)
-        ]
+        )
         if uid and uid in seen:
-            causes.append(duplicate(at, consumer))
+            yield duplicate(at, consumer)
         seen.add(uid)
     if reserved and not allocation:
         detail = "may not be specified when `allocated` is not set"
-        causes.append(forbidden("status.reservedFor", detail))
+        yield forbidden("status.reservedFor", detail)
     if "deletionTimestamp" in claim["metadata"]:
         known = {consumer.get("uid") for consumer in before.get("reservedFor") or ()}
         if any(consumer.get("uid") not in known for consumer in reserved):
             detail = (
                 "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
             )
-            causes.append(forbidden("status.reservedFor", detail))
-    causes += _check_reports(status.get("devices") or [], _allocated(claim))
+            yield forbidden("status.reservedFor", detail)
+    yield from _check_reports(status.get("devices") or [], _allocated(claim))
     if allocation is not None and was is None:
-        causes += _check_allocation(allocation, claim.get("spec") or {})
+        yield from _check_allocation(allocation, claim.get("spec") or {})
     elif allocation is not None and allocation != was:
-        causes.append(immutable("status.allocation", allocation))
-    return causes
+        yield immutable("status.allocation", allocation)
 
 
-def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> list[Cause]:
+def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> Iterator[Cause]:
     at = "status.allocation"
-    causes: list[Cause] = []
     known: set[str] = set()
     for request in (spec.get("devices") or {}).get("requests") or ():
         known.add(request.get("name", ""))
@@ -112,66 +111,58 @@ def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> list[
         }
     results = (allocation.get("devices") or {}).get("results") or []
     if len(results) > _MAX_RESULTS:
-        causes.append(too_many(f"{at}.devices.results", len(results), _MAX_RESULTS))
+        yield too_many(f"{at}.devices.results", len(results), _MAX_RESULTS)
     for index, result in enumerate(results):
         here = f"{at}.devices.results[{index}]"
-        causes += check_request_name(result.get("request", ""), f"{here}.request", known)
+        yield from check_request_name(result.get("request", ""), f"{here}.request", known)
         for field, rule in (("driver", names.subdomain), ("device", names.label)):
             value = result.get(field, "")
-            if not value:
-                causes.append(required(f"{here}.{field}"))
-            else:
-                causes += [invalid(f"{here}.{field}", value, problem) for problem in rule(value)]
+            yield from check_name(f"{here}.{field}", value, rule)
         pool = result.get("pool")
         if not pool:
-            causes.append(required(f"{here}.pool"))
+            yield required(f"{here}.pool")
         else:
-            causes += [
+            yield from (
                 invalid(f"{here}.pool", pool, why)
                 for part in pool.split("/")
                 for why in names.subdomain(part)
-            ]
+            )
         share = result.get("shareID")
         if share is not None and not _SHARE_ID.fullmatch(share):
-            causes.append(invalid(f"{here}.shareID", share, "must be a UUID in lower case"))
-    causes += _check_config(
+            yield invalid(f"{here}.shareID", share, "must be a UUID in lower case")
+    yield from _check_config(
         (allocation.get("devices") or {}).get("config") or [], f"{at}.devices.config", known
     )
     if (selector := allocation.get("nodeSelector")) is not None:
-        causes += check_node_selector(selector, f"{at}.nodeSelector")
-    return causes
+        yield from check_node_selector(selector, f"{at}.nodeSelector")
 
 
-def _check_config(configs: list[dict[str, Any]], at: str, known: set[str]) -> list[Cause]:
-    causes = [too_many(at, len(configs), _MAX_CONFIG)] if len(configs) > _MAX_CONFIG else []
+def _check_config(configs: list[dict[str, Any]], at: str, known: set[str]) -> Iterator[Cause]:
+    if len(configs) > _MAX_CONFIG:
+        yield too_many(at, len(configs), _MAX_CONFIG)
     for index, config in enumerate(configs):
         here = f"{at}[{index}]"
         if not config.get("source"):
-            causes.append(required(f"{here}.source"))
+            yield required(f"{here}.source")
         else:
-            causes += check_one_of(f"{here}.source", config["source"], ("FromClaim", "FromClass"))
-        causes += check_request_names(config.get("requests") or (), f"{here}.requests", known)
-        causes += check_opaque(config, here)
-    return causes
+            yield from check_one_of(f"{here}.source", config["source"], ("FromClaim", "FromClass"))
+        yield from check_request_names(config.get("requests") or (), f"{here}.requests", known)
+        yield from check_opaque(config, here)
 
 
-def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]]) -> list[Cause]:
+def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]]) -> Iterator[Cause]:
     """Drivers speak of each allocated device once, and of no others."""
-    causes: list[Cause] = []
     seen: set[tuple[str, ...]] = set()
     for index, report in enumerate(reports):
         at, device = f"status.devices[{index}]", _device(report)
         if device in seen:
-            causes.append(duplicate(at, report))
+            yield duplicate(at, report)
         seen.add(device)
         if device not in allocated:
-            causes.append(
-                invalid(at, "/".join(filter(None, device)), "must be an allocated device in the claim")
-            )
-    return causes
+            yield invalid(at, "/".join(filter(None, device)), "must be an allocated device in the claim")
 
 
-def check_template(template: Object, old: Object | None) -> list[Cause]:
+def check_template(template: Object, old: Object | None) -> Iterable[Cause]:
     spec = template.get("spec") or {}
     if old is not None:
         return [] if spec == (old.get("spec") or {}) else [immutable("spec", spec)]

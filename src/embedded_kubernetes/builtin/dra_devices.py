@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import invalid, required, too_many
+from .causes import check_format, invalid, required, too_many
 from .dra_requests import check_opaque, check_selectors
 from .kind import Logic
 from .selectors import check_node_selector
@@ -23,12 +24,11 @@ _SEMVER = re.compile(
 )
 
 
-def check_device_class(device_class: Object, old: Object | None) -> list[Cause]:
+def check_device_class(device_class: Object, old: Object | None) -> Iterator[Cause]:
     spec = device_class.get("spec") or {}
-    causes = check_selectors(spec.get("selectors"), "spec.selectors")
+    yield from check_selectors(spec.get("selectors"), "spec.selectors")
     for index, config in enumerate(spec.get("config") or ()):
-        causes += check_opaque(config, f"spec.config[{index}]")
-    return causes
+        yield from check_opaque(config, f"spec.config[{index}]")
 
 
 def date_taints(slice_: Object) -> None:
@@ -39,74 +39,63 @@ def date_taints(slice_: Object) -> None:
                 taint["timeAdded"] = slice_["metadata"].get("creationTimestamp")
 
 
-def check_slice(slice_: Object, old: Object | None) -> list[Cause]:
+def check_slice(slice_: Object, old: Object | None) -> Iterator[Cause]:
     spec = slice_.get("spec") or {}
-    causes = _check_slice_nodes(spec)
+    yield from _check_slice_nodes(spec)
     devices = spec.get("devices") or []
     if devices and spec.get("sharedCounters"):
-        causes.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
+        yield invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     elaborate = any(device.get("taints") or device.get("consumesCounters") for device in devices)
     most = _MAX_ELABORATE_DEVICES if elaborate else _MAX_DEVICES
     if len(devices) > most:
-        causes.append(too_many("spec.devices", len(devices), most))
+        yield too_many("spec.devices", len(devices), most)
     for index, device in enumerate(devices):
         at = f"spec.devices[{index}]"
-        causes += _check_device(device, at)
-        causes += _check_device_nodes(device, at, on=bool(spec.get("perDeviceNodeSelection")))
-    return causes
+        yield from _check_device(device, at)
+        yield from _check_device_nodes(device, at, on=bool(spec.get("perDeviceNodeSelection")))
 
 
-def _check_slice_nodes(spec: dict[str, Any]) -> list[Cause]:
+def _check_slice_nodes(spec: dict[str, Any]) -> Iterator[Cause]:
     given = [
         field
         for field in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
         if spec.get(field) not in (None, "", False)
     ]
-    choices = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
+    detail = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
     if not given:
-        return [required("spec", f"exactly one of {choices} is required")]
-    if len(given) > 1:
+        yield required("spec", detail)
+    elif len(given) > 1:
         listed = ", ".join(f"`{field}`" for field in given)
-        return [
-            invalid(
-                "spec", f"{{{listed}}}", f"exactly one of {choices} is required, but multiple fields are set"
-            )
-        ]
-    if "nodeName" in given:
-        name = spec["nodeName"]
-        return [invalid("spec.nodeName", name, problem) for problem in names.subdomain(name)]
-    if "nodeSelector" in given:
-        causes = check_node_selector(spec["nodeSelector"], "spec.nodeSelector")
+        yield invalid("spec", f"{{{listed}}}", f"{detail}, but multiple fields are set")
+    elif "nodeName" in given:
+        yield from check_format("spec.nodeName", spec["nodeName"], names.subdomain)
+    elif "nodeSelector" in given:
+        yield from check_node_selector(spec["nodeSelector"], "spec.nodeSelector")
         terms = spec["nodeSelector"].get("nodeSelectorTerms") or []
         if len(terms) > 1:
-            at = "spec.nodeSelector.nodeSelectorTerms"
-            causes.append(invalid(at, terms, "must have exactly one node selector term"))
-        return causes
-    return []
+            yield invalid(
+                "spec.nodeSelector.nodeSelectorTerms", terms, "must have exactly one node selector term"
+            )
 
 
-def _check_device(device: dict[str, Any], at: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_device(device: dict[str, Any], at: str) -> Iterator[Cause]:
     for key, attribute in (device.get("attributes") or {}).items():
         here = f"{at}.attributes[{key}]"
-        causes += _check_device_key(key, here)
+        yield from _check_device_key(key, here)
         kinds = [kind for kind in _ATTRIBUTE_KINDS if attribute.get(kind) is not None]
         if len(kinds) != 1:
-            causes.append(invalid(here, attribute if kinds else "", "exactly one value must be specified"))
+            yield invalid(here, attribute if kinds else "", "exactly one value must be specified")
         if (version := attribute.get("version")) is not None and not _SEMVER.fullmatch(version):
             detail = "must be a string compatible with semver.org spec 2.0.0"
-            causes.append(invalid(f"{here}.version", version, detail))
+            yield invalid(f"{here}.version", version, detail)
         for kind in ("string", "version"):
             if len(attribute.get(kind) or "") > 64:
-                causes.append(
-                    Cause("FieldValueTooLong", f"{here}.{kind}", "Too long: may not be more than 64 bytes")
-                )
+                yield Cause("FieldValueTooLong", f"{here}.{kind}", "Too long: may not be more than 64 bytes")
     for key in device.get("capacity") or {}:
-        causes += _check_device_key(key, f"{at}.capacity[{key}]")
-    return causes
+        yield from _check_device_key(key, f"{at}.capacity[{key}]")
 
 
-def _check_device_nodes(device: dict[str, Any], at: str, *, on: bool) -> list[Cause]:
+def _check_device_nodes(device: dict[str, Any], at: str, *, on: bool) -> Iterator[Cause]:
     """Where a single device is usable, which only slices that say so may tell."""
     given = [field for field in ("nodeName", "nodeSelector", "allNodes") if device.get(field) is not None]
     if not on:
@@ -114,26 +103,29 @@ def _check_device_nodes(device: dict[str, Any], at: str, *, on: bool) -> list[Ca
             "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true "
             "in the ResourceSlice spec"
         )
-        return [invalid(at, None, detail)] if given else []
+        if given:
+            yield invalid(at, None, detail)
+        return
     if len(given) == 1:
-        return []
+        return
     detail = (
         "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set "
         "to true in the ResourceSlice spec"
     )
-    return [invalid(at, ", ".join(given), detail)] if given else [required(at, detail)]
-
-
-def _check_device_key(key: str, path: str) -> list[Cause]:
-    domain, slash, identifier = key.rpartition("/")
-    causes: list[Cause] = []
-    if not identifier:
-        causes.append(required(path, "the name must not be empty"))
+    if given:
+        yield invalid(at, ", ".join(given), detail)
     else:
-        causes += [invalid(path, identifier, problem) for problem in names.c_identifier(identifier)]
+        yield required(at, detail)
+
+
+def _check_device_key(key: str, path: str) -> Iterator[Cause]:
+    domain, slash, identifier = key.rpartition("/")
+    if not identifier:
+        yield required(path, "the name must not be empty")
+    else:
+        yield from check_format(path, identifier, names.c_identifier)
     if slash:
-        causes += [invalid(path, domain, problem) for problem in names.subdomain(domain)]
-    return causes
+        yield from check_format(path, domain, names.subdomain)
 
 
 LOGIC = {

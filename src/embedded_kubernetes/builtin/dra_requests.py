@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import check_one_of, duplicate, invalid, required, too_long, too_many
+from .causes import check_format, check_name, check_one_of, duplicate, invalid, required, too_long, too_many
 
 _MAX_REQUESTS = _MAX_CONSTRAINTS = _MAX_SELECTORS = 32
 _MAX_EXPRESSION = 10 * 1024
@@ -40,118 +41,101 @@ def admin_access(spec: dict[str, Any], path: str) -> list[str]:
     ]
 
 
-def check_selectors(selectors: list[dict[str, Any]] | None, path: str) -> list[Cause]:
+def check_selectors(selectors: list[dict[str, Any]] | None, path: str) -> Iterator[Cause]:
     """CEL selectors: that there is an expression; a real server also compiles it."""
-    causes = (
-        [too_many(path, len(selectors), _MAX_SELECTORS)]
-        if selectors and len(selectors) > _MAX_SELECTORS
-        else []
-    )
+    if selectors and len(selectors) > _MAX_SELECTORS:
+        yield too_many(path, len(selectors), _MAX_SELECTORS)
     for index, selector in enumerate(selectors or ()):
         cel = selector.get("cel")
         if cel is None:
-            causes.append(required(f"{path}[{index}].cel"))
+            yield required(f"{path}[{index}].cel")
         elif not cel.get("expression"):
-            causes.append(required(f"{path}[{index}].cel.expression"))
+            yield required(f"{path}[{index}].cel.expression")
         elif len(cel["expression"]) > _MAX_EXPRESSION:
-            causes.append(too_long(f"{path}[{index}].cel.expression", _MAX_EXPRESSION))
-    return causes
+            yield too_long(f"{path}[{index}].cel.expression", _MAX_EXPRESSION)
 
 
-def _check_request(request: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_request(request: dict[str, Any], path: str) -> Iterator[Cause]:
     name = request.get("deviceClassName", "")
-    if not name:
-        causes.append(required(f"{path}.deviceClassName"))
-    else:
-        causes += [invalid(f"{path}.deviceClassName", name, problem) for problem in names.subdomain(name)]
-    causes += check_selectors(request.get("selectors"), f"{path}.selectors")
+    yield from check_name(f"{path}.deviceClassName", name, names.subdomain)
+    yield from check_selectors(request.get("selectors"), f"{path}.selectors")
     mode, count = request.get("allocationMode"), request.get("count", 0)
     if mode == "All":
         if count:
-            detail = "must not be specified when allocationMode is 'All'"
-            causes.append(invalid(f"{path}.count", count, detail))
+            yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
     elif mode == "ExactCount":
         if count <= 0:
-            causes.append(invalid(f"{path}.count", count, "must be greater than zero"))
+            yield invalid(f"{path}.count", count, "must be greater than zero")
     else:
-        causes += check_one_of(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+        yield from check_one_of(f"{path}.allocationMode", mode, ("All", "ExactCount"))
     for index, toleration in enumerate(request.get("tolerations") or ()):
-        causes += _check_toleration(toleration, f"{path}.tolerations[{index}]")
-    return causes
+        yield from _check_toleration(toleration, f"{path}.tolerations[{index}]")
 
 
-def _check_toleration(toleration: dict[str, Any], at: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_toleration(toleration: dict[str, Any], at: str) -> Iterator[Cause]:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     if key:
-        causes += [invalid(f"{at}.key", key, problem) for problem in names.qualified(key)]
+        yield from check_format(f"{at}.key", key, names.qualified)
     elif operator != "Exists":
-        causes.append(required(f"{at}.key", "must be set unless operator is Exists"))
-    causes += check_one_of(f"{at}.operator", operator, ("Equal", "Exists"))
+        yield required(f"{at}.key", "must be set unless operator is Exists")
+    yield from check_one_of(f"{at}.operator", operator, ("Equal", "Exists"))
     if operator == "Exists" and toleration.get("value"):
-        detail = "must be empty for operator `Exists`"
-        causes.append(invalid(f"{at}.value", toleration["value"], detail))
+        yield invalid(f"{at}.value", toleration["value"], "must be empty for operator `Exists`")
     effect = toleration.get("effect")
     if effect and effect not in ("None", "NoExecute", "NoSchedule"):
-        causes += check_one_of(f"{at}.effect", effect, ("NoExecute", "NoSchedule", "None"))
-    return causes
+        yield from check_one_of(f"{at}.effect", effect, ("NoExecute", "NoSchedule", "None"))
 
 
-def check_claim_spec(spec: dict[str, Any], path: str) -> list[Cause]:
+def check_claim_spec(spec: dict[str, Any], path: str) -> Iterator[Cause]:
     devices = spec.get("devices") or {}
     at = f"{path}.devices"
-    causes: list[Cause] = []
     known: set[str] = set()
     requests = devices.get("requests") or []
     if len(requests) > _MAX_REQUESTS:
-        causes.append(too_many(f"{at}.requests", len(requests), _MAX_REQUESTS))
+        yield too_many(f"{at}.requests", len(requests), _MAX_REQUESTS)
     for index, request in enumerate(requests):
-        causes += _check_named_request(request, f"{at}.requests[{index}]", known)
+        yield from _check_named_request(request, f"{at}.requests[{index}]", known)
     constraints = devices.get("constraints") or []
     if len(constraints) > _MAX_CONSTRAINTS:
-        causes.append(too_many(f"{at}.constraints", len(constraints), _MAX_CONSTRAINTS))
+        yield too_many(f"{at}.constraints", len(constraints), _MAX_CONSTRAINTS)
     for index, constraint in enumerate(constraints):
         here = f"{at}.constraints[{index}]"
-        causes += check_request_names(constraint.get("requests") or (), f"{here}.requests", known)
+        yield from check_request_names(constraint.get("requests") or (), f"{here}.requests", known)
         attribute = constraint.get("matchAttribute") or constraint.get("distinctAttribute")
         if not attribute:
             detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
-            causes.append(required(here, detail))
+            yield required(here, detail)
         else:
-            causes += _check_full_attribute(attribute, f"{here}.matchAttribute")
+            yield from _check_full_attribute(attribute, f"{here}.matchAttribute")
     for index, config in enumerate(devices.get("config") or ()):
         here = f"{at}.config[{index}]"
-        causes += check_request_names(config.get("requests") or (), f"{here}.requests", known)
-        causes += check_opaque(config, here)
-    return causes
+        yield from check_request_names(config.get("requests") or (), f"{here}.requests", known)
+        yield from check_opaque(config, here)
 
 
-def _check_named_request(request: dict[str, Any], at: str, known: set[str]) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_named_request(request: dict[str, Any], at: str, known: set[str]) -> Iterator[Cause]:
     name = request.get("name", "")
-    causes += [invalid(f"{at}.name", name, problem) for problem in names.label(name)]
+    yield from check_format(f"{at}.name", name, names.label)
     if name in known:
-        causes.append(duplicate(f"{at}.name", name))
+        yield duplicate(f"{at}.name", name)
     known.add(name)
     exactly, choices = request.get("exactly"), request.get("firstAvailable") or []
     if exactly is not None and choices:
-        causes.append(invalid(at, None, "exactly one of `exactly` or `firstAvailable` is required"))
+        yield invalid(at, None, "exactly one of `exactly` or `firstAvailable` is required")
     elif exactly is not None:
-        causes += _check_request(exactly, f"{at}.exactly")
+        yield from _check_request(exactly, f"{at}.exactly")
     elif choices:
         if len(choices) > _MAX_CHOICES:
-            causes.append(too_many(f"{at}.firstAvailable", len(choices), _MAX_CHOICES))
+            yield too_many(f"{at}.firstAvailable", len(choices), _MAX_CHOICES)
         for index, choice in enumerate(choices):
             here, own = f"{at}.firstAvailable[{index}]", choice.get("name", "")
-            causes += [invalid(f"{here}.name", own, problem) for problem in names.label(own)]
+            yield from check_format(f"{here}.name", own, names.label)
             if f"{name}/{own}" in known:
-                causes.append(duplicate(f"{here}.name", own))
+                yield duplicate(f"{here}.name", own)
             known.add(f"{name}/{own}")
-            causes += _check_request(choice, here)
+            yield from _check_request(choice, here)
     else:
-        causes.append(required(at, "exactly one of `exactly` or `firstAvailable` is required"))
-    return causes
+        yield required(at, "exactly one of `exactly` or `firstAvailable` is required")
 
 
 def check_request_names(listed: Any, path: str, known: set[str]) -> list[Cause]:
@@ -162,36 +146,33 @@ def check_request_names(listed: Any, path: str, known: set[str]) -> list[Cause]:
     ]
 
 
-def check_request_name(name: str, path: str, known: set[str]) -> list[Cause]:
+def check_request_name(name: str, path: str, known: set[str]) -> Iterator[Cause]:
     """A reference to a request of the claim, or to a choice within one."""
     if name in known:
-        return []
+        return
     detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
     parts = name.split("/") if name.count("/") < 2 else []
-    causes = [invalid(path, part, problem) for part in parts for problem in names.label(part)]
-    return [*causes, invalid(path, name, detail)]
+    yield from (invalid(path, part, problem) for part in parts for problem in names.label(part))
+    yield invalid(path, name, detail)
 
 
-def _check_full_attribute(name: str, path: str) -> list[Cause]:
+def _check_full_attribute(name: str, path: str) -> Iterator[Cause]:
     domain, slash, identifier = name.rpartition("/")
     if not slash:
-        return [invalid(path, name, "must include a domain")]
-    causes = [invalid(path, domain, problem) for problem in names.subdomain(domain)]
-    return causes + [invalid(path, identifier, problem) for problem in names.c_identifier(identifier)]
+        yield invalid(path, name, "must include a domain")
+        return
+    yield from check_format(path, domain, names.subdomain)
+    yield from check_format(path, identifier, names.c_identifier)
 
 
-def check_opaque(config: dict[str, Any], at: str) -> list[Cause]:
+def check_opaque(config: dict[str, Any], at: str) -> Iterator[Cause]:
     opaque = config.get("opaque")
     if opaque is None:
-        return [required(f"{at}.opaque")]
-    causes: list[Cause] = []
+        yield required(f"{at}.opaque")
+        return
     driver = opaque.get("driver", "")
-    if not driver:
-        causes.append(required(f"{at}.opaque.driver"))
-    else:
-        causes += [invalid(f"{at}.opaque.driver", driver, problem) for problem in names.subdomain(driver)]
+    yield from check_name(f"{at}.opaque.driver", driver, names.subdomain)
     if opaque.get("parameters") is None:
-        causes.append(required(f"{at}.opaque.parameters"))
+        yield required(f"{at}.opaque.parameters")
     elif not isinstance(opaque["parameters"], dict):
-        causes.append(invalid(f"{at}.opaque.parameters", "<value omitted>", "must be a valid JSON object"))
-    return causes
+        yield invalid(f"{at}.opaque.parameters", "<value omitted>", "must be a valid JSON object")

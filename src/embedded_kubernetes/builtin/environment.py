@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import invalid, required, unsupported
+from .causes import check_format, check_name, invalid, required, unsupported
 from .rules import check_part
 
 _ENV_FIELDS = frozenset(
@@ -29,69 +30,55 @@ _RESOURCE_FIELDS = tuple(
 )
 
 
-def check_env(variables: list[dict[str, Any]], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def check_env(variables: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     for index, variable in enumerate(variables):
         name = variable.get("name", "")
-        if not name:
-            causes.append(required(f"{path}[{index}].name"))
-        elif problems := names.env_name(name):
-            causes += [invalid(f"{path}[{index}].name", name, problem) for problem in problems]
+        yield from check_name(f"{path}[{index}].name", name, names.env_name)
         source = variable.get("valueFrom")
         if source is not None:
-            causes += _check_env_source(source, f"{path}[{index}].valueFrom", bool(variable.get("value")))
-    return causes
+            yield from _check_env_source(source, f"{path}[{index}].valueFrom", bool(variable.get("value")))
 
 
-def _check_env_source(source: dict[str, Any], at: str, has_value: bool) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_env_source(source: dict[str, Any], at: str, has_value: bool) -> Iterator[Cause]:
     kinds = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
     given = sum(source.get(kind) is not None for kind in kinds)
     if (field := source.get("fieldRef")) is not None:
-        causes += check_field_ref(field, f"{at}.fieldRef", _ENV_FIELDS)
+        yield from _check_field_ref(field, f"{at}.fieldRef")
     if (field := source.get("resourceFieldRef")) is not None:
-        causes += check_resource_field_ref(field, f"{at}.resourceFieldRef", in_volume=False)
+        yield from _check_resource_field_ref(field, f"{at}.resourceFieldRef")
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if (ref := source.get(kind)) is not None:
             name, key = ref.get("name", ""), ref.get("key", "")
-            causes += [invalid(f"{at}.{kind}.name", name, text) for text in names.subdomain(name)]
-            causes += (
-                [invalid(f"{at}.{kind}.key", key, text) for text in names.config_key(key)]
-                if key
-                else [required(f"{at}.{kind}.key")]
-            )
+            yield from check_format(f"{at}.{kind}.name", name, names.subdomain)
+            yield from check_name(f"{at}.{kind}.key", key, names.config_key)
     if not given:
         detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-        causes.append(invalid(at, "", detail))
+        yield invalid(at, "", detail)
     elif has_value:
-        causes.append(invalid(at, "", "may not be specified when `value` is not empty"))
+        yield invalid(at, "", "may not be specified when `value` is not empty")
     elif given > 1:
-        causes.append(invalid(at, "", "may not have more than one field specified at a time"))
-    return causes
+        yield invalid(at, "", "may not have more than one field specified at a time")
 
 
-def check_field_ref(field: dict[str, Any], at: str, allowed: frozenset[str]) -> list[Cause]:
-    """A reference to one of the pod's own fields, from the environment or a downward API volume."""
+def _check_field_ref(field: dict[str, Any], at: str) -> list[Cause]:
+    """A reference to one of the pod's own fields."""
     path = field.get("fieldPath", "")
     if not path:
         return [required(f"{at}.fieldPath")]
     if match := _SUBSCRIPT.fullmatch(path):
         key = match[2].lower() if match[1].endswith("annotations") else match[2]
-        return [invalid(at, key, problem) for problem in names.qualified(key)]
-    if path in allowed:
+        return check_format(at, key, names.qualified)
+    if path in _ENV_FIELDS:
         return []
-    known = ("metadata.", "spec.", "status.")
-    if not path.startswith(known):
+    if not path.startswith(("metadata.", "spec.", "status.")):
         detail = f"error converting fieldPath: field label not supported: {path}"
         return [invalid(f"{at}.fieldPath", path, detail)]
-    return [unsupported(f"{at}.fieldPath", path, sorted(allowed))]
+    return [unsupported(f"{at}.fieldPath", path, sorted(_ENV_FIELDS))]
 
 
-def check_resource_field_ref(field: dict[str, Any], at: str, *, in_volume: bool) -> list[Cause]:
+def _check_resource_field_ref(field: dict[str, Any], at: str) -> list[Cause]:
     """A reference to a container's request or limit."""
     name = field.get("resource", "")
-    if in_volume and not field.get("containerName"):
-        return [required(f"{at}.containerName")]
     if not name:
         return [required(f"{at}.resource")]
     if name not in _RESOURCE_FIELDS and not name.startswith(("requests.hugepages-", "limits.hugepages-")):
@@ -99,14 +86,12 @@ def check_resource_field_ref(field: dict[str, Any], at: str, *, in_volume: bool)
     return []
 
 
-def check_env_from(sources: list[dict[str, Any]], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def check_env_from(sources: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     for index, source in enumerate(sources):
         at = f"{path}[{index}]"
-        causes += check_part("envFrom", source, at)
+        yield from check_part("envFrom", source, at)
         given = sum(source.get(kind) is not None for kind in ("configMapRef", "secretRef"))
         if not given:
-            causes.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+            yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
         elif given > 1:
-            causes.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return causes
+            yield invalid(path, "", "may not have more than one field specified at a time")

@@ -6,12 +6,13 @@ reportingController is reportingComponent, and what the new form calls deprecate
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from ..resource import Object, Shape
 from . import names
-from .causes import immutable, invalid, required
+from .causes import check_format, immutable, invalid, required
 from .kind import Logic
 
 #: Characters that an event's message has at most.
@@ -80,60 +81,50 @@ def _default(event: Object) -> None:
     _fill(event, _ALWAYS)
 
 
-def _check_common(event: Object) -> list[Cause]:
+def _check_common(event: Object) -> Iterator[Cause]:
     """What holds for both forms. Events about cluster-wide objects live in the namespace default."""
-    causes: list[Cause] = []
     namespace = event["metadata"].get("namespace", "")
     about = (event.get("involvedObject") or {}).get("namespace", "")
     detail = "does not match event.namespace"
     if event.get("eventTime"):
         if not about and namespace not in ("default", "kube-system"):
-            causes.append(invalid("involvedObject.namespace", about, detail))
+            yield invalid("involvedObject.namespace", about, detail)
     elif about != namespace and (about or namespace not in ("", "default")):
-        causes.append(invalid("involvedObject.namespace", about, detail))
+        yield invalid("involvedObject.namespace", about, detail)
     if event.get("eventTime"):
-        causes += _check_new_fields(event)
-    return causes
+        yield from _check_new_fields(event)
 
 
-def _check_new_fields(event: Object) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_new_fields(event: Object) -> Iterator[Cause]:
     controller = event.get("reportingComponent", "")
     if not controller:
-        causes.append(required("reportingController"))
-    causes += [invalid("reportingController", controller, problem) for problem in names.qualified(controller)]
+        yield required("reportingController")
+    yield from check_format("reportingController", controller, names.qualified)
     for field in ("reportingInstance", "action", "reason"):
         text = event.get(field, "")
         if not text:
-            causes.append(required(field))
+            yield required(field)
         elif len(text) > 128:
-            causes.append(invalid(field, "", "can have at most 128 characters"))
+            yield invalid(field, "", "can have at most 128 characters")
     if len(event.get("message", "")) > LONGEST_NOTE:
-        causes.append(invalid("message", "", f"can have at most {LONGEST_NOTE} characters"))
-    return causes
+        yield invalid("message", "", f"can have at most {LONGEST_NOTE} characters")
 
 
-def _check_core(event: Object, old: Object | None) -> list[Cause]:
-    return _check_common(event)
-
-
-def _check_series(event: Object) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_series(event: Object) -> Iterator[Cause]:
     series = event.get("series")
     if series is not None:
         if series.get("count", 0) < 2:
-            causes.append(invalid("series.count", "", "should be at least 2"))
+            yield invalid("series.count", "", "should be at least 2")
         if not series.get("lastObservedTime"):
-            causes.append(required("series.lastObservedTime"))
-    return causes
+            yield required("series.lastObservedTime")
 
 
-def _check_new(event: Object, old: Object | None) -> list[Cause]:
-    causes = _check_common(event)
+def _check_new(event: Object, old: Object | None) -> Iterator[Cause]:
+    yield from _check_common(event)
     if old is None or event.get("series") != old.get("series"):
-        causes += _check_series(event)
+        yield from _check_series(event)
     if old is not None:
-        return causes + [
+        yield from (
             immutable(field, event.get(field))
             for field in (
                 "involvedObject",
@@ -151,19 +142,19 @@ def _check_new(event: Object, old: Object | None) -> list[Cause]:
                 "reportingInstance",
             )
             if event.get(_TO_STORED.get(field, field)) != old.get(_TO_STORED.get(field, field))
-        ]
+        )
+        return
     if not event.get("eventTime"):
-        causes.append(required("eventTime"))
+        yield required("eventTime")
     if event.get("type") not in ("Normal", "Warning"):
-        causes.append(invalid("type", "", f"has invalid value: {event.get('type', '')}"))
+        yield invalid("type", "", f"has invalid value: {event.get('type', '')}")
     for field in ("firstTimestamp", "lastTimestamp"):
         if event.get(field):
-            causes.append(invalid(field, "", "needs to be unset"))
+            yield invalid(field, "", "needs to be unset")
     if event.get("count"):
-        causes.append(invalid("count", "", "needs to be unset"))
+        yield invalid("count", "", "needs to be unset")
     if event.get("source"):
-        causes.append(invalid("source", "", "needs to be unset"))
-    return causes
+        yield invalid("source", "", "needs to be unset")
 
 
 def _fields(event: Object) -> dict[str, str]:
@@ -186,7 +177,12 @@ _FIELD_NAMES = (
 
 
 LOGIC = {
-    ("", "Event"): Logic(default=_default, check=_check_core, field_names=_FIELD_NAMES, fields=_fields),
+    ("", "Event"): Logic(
+        default=_default,
+        check=lambda event, old: _check_common(event),
+        field_names=_FIELD_NAMES,
+        fields=_fields,
+    ),
     ("events.k8s.io", "Event"): Logic(
         default=_default,
         check=_check_new,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from agent_scheduler.objects.quantity import MAX_INT64
@@ -169,19 +170,17 @@ def _conditions(status: dict[str, Any], allowed: int, budget: Object, now: str) 
     return [*others, condition]
 
 
-def _check(budget: Object, old: Object | None) -> list[Cause]:
+def _check(budget: Object, old: Object | None) -> Iterator[Cause]:
     spec: dict[str, Any] = budget.get("spec") or {}
     if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
-        return []
-    return [invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
+        return
+    yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
 
 
-def _check_status(budget: Object, old: Object) -> list[Cause]:
+def _check_status(budget: Object, old: Object) -> Iterator[Cause]:
     status = budget.get("status") or {}
-    causes: list[Cause] = []
     for field in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
-        causes += check_not_negative(f"status.{field}", status.get(field, 0))
-    return causes
+        yield from check_not_negative(f"status.{field}", status.get(field, 0))
 
 
 LOGIC = {("policy", "PodDisruptionBudget"): Logic(check=_check, check_status=_check_status)}

@@ -6,10 +6,11 @@ cannot say. Metadata, the carrying over of what an update may not touch, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -19,8 +20,8 @@ from ..resource import ALL_VERBS, Column, Object, Resource, Shape, Subresource
 from . import metadata, names
 from .rules import compile_defaults, compile_rules
 
-Check = Callable[[Object, Object | None], list[Cause]]
-StatusCheck = Callable[[Object, Object], list[Cause]]
+Check = Callable[[Object, Object | None], Iterable[Cause]]
+StatusCheck = Callable[[Object, Object], Iterable[Cause]]
 Default = Callable[[Object], None]
 Prepare = Callable[[Object, Object], None]
 
@@ -177,25 +178,24 @@ class _Rules:
         if kind.generation and any(obj.get(field) != old.get(field) for field in kind.counted):
             metadata.raise_generation(obj)
 
-    def validate(self, obj: Object, old: Object | None) -> list[Cause]:
+    def validate(self, obj: Object, old: Object | None) -> Iterable[Cause]:
         kind = self._kind
         if old is not None:
-            causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=kind.rechecks)
-            return causes + self.check(obj, old)
+            changes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=kind.rechecks)
+            return chain(changes, self.check(obj, old))
         if kind.rechecks == "neither":
             # Only the generic layer looks at the metadata of these, after their own rules have passed.
-            return self.check(obj, None) or metadata.check(
+            return list(self.check(obj, None)) or metadata.check(
                 obj["metadata"], namespaced=kind.namespaced, name_rule=names.path_segment, custom=True
             )
         causes = metadata.check(obj["metadata"], namespaced=kind.namespaced, name_rule=self._name_rule)
-        return causes + self.check(obj, None)
+        return chain(causes, self.check(obj, None))
 
-    def validate_status(self, obj: Object, old: Object) -> list[Cause]:
+    def validate_status(self, obj: Object, old: Object) -> Iterator[Cause]:
         own: metadata.Rechecks = "neither" if self._kind.rechecks == "neither" else "change"
-        causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=own)
+        yield from metadata.check_update(obj["metadata"], old["metadata"], rechecks=own)
         if self._logic.check_status is not None:
-            causes += self._logic.check_status(obj, old)
-        return causes
+            yield from self._logic.check_status(obj, old)
 
     def fields(self, obj: Object) -> dict[str, str]:
         found = {f"metadata.{name}": obj["metadata"].get(name, "") for name in self._names}
@@ -213,8 +213,8 @@ def _composed(kind: Kind, logic: Logic) -> Check:
     """A kind's own rules: those of its data, then those of its logic."""
     own, more = compile_rules(kind.rules) if kind.rules else None, logic.check
     if own is None:
-        return more or (lambda obj, old: [])
-    return own if more is None else lambda obj, old: own(obj, old) + more(obj, old)
+        return more or (lambda obj, old: ())
+    return own if more is None else lambda obj, old: chain(own(obj, old), more(obj, old))
 
 
 #: What a write to the status subresource sets.

@@ -6,13 +6,13 @@ is answered once for each time that it is found; `check_update` does the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import forbidden, immutable, invalid, required, too_long
+from .causes import check_format, forbidden, immutable, invalid, required, too_long
 
 _MAX_ANNOTATIONS = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
@@ -66,65 +66,56 @@ def raise_generation(obj: Object) -> None:
     obj["metadata"]["generation"] = obj["metadata"].get("generation", 0) + 1
 
 
-def check_labels(labels: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def check_labels(labels: dict[str, Any], path: str) -> Iterator[Cause]:
     for key, value in labels.items():
         if problems := names.qualified(key):
-            causes += [invalid(path, key, problem) for problem in problems]
+            yield from (invalid(path, key, problem) for problem in problems)
         if problems := names.label_value(value):
-            causes += [invalid(path, value, problem) for problem in problems]
-    return causes
+            yield from (invalid(path, value, problem) for problem in problems)
 
 
-def check_annotations(annotations: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def check_annotations(annotations: dict[str, Any], path: str) -> Iterator[Cause]:
     total = 0
     for key, value in annotations.items():
         if problems := names.qualified(key.lower()):
-            causes += [invalid(path, key, problem) for problem in problems]
+            yield from (invalid(path, key, problem) for problem in problems)
         total += len(key) + len(value)
     # The limit is in bytes; only texts that may exceed it are encoded to count them.
     if total * 4 > _MAX_ANNOTATIONS:
         total = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
         if total > _MAX_ANNOTATIONS:
-            causes.append(too_long(path, _MAX_ANNOTATIONS))
-    return causes
+            yield too_long(path, _MAX_ANNOTATIONS)
 
 
-def _check_owners(owners: list[dict[str, Any]], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_owners(owners: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     controller = ""
     for owner in owners:
         # No index in these paths; a real server has none.
         version = owner.get("apiVersion", "")
         if not version.rpartition("/")[2]:
-            causes.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
-        causes += [
+            yield invalid(f"{path}.apiVersion", version, "version must not be empty")
+        yield from (
             invalid(f"{path}.{field}", "", "must not be empty")
             for field in ("kind", "name", "uid")
             if not owner.get(field)
-        ]
+        )
         if version == "v1" and owner.get("kind") == "Event":
-            causes.append(invalid(path, "v1, Kind=Event", "v1, Kind=Event is disallowed from being an owner"))
+            yield invalid(path, "v1, Kind=Event", "v1, Kind=Event is disallowed from being an owner")
         if owner.get("controller"):
             if controller:
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {owner.get('name', '')}"
                 )
-                causes.append(invalid(path, owners, detail))
+                yield invalid(path, owners, detail)
             controller = controller or owner.get("name", "")
-    return causes
 
 
-def _check_finalizers(finalizers: list[str], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_finalizers(finalizers: list[str], path: str) -> Iterator[Cause]:
     for finalizer in finalizers:
-        causes += [invalid(path, finalizer, problem) for problem in names.qualified(finalizer)]
+        yield from check_format(path, finalizer, names.qualified)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
-        detail = "finalizer orphan and foregroundDeletion cannot be both set"
-        causes.append(invalid(path, finalizers, detail))
-    return causes
+        yield invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
 
 
 def _check_legacy_finalizers(finalizers: list[str], path: str) -> list[Cause]:
@@ -137,24 +128,21 @@ def _check_legacy_finalizers(finalizers: list[str], path: str) -> list[Cause]:
     ]
 
 
-def _check_labels_and_owners(metadata: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_labels_and_owners(metadata: dict[str, Any], path: str) -> Iterator[Cause]:
     if labels := metadata.get("labels"):
-        causes += check_labels(labels, f"{path}.labels")
+        yield from check_labels(labels, f"{path}.labels")
     if annotations := metadata.get("annotations"):
-        causes += check_annotations(annotations, f"{path}.annotations")
+        yield from check_annotations(annotations, f"{path}.annotations")
     if owners := metadata.get("ownerReferences"):
-        causes += _check_owners(owners, f"{path}.ownerReferences")
-    return causes
+        yield from _check_owners(owners, f"{path}.ownerReferences")
 
 
-def _check_common(metadata: dict[str, Any], path: str, *, custom: bool) -> list[Cause]:
-    causes = _check_labels_and_owners(metadata, path)
+def _check_common(metadata: dict[str, Any], path: str, *, custom: bool) -> Iterator[Cause]:
+    yield from _check_labels_and_owners(metadata, path)
     if finalizers := metadata.get("finalizers"):
-        causes += _check_finalizers(finalizers, f"{path}.finalizers")
+        yield from _check_finalizers(finalizers, f"{path}.finalizers")
         if not custom:
-            causes += _check_legacy_finalizers(finalizers, f"{path}.finalizers")
-    return causes
+            yield from _check_legacy_finalizers(finalizers, f"{path}.finalizers")
 
 
 def check(
@@ -164,25 +152,23 @@ def check(
     namespaced: bool = True,
     name_rule: Callable[[str], names.Problems] = names.subdomain,
     custom: bool = False,
-) -> list[Cause]:
+) -> Iterator[Cause]:
     """Metadata of a new object, name included."""
     name = metadata.get("name") or ""
-    causes: list[Cause] = []
     if base := metadata.get("generateName"):
-        causes += [invalid(f"{path}.generateName", base, text) for text in name_rule(_as_prefix(base))]
+        yield from (invalid(f"{path}.generateName", base, text) for text in name_rule(_as_prefix(base)))
     if name:
-        causes += [invalid(f"{path}.name", name, problem) for problem in name_rule(name)]
+        yield from check_format(f"{path}.name", name, name_rule)
     else:
-        causes.append(required(f"{path}.name", "name or generateName is required"))
+        yield required(f"{path}.name", "name or generateName is required")
     namespace = metadata.get("namespace")
     if namespaced:
         if not namespace:
-            causes.append(required(f"{path}.namespace"))
+            yield required(f"{path}.namespace")
     elif namespace:
-        causes.append(forbidden(f"{path}.namespace", "not allowed on this type"))
+        yield forbidden(f"{path}.namespace", "not allowed on this type")
     if not _CHECKED.isdisjoint(metadata):
-        causes += _check_common(metadata, path, custom=custom)
-    return causes
+        yield from _check_common(metadata, path, custom=custom)
 
 
 def _as_prefix(base: str) -> str:
@@ -197,29 +183,27 @@ def check_update(
     *,
     rechecks: Rechecks = "both",
     custom: bool = False,
-) -> list[Cause]:
+) -> Iterator[Cause]:
     """Metadata of a changed object against the stored one: the generic layer's causes, then the kind's own.
 
     What is as it was stored passed these rules when it was.
     """
-    changed = _check_change(metadata, old, path)
+    changed = list(_check_change(metadata, old, path))
     news = {
         field: metadata[field] for field in _CHECKED & metadata.keys() if metadata[field] != old.get(field)
     }
-    if not news:
-        return changed * 2 if rechecks in ("change", "both") else changed
-    causes = _check_common(news, path, custom=True)
+    if not news and not changed:
+        return
+    yield from _check_common(news, path, custom=True)
     changed += _check_labels_and_owners(news, path)
-    causes += changed
+    yield from changed
     if rechecks in ("change", "both"):
-        causes += changed
+        yield from changed
     if rechecks in ("whole", "both"):
-        causes += _check_common(news, path, custom=custom)
-    return causes
+        yield from _check_common(news, path, custom=custom)
 
 
-def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> Iterator[Cause]:
     if "deletionTimestamp" in old:
         before = old.get("finalizers") or ()
         added = [item for item in metadata.get("finalizers") or () if item not in before]
@@ -229,9 +213,9 @@ def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> l
                 "no new finalizers can be added if the object is being deleted, found new finalizers "
                 f"[]string{{{listed}}}"
             )
-            causes.append(forbidden(f"{path}.finalizers", detail))
-    return causes + [
+            yield forbidden(f"{path}.finalizers", detail)
+    yield from (
         immutable(f"{path}.{field}", metadata.get(field))
         for field in _IMMUTABLE
         if metadata.get(field) != old.get(field)
-    ]
+    )

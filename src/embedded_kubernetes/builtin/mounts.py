@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
@@ -10,8 +11,7 @@ from .causes import check_descending, check_one_of, forbidden, invalid, not_foun
 
 def check_mounts(
     mounts: list[dict[str, Any]], path: str, container: dict[str, Any], volumes: dict[str, dict[str, Any]]
-) -> list[Cause]:
-    causes: list[Cause] = []
+) -> Iterator[Cause]:
     seen: set[str] = set()
     devices = {
         device.get("name"): device.get("devicePath") for device in container.get("volumeDevices") or ()
@@ -20,59 +20,55 @@ def check_mounts(
         at = f"{path}[{index}]"
         name, where = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
-            causes.append(required(f"{at}.name"))
+            yield required(f"{at}.name")
         if name not in volumes:
-            causes.append(not_found(f"{at}.name", name))
+            yield not_found(f"{at}.name", name)
         if not where:
-            causes.append(required(f"{at}.mountPath"))
+            yield required(f"{at}.mountPath")
         if where in seen:
-            causes.append(invalid(f"{at}.mountPath", where, "must be unique"))
+            yield invalid(f"{at}.mountPath", where, "must be unique")
         seen.add(where)
         if name in devices:
-            causes.append(invalid(f"{at}.name", name, "must not already exist in volumeDevices"))
+            yield invalid(f"{at}.name", name, "must not already exist in volumeDevices")
         if where in devices.values():
-            detail = "must not already exist as a path in volumeDevices"
-            causes.append(invalid(f"{at}.mountPath", where, detail))
+            yield invalid(f"{at}.mountPath", where, "must not already exist as a path in volumeDevices")
         for field in ("subPath", "subPathExpr"):
             if below := mount.get(field):
-                causes += check_descending(below, f"{path}.{field}")
+                yield from check_descending(below, f"{path}.{field}")
         if mount.get("subPath") and mount.get("subPathExpr"):
             detail = "subPathExpr and subPath are mutually exclusive"
-            causes.append(invalid(f"{at}.subPathExpr", mount["subPathExpr"], detail))
+            yield invalid(f"{at}.subPathExpr", mount["subPathExpr"], detail)
         propagation = mount.get("mountPropagation")
         if propagation is not None:
             modes = ("Bidirectional", "HostToContainer", "None")
-            causes += check_one_of(f"{path}.mountPropagation", propagation, modes)
+            yield from check_one_of(f"{path}.mountPropagation", propagation, modes)
             privileged = (container.get("securityContext") or {}).get("privileged")
             if propagation == "Bidirectional" and not privileged:
                 detail = "Bidirectional mount propagation is available only to privileged containers"
-                causes.append(forbidden(f"{path}.mountPropagation", detail))
-    return causes
+                yield forbidden(f"{path}.mountPropagation", detail)
 
 
 def check_devices(
     devices: list[dict[str, Any]], path: str, container: dict[str, Any], volumes: dict[str, dict[str, Any]]
-) -> list[Cause]:
-    causes: list[Cause] = []
+) -> Iterator[Cause]:
     seen: set[str] = set()
     mounts = {mount.get("name") for mount in container.get("volumeMounts") or ()}
     for index, device in enumerate(devices):
         at = f"{path}[{index}]"
         name, where = device.get("name", ""), device.get("devicePath", "")
         if not name:
-            causes.append(required(f"{at}.name"))
+            yield required(f"{at}.name")
         if name in seen:
-            causes.append(invalid(f"{at}.name", name, "must be unique"))
+            yield invalid(f"{at}.name", name, "must be unique")
         seen.add(name)
         if name not in volumes:
-            causes.append(not_found(f"{at}.name", name))
+            yield not_found(f"{at}.name", name)
         elif not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            causes.append(invalid(f"{at}.name", name, detail))
+            yield invalid(f"{at}.name", name, detail)
         if not where:
-            causes.append(required(f"{at}.devicePath"))
+            yield required(f"{at}.devicePath")
         if ".." in where.split("/"):
-            causes.append(invalid(f"{at}.devicePath", where, "can not contain backsteps ('..')"))
+            yield invalid(f"{at}.devicePath", where, "can not contain backsteps ('..')")
         if name in mounts:
-            causes.append(invalid(f"{at}.name", name, "must not already exist in volumeMounts"))
-    return causes
+            yield invalid(f"{at}.name", name, "must not already exist in volumeMounts")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import invalid
+from .causes import check_format, invalid
 from .kind import Logic
 
 _LABEL = "kubernetes.io/metadata.name"
@@ -30,28 +32,24 @@ def _on_update(namespace: Object, old: Object) -> None:
     namespace["spec"] = {**namespace.get("spec", {}), **old.get("spec", {})}
 
 
-def _check(namespace: Object, old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
+def _check(namespace: Object, old: Object | None) -> Iterator[Cause]:
     for index, finalizer in enumerate((namespace.get("spec") or {}).get("finalizers") or ()):
         at = f"spec.finalizers[{index}]"
-        causes += [invalid(at, finalizer, problem) for problem in names.qualified(finalizer)]
+        yield from check_format(at, finalizer, names.qualified)
         if "/" not in finalizer and finalizer != "kubernetes":
             detail = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(invalid(at, finalizer, detail))
-    return causes
+            yield invalid(at, finalizer, detail)
 
 
-def _check_status(namespace: Object, old: Object) -> list[Cause]:
+def _check_status(namespace: Object, old: Object) -> Iterator[Cause]:
     phase = (namespace.get("status") or {}).get("phase")
     if "deletionTimestamp" not in namespace["metadata"]:
         if phase != "Active":
-            detail = "may only be 'Active' if `deletionTimestamp` is empty"
-            return [invalid("status.Phase", phase, detail)]
+            yield invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")
+            return
     elif phase != "Terminating":
-        return [
-            invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
-        ]
-    return []
+        yield invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        return
 
 
 LOGIC = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..errors import Cause
 from ..resource import Object
 from . import names
 from .amounts import check_amount
-from .causes import duplicate, forbidden, invalid
+from .causes import check_format, duplicate, forbidden
 from .kind import Logic
 from .placement import check_taints
 
@@ -24,14 +26,14 @@ def _default(node: Object) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
-def _check_spec(node: Object) -> list[Cause]:
+def _check_spec(node: Object) -> Iterator[Cause]:
     spec = node.get("spec") or {}
     # The path says metadata for a field of the spec; so does a real server.
-    causes = check_taints(spec["taints"], "metadata.taints") if spec.get("taints") else []
-    causes += _check_amounts(node)
+    if spec.get("taints"):
+        yield from check_taints(spec["taints"], "metadata.taints")
+    yield from _check_amounts(node)
     for index, cidr in enumerate(spec.get("podCIDRs") or ()):
-        causes += [invalid(f"spec.podCIDRs[{index}]", cidr, problem) for problem in names.cidr(cidr)]
-    return causes
+        yield from check_format(f"spec.podCIDRs[{index}]", cidr, names.cidr)
 
 
 def _check_amounts(node: Object) -> list[Cause]:
@@ -44,31 +46,30 @@ def _check_amounts(node: Object) -> list[Cause]:
     ]
 
 
-def _check(node: Object, old: Object | None) -> list[Cause]:
-    causes = _check_spec(node)
-    return causes if old is None else causes + _check_update(node, old)
+def _check(node: Object, old: Object | None) -> Iterator[Cause]:
+    yield from _check_spec(node)
+    if old is not None:
+        yield from _check_update(node, old)
 
 
-def _check_update(node: Object, old: Object) -> list[Cause]:
+def _check_update(node: Object, old: Object) -> Iterator[Cause]:
     spec, before = node.get("spec") or {}, old.get("spec") or {}
-    causes = _check_amounts(node)
+    yield from _check_amounts(node)
     seen: set[tuple[str, str]] = set()
     for index, address in enumerate((node.get("status") or {}).get("addresses") or ()):
         key = (address.get("type", ""), address.get("address", ""))
         if key in seen:
-            causes.append(duplicate(f"status.addresses[{index}]", address))
+            yield duplicate(f"status.addresses[{index}]", address)
         seen.add(key)
     now, then = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
     if then and now != then:
         detail = 'node updates may not change podCIDR except from "" to valid'
         changed = 1 if len(now) != len(then) else sum(a != b for a, b in zip(now, then, strict=True))
-        causes += [forbidden("spec.podCIDRs", detail)] * changed
+        yield from [forbidden("spec.podCIDRs", detail)] * changed
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
-        detail = 'node updates may not change providerID except from "" to valid'
-        causes.append(forbidden("spec.providerID", detail))
+        yield forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
     if spec.get("taints"):
-        causes += check_taints(spec["taints"], "metadata.taints")
-    return causes
+        yield from check_taints(spec["taints"], "metadata.taints")
 
 
 LOGIC = {("", "Node"): Logic(default=_default, check=_check, check_status=_check_update)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import check_one_of, duplicate, forbidden, invalid, required, unsupported
+from .causes import check_format, check_one_of, duplicate, forbidden, invalid, required, unsupported
 from .selectors import (
     check_label_name,
     check_label_selector,
@@ -24,56 +25,52 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def check_tolerations(tolerations: list[dict[str, Any]], path: str) -> list[Cause]:
+def check_tolerations(tolerations: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     if tolerations == DEFAULT_TOLERATIONS:
-        return []  # as nearly every pod has them
-    causes: list[Cause] = []
+        return
     for index, toleration in enumerate(tolerations):
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         value, effect = toleration.get("value", ""), toleration.get("effect", "")
         if key and names.qualified(key):
-            causes += check_label_name(key, f"{path}[{index}].key")
+            yield from check_label_name(key, f"{path}[{index}].key")
         if not key and operator != "Exists":
             detail = (
                 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             )
-            causes.append(invalid(f"{path}[{index}].operator", operator, detail))
+            yield invalid(f"{path}[{index}].operator", operator, detail)
         if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
             detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            causes.append(invalid(f"{path}[{index}].effect", effect, detail))
+            yield invalid(f"{path}[{index}].effect", effect, detail)
         if operator in ("Equal", ""):
             if problems := names.label_value(value):
-                causes.append(invalid(f"{path}[{index}].operator", value, ";".join(problems)))
+                yield invalid(f"{path}[{index}].operator", value, ";".join(problems))
         elif operator == "Exists":
             if value:
                 detail = "value must be empty when `operator` is 'Exists'"
-                causes.append(invalid(f"{path}[{index}].operator", value, detail))
+                yield invalid(f"{path}[{index}].operator", value, detail)
         else:
-            causes.append(unsupported(f"{path}[{index}].operator", operator, ("Equal", "Exists")))
+            yield unsupported(f"{path}[{index}].operator", operator, ("Equal", "Exists"))
         if effect and effect not in TAINT_EFFECTS:
-            causes.append(unsupported(f"{path}[{index}].effect", effect, TAINT_EFFECTS))
-    return causes
+            yield unsupported(f"{path}[{index}].effect", effect, TAINT_EFFECTS)
 
 
-def check_affinity(affinity: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def check_affinity(affinity: dict[str, Any], path: str) -> Iterator[Cause]:
     if node := affinity.get("nodeAffinity"):
         if (selector := node.get(_REQUIRED)) is not None:
-            causes += check_node_selector(selector, f"{path}.nodeAffinity.{_REQUIRED}")
+            yield from check_node_selector(selector, f"{path}.nodeAffinity.{_REQUIRED}")
         for index, term in enumerate(node.get(_PREFERRED) or ()):
             at = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
-            causes += _check_weight(term, at)
+            yield from _check_weight(term, at)
             preference = term.get("preference") or {}
-            causes += check_node_selector_term(preference, f"{at}.preference", values_too=False)
+            yield from check_node_selector_term(preference, f"{at}.preference", values_too=False)
     for name in ("podAffinity", "podAntiAffinity"):
         if terms := affinity.get(name):
             for index, term in enumerate(terms.get(_REQUIRED) or ()):
-                causes += _check_pod_term(term, f"{path}.{name}.{_REQUIRED}[{index}]")
+                yield from _check_pod_term(term, f"{path}.{name}.{_REQUIRED}[{index}]")
             for index, weighted in enumerate(terms.get(_PREFERRED) or ()):
                 at = f"{path}.{name}.{_PREFERRED}[{index}]"
-                causes += _check_weight(weighted, at)
-                causes += _check_pod_term(weighted.get("podAffinityTerm") or {}, f"{at}.podAffinityTerm")
-    return causes
+                yield from _check_weight(weighted, at)
+                yield from _check_pod_term(weighted.get("podAffinityTerm") or {}, f"{at}.podAffinityTerm")
 
 
 def _check_weight(term: dict[str, Any], at: str) -> list[Cause]:
@@ -81,97 +78,90 @@ def _check_weight(term: dict[str, Any], at: str) -> list[Cause]:
     return [] if 0 < weight <= 100 else [invalid(f"{at}.weight", weight, "must be in the range 1-100")]
 
 
-def _check_pod_term(term: dict[str, Any], at: str) -> list[Cause]:
-    causes = check_label_selector(term.get("labelSelector"), f"{at}.labelSelector")
-    causes += check_label_selector(term.get("namespaceSelector"), f"{at}.namespaceSelector")
+def _check_pod_term(term: dict[str, Any], at: str) -> Iterator[Cause]:
+    yield from check_label_selector(term.get("labelSelector"), f"{at}.labelSelector")
+    yield from check_label_selector(term.get("namespaceSelector"), f"{at}.namespaceSelector")
     for name in term.get("namespaces") or ():
-        causes += [invalid(f"{at}.namespace", name, problem) for problem in names.label(name)]
+        yield from check_format(f"{at}.namespace", name, names.label)
     same, other = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
-    causes += _check_label_keys(same, f"{at}.matchLabelKeys", term)
-    causes += _check_label_keys(other, f"{at}.mismatchLabelKeys", term)
+    yield from _check_label_keys(same, f"{at}.matchLabelKeys", term)
+    yield from _check_label_keys(other, f"{at}.mismatchLabelKeys", term)
     for index, key in enumerate(same):
         if key in other:
             detail = "exists in both matchLabelKeys and mismatchLabelKeys"
-            causes.append(invalid(f"{at}.matchLabelKeys[{index}]", key, detail))
+            yield invalid(f"{at}.matchLabelKeys[{index}]", key, detail)
     topology = term.get("topologyKey", "")
     if not topology:
-        causes.append(required(f"{at}.topologyKey", "can not be empty"))
-    return causes + check_label_name(topology, f"{at}.topologyKey")
+        yield required(f"{at}.topologyKey", "can not be empty")
+    yield from check_label_name(topology, f"{at}.topologyKey")
 
 
-def _check_label_keys(keys: Any, path: str, holder: dict[str, Any]) -> list[Cause]:
+def _check_label_keys(keys: Any, path: str, holder: dict[str, Any]) -> Iterator[Cause]:
     if not keys:
-        return []
+        return
     if holder.get("labelSelector") is None:
-        return [forbidden(path, "must not be specified when labelSelector is not set")]
-    causes: list[Cause] = []
+        yield forbidden(path, "must not be specified when labelSelector is not set")
+        return
     for index, key in enumerate(keys):
-        causes += check_label_name(key, f"{path}[{index}]")
-    return causes
+        yield from check_label_name(key, f"{path}[{index}]")
 
 
-def check_spread(constraints: list[dict[str, Any]], path: str) -> list[Cause]:
+def check_spread(constraints: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     """Topology spread constraints (KEP-895, KEP-3022, KEP-3094, KEP-3243)."""
-    causes: list[Cause] = []
     seen: set[tuple[str, str]] = set()
     for index, constraint in enumerate(constraints):
         at = f"{path}[{index}]"
         skew, key = constraint.get("maxSkew", 0), constraint.get("topologyKey", "")
         when = constraint.get("whenUnsatisfiable", "")
         if skew <= 0:
-            causes.append(invalid(f"{at}.maxSkew", skew, "must be greater than zero"))
+            yield invalid(f"{at}.maxSkew", skew, "must be greater than zero")
         if not key:
-            causes.append(required(f"{at}.topologyKey", "can not be empty"))
+            yield required(f"{at}.topologyKey", "can not be empty")
         if when not in ("DoNotSchedule", "ScheduleAnyway"):
-            causes.append(unsupported(f"{at}.whenUnsatisfiable", when, ("DoNotSchedule", "ScheduleAnyway")))
+            yield unsupported(f"{at}.whenUnsatisfiable", when, ("DoNotSchedule", "ScheduleAnyway"))
         if (key, when) in seen:
-            causes.append(duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {when}}}"))
+            yield duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {when}}}")
         seen.add((key, when))
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:
-                causes.append(invalid(f"{at}.minDomains", domains, "must be greater than zero"))
+                yield invalid(f"{at}.minDomains", domains, "must be greater than zero")
             if when != "DoNotSchedule":
                 detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}"
-                causes.append(invalid(f"{at}.minDomains", domains, detail))
-        causes += [
+                yield invalid(f"{at}.minDomains", domains, detail)
+        yield from (
             unsupported(f"{at}.{name}", policy, ("Honor", "Ignore"))
             for name in ("nodeAffinityPolicy", "nodeTaintsPolicy")
             if (policy := constraint.get(name)) is not None and policy not in ("Honor", "Ignore")
-        ]
+        )
         keys = constraint.get("matchLabelKeys")
-        causes += _check_label_keys(keys, f"{at}.matchLabelKeys", constraint)
-        causes += check_label_selector(constraint.get("labelSelector"), f"{at}.labelSelector")
-    return causes
+        yield from _check_label_keys(keys, f"{at}.matchLabelKeys", constraint)
+        yield from check_label_selector(constraint.get("labelSelector"), f"{at}.labelSelector")
 
 
-def check_gates(gates: list[dict[str, Any]], path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def check_gates(gates: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        causes += [invalid(f"{path}[{index}]", name, problem) for problem in names.qualified(name)]
+        yield from check_format(f"{path}[{index}]", name, names.qualified)
         if name in seen:
-            causes.append(duplicate(f"{path}[{index}]", name))
+            yield duplicate(f"{path}[{index}]", name)
         seen.add(name)
-    return causes
 
 
-def check_taints(taints: list[dict[str, Any]], path: str) -> list[Cause]:
+def check_taints(taints: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     """A node's taints."""
-    causes: list[Cause] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         at = f"{path}[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
-        causes += check_label_name(key, f"{at}.key")
+        yield from check_label_name(key, f"{at}.key")
         if problems := names.label_value(taint.get("value", "")):
-            causes.append(invalid(f"{at}.value", taint["value"], ";".join(problems)))
-        causes += check_one_of(f"{at}.effect", effect, TAINT_EFFECTS)
+            yield invalid(f"{at}.value", taint["value"], ";".join(problems))
+        yield from check_one_of(f"{at}.effect", effect, TAINT_EFFECTS)
         if (key, effect) in seen:
-            causes.append(duplicate(at, taint))
+            yield duplicate(at, taint)
         seen.add((key, effect))
-    return causes
 
 
 def merge_label_keys(pod: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ resize or puts it off, so the status says nothing of one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
@@ -42,15 +43,15 @@ def _with_amounts(old: Spec, new: Spec) -> Spec:
     return found
 
 
-def check_resize(spec: Spec, before: Spec, qos: str | None) -> list[Cause]:
+def check_resize(spec: Spec, before: Spec, qos: str | None) -> Iterator[Cause]:
     """`spec` is what `resized` made; `qos` is the pod's class, which a resize may not change."""
     ordering = [cause for group in _GROUPS for cause in _check_order(spec, before, group)]
     if ordering:
-        return ordering
-    causes: list[Cause] = []
+        yield from ordering
+        return
     now = qos_class(spec)
     if qos and now != qos:
-        causes.append(invalid("spec", now, "Pod QOS Class may not change as a result of resizing"))
+        yield invalid("spec", now, "Pod QOS Class may not change as a result of resizing")
     for group in _GROUPS:
         pairs = zip(spec.get(group) or (), before.get(group) or (), strict=True)
         for index, (container, old) in enumerate(pairs):
@@ -58,24 +59,23 @@ def check_resize(spec: Spec, before: Spec, qos: str | None) -> list[Cause]:
             if container == old:
                 continue
             if group == "initContainers" and old.get("restartPolicy") != "Always":
-                detail = "resources for non-sidecar init containers are immutable"
-                causes.append(forbidden(at, detail))
-            causes += _check_removed(container, old, at)
+                yield forbidden(at, "resources for non-sidecar init containers are immutable")
+            yield from _check_removed(container, old, at)
             if _without_mutable(container) != _without_mutable(old):
                 detail = f"only cpu and memory resources are mutable\nchanged: {group}[{index}]\n"
-                causes.append(forbidden("spec", detail))
-    return causes
+                yield forbidden("spec", detail)
 
 
-def _check_order(spec: Spec, before: Spec, group: str) -> list[Cause]:
+def _check_order(spec: Spec, before: Spec, group: str) -> Iterator[Cause]:
     now, was = spec.get(group) or [], before.get(group) or []
     if len(now) != len(was):
-        return [forbidden(f"spec.{group}", "containers may not be added or removed on resize")]
-    return [
+        yield forbidden(f"spec.{group}", "containers may not be added or removed on resize")
+        return
+    yield from (
         forbidden(f"spec.{group}[{index}].name", "containers may not be renamed or reordered on resize")
         for index, (container, old) in enumerate(zip(now, was, strict=True))
         if container.get("name") != old.get("name")
-    ]
+    )
 
 
 def _check_removed(container: Spec, old: Spec, at: str) -> list[Cause]:

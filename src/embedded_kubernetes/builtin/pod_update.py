@@ -4,11 +4,12 @@ the pod also tighter node selection (KEP-3521, KEP-3838).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import check_range, duplicate, forbidden, immutable, invalid, required
+from .causes import check_format, check_name, check_range, duplicate, forbidden, immutable, invalid, required
 from .containers import check_image_spaces
 from .placement import check_tolerations
 
@@ -27,28 +28,29 @@ def _same(left: Any, right: Any) -> bool:
     return left == right or (not left and not right and not isinstance(left or right, bool | int | str))
 
 
-def check_spec_update(spec: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+def check_spec_update(spec: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
     """Both specs are complete. A spec that did not change passes at once."""
     if spec == old:
-        return []
-    causes: list[Cause] = []
+        return
     for field in ("containers", "initContainers"):
         now, before = spec.get(field) or [], old.get(field) or []
         if len(now) != len(before):
-            return [*causes, forbidden(f"spec.{field}", "pod updates may not add or remove containers")]
+            yield forbidden(f"spec.{field}", "pod updates may not add or remove containers")
+            return
         for index, container in enumerate(now):
             if not container.get("image"):
-                causes.append(required(f"spec.{field}[{index}].image"))
-        causes += check_image_spaces(now, f"spec.{field}")
+                yield required(f"spec.{field}[{index}].image")
+        yield from check_image_spaces(now, f"spec.{field}")
     deadline = _check_deadline(spec.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
     if deadline:
-        return causes + deadline
-    causes += _check_tolerations(spec.get("tolerations") or [], old.get("tolerations") or [])
+        yield from deadline
+        return
+    yield from _check_tolerations(spec.get("tolerations") or [], old.get("tolerations") or [])
     gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         if gate.get("name") not in gates:
             detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
-            causes.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
+            yield forbidden(f"spec.schedulingGates[{index}].name", detail)
     apart = {*_JUDGED_APART}
     before_grace = old.get("terminationGracePeriodSeconds")
     if before_grace is not None and before_grace < 0 and spec.get("terminationGracePeriodSeconds") == 1:
@@ -56,8 +58,8 @@ def check_spec_update(spec: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
     affinity, old_affinity = spec.get("affinity") or {}, old.get("affinity") or {}
     if gates:
         apart |= {"nodeSelector", "affinity"}
-        causes += _check_node_selector(spec.get("nodeSelector") or {}, old.get("nodeSelector") or {})
-        causes += _check_node_affinity(affinity.get("nodeAffinity"), old_affinity.get("nodeAffinity"))
+        yield from _check_node_selector(spec.get("nodeSelector") or {}, old.get("nodeSelector") or {})
+        yield from _check_node_affinity(affinity.get("nodeAffinity"), old_affinity.get("nodeAffinity"))
     changed = [
         field
         for field in sorted(spec.keys() | old.keys())
@@ -78,8 +80,7 @@ def check_spec_update(spec: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
                 if name != "image" and not _same(container.get(name), before.get(name))
             ]
     if changed:
-        causes.append(forbidden("spec", f"{_ALLOWED}\nchanged: {', '.join(changed)}\n"))
-    return causes
+        yield forbidden("spec", f"{_ALLOWED}\nchanged: {', '.join(changed)}\n")
 
 
 def _check_deadline(now: int | None, before: int | None) -> list[Cause]:
@@ -94,50 +95,48 @@ def _check_deadline(now: int | None, before: int | None) -> list[Cause]:
     return []
 
 
-def _check_tolerations(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[Cause]:
+def _check_tolerations(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> Iterator[Cause]:
     if now == before:
-        return []
+        return
     kept = [_without_seconds(toleration) for toleration in now]
     if any(_without_seconds(toleration) not in kept for toleration in before):
         detail = "existing toleration can not be modified except its tolerationSeconds"
-        return [forbidden("spec.tolerations", detail)]
-    return check_tolerations(now, "spec.tolerations")
+        yield forbidden("spec.tolerations", detail)
+        return
+    yield from check_tolerations(now, "spec.tolerations")
 
 
 def _without_seconds(toleration: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in toleration.items() if key != "tolerationSeconds" and value != ""}
 
 
-def _check_node_selector(now: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
+def _check_node_selector(now: dict[str, Any], before: dict[str, Any]) -> Iterator[Cause]:
     if all(key in now and now[key] == value for key, value in before.items()):
-        return []
-    return [
-        invalid(
-            "spec.nodeSelector",
-            now,
-            "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
-        )
-    ]
+        return
+    yield invalid(
+        "spec.nodeSelector",
+        now,
+        "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+    )
 
 
-def _check_node_affinity(now: dict[str, Any] | None, before: dict[str, Any] | None) -> list[Cause]:
+def _check_node_affinity(now: dict[str, Any] | None, before: dict[str, Any] | None) -> Iterator[Cause]:
     """Required terms may only become narrower: as many terms, each with what it had and more."""
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}"
     required_now, required_before = (now or {}).get(_REQUIRED), (before or {}).get(_REQUIRED)
     if not required_before:
-        return []
+        return
     if not required_now:
-        return [invalid(path, None, "no deletions or mutations are allowed")]
+        yield invalid(path, None, "no deletions or mutations are allowed")
+        return
     terms, old_terms = required_now.get("nodeSelectorTerms") or [], required_before["nodeSelectorTerms"]
     if len(terms) != len(old_terms):
-        return [
-            invalid(
-                f"{path}.nodeSelectorTerms",
-                terms,
-                "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
-            )
-        ]
-    causes: list[Cause] = []
+        yield invalid(
+            f"{path}.nodeSelectorTerms",
+            terms,
+            "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+        )
+        return
     for index, (term, old_term) in enumerate(zip(terms, old_terms, strict=True)):
         for field in ("matchExpressions", "matchFields"):
             kept = old_term.get(field) or []
@@ -147,26 +146,21 @@ def _check_node_affinity(now: dict[str, Any] | None, before: dict[str, Any] | No
             )
             if not narrowed:
                 detail = "only additions are allowed (no mutations or deletions)"
-                causes.append(invalid(f"{path}.nodeSelectorTerms[{index}].{field}", found, detail))
-    return causes
+                yield invalid(f"{path}.nodeSelectorTerms[{index}].{field}", found, detail)
 
 
-def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
     """A write to the status subresource."""
-    causes: list[Cause] = []
     status, before = pod.get("status") or {}, old.get("status") or {}
     for index, condition in enumerate(status.get("conditions") or ()):
         kind = condition.get("type", "")
         if kind not in ("PodScheduled", "Ready", "Initialized"):
-            at = f"metadata.conditions[{index}].Type"
-            causes += [invalid(at, kind, problem) for problem in names.qualified(kind)]
+            yield from check_format(f"metadata.conditions[{index}].Type", kind, names.qualified)
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName"):
-        causes += [
-            invalid("status.nominatedNodeName", nominated, problem) for problem in names.subdomain(nominated)
-        ]
+        yield from check_format("status.nominatedNodeName", nominated, names.subdomain)
     if status.get("qosClass") != before.get("qosClass"):
-        causes.append(immutable("status.qosClass", status.get("qosClass")))
+        yield immutable("status.qosClass", status.get("qosClass"))
     spec = old["spec"]
     restart = spec.get("restartPolicy")
     stays = {
@@ -180,17 +174,16 @@ def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
         ("ephemeralContainerStatuses", "Never"),
     ):
         keep = stays if field == "initContainerStatuses" else set()
-        causes += _check_transitions(
+        yield from _check_transitions(
             status.get(field) or [], before.get(field) or [], f"status.{field}", policy, keep
         )
-    causes += _check_claim_statuses(status.get("resourceClaimStatuses") or [], spec)
+    yield from _check_claim_statuses(status.get("resourceClaimStatuses") or [], spec)
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
-        causes += _check_extended_claim(extended, spec)
+        yield from _check_extended_claim(extended, spec)
     for field in ("podIPs", "hostIPs"):
         for index, entry in enumerate(status.get(field) or ()):
             ip = entry.get("ip", "")
-            causes += [invalid(f"status.{field}[{index}]", ip, problem) for problem in names.ip(ip)]
-    return causes
+            yield from check_format(f"status.{field}[{index}]", ip, names.ip)
 
 
 def _check_transitions(
@@ -199,11 +192,10 @@ def _check_transitions(
     path: str,
     restart: str | None,
     stays: set[Any],
-) -> list[Cause]:
+) -> Iterator[Cause]:
     """A container that ended for good does not run again."""
     if restart == "Always":
-        return []
-    causes: list[Cause] = []
+        return
     by_name = {container.get("name"): container for container in now}
     for index, container in enumerate(before):
         ended = (container.get("state") or {}).get("terminated")
@@ -213,31 +205,26 @@ def _check_transitions(
             continue
         current = by_name.get(container.get("name"))
         if current is not None and (current.get("state") or {}).get("terminated") is None:
-            detail = "may not be transitioned to non-terminated state"
-            causes.append(forbidden(f"{path}[{index}].state", detail))
-    return causes
+            yield forbidden(f"{path}[{index}].state", "may not be transitioned to non-terminated state")
 
 
-def _check_claim_statuses(statuses: list[dict[str, Any]], spec: dict[str, Any]) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_claim_statuses(statuses: list[dict[str, Any]], spec: dict[str, Any]) -> Iterator[Cause]:
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     for index, status in enumerate(statuses):
         at, name = f"status.resourceClaimStatuses[{index}].name", status.get("name", "")
         if name not in known:
-            causes.append(invalid(at, name, "must match the name of an entry in `spec.resourceClaims`"))
+            yield invalid(at, name, "must match the name of an entry in `spec.resourceClaims`")
         if name in seen:
-            causes.append(duplicate(at, name))
+            yield duplicate(at, name)
         seen.add(name)
         if claim := status.get("resourceClaimName"):
-            causes += [invalid(at, claim, problem) for problem in names.subdomain(claim)]
-    return causes
+            yield from check_format(at, claim, names.subdomain)
 
 
-def _check_extended_claim(status: dict[str, Any], spec: dict[str, Any]) -> list[Cause]:
+def _check_extended_claim(status: dict[str, Any], spec: dict[str, Any]) -> Iterator[Cause]:
     """The claim for a pod's extended resources, and which container's requests it answers (KEP-5004)."""
     at = "status.extendedResourceClaimStatus"
-    causes: list[Cause] = []
     asked = {
         container.get("name"): (container.get("resources") or {}).get("requests") or {}
         for field in ("initContainers", "containers")
@@ -245,23 +232,19 @@ def _check_extended_claim(status: dict[str, Any], spec: dict[str, Any]) -> list[
     }
     mappings = status.get("requestMappings") or []
     if not mappings:
-        causes.append(required(f"{at}.requestMappings", "at least one request mapping is required"))
+        yield required(f"{at}.requestMappings", "at least one request mapping is required")
     seen: set[tuple[str, str, str]] = set()
     for index, mapping in enumerate(mappings):
         here = f"{at}.requestMappings[{index}]"
         container, resource = mapping.get("containerName", ""), mapping.get("resourceName", "")
         request = mapping.get("requestName", "")
         if container not in asked:
-            causes.append(invalid(f"{here}.containerName", container, "must be the name of a container"))
+            yield invalid(f"{here}.containerName", container, "must be the name of a container")
         elif resource not in asked[container]:
-            causes.append(invalid(f"{here}.resourceName", resource, "must be requested by the container"))
-        causes += [invalid(f"{here}.requestName", request, problem) for problem in names.label(request)]
+            yield invalid(f"{here}.resourceName", resource, "must be requested by the container")
+        yield from check_format(f"{here}.requestName", request, names.label)
         if (container, resource, request) in seen:
-            causes.append(duplicate(here, mapping))
+            yield duplicate(here, mapping)
         seen.add((container, resource, request))
     claim = status.get("resourceClaimName", "")
-    if not claim:
-        causes.append(required(f"{at}.resourceClaimName"))
-    else:
-        causes += [invalid(f"{at}.resourceClaimName", claim, problem) for problem in names.subdomain(claim)]
-    return causes
+    yield from check_name(f"{at}.resourceClaimName", claim, names.subdomain)

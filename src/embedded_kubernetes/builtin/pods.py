@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -94,59 +95,54 @@ def _keep_observed_generations(status: dict[str, Any], before: dict[str, Any]) -
                 condition["observedGeneration"] = known[condition["type"]]
 
 
-def _validate(pod: Object, old: Object | None) -> list[Cause]:
+def _validate(pod: Object, old: Object | None) -> Iterator[Cause]:
     metadata, spec = pod["metadata"], pod["spec"]
     if old is None:
-        causes = check(metadata)
-        causes += check_pod_spec(spec, "spec", is_pod=True)
+        yield from check(metadata)
+        yield from check_pod_spec(spec, "spec", is_pod=True)
         if spec.get("ephemeralContainers"):
-            causes.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+            yield forbidden("spec.ephemeralContainers", "cannot be set on create")
         if spec.get("nodeName") and spec.get("schedulingGates"):
-            detail = "cannot be set until all schedulingGates have been cleared"
-            causes.append(forbidden("spec.nodeName", detail))
-        return causes
-    causes = check_update(metadata, old["metadata"])
+            yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        return
+    yield from check_update(metadata, old["metadata"])
     before = old["spec"]
     if spec != before:
-        causes += check_pod_spec(spec, "spec", is_pod=True)
-        causes += check_spec_update(spec, before)
-    return causes
+        yield from check_pod_spec(spec, "spec", is_pod=True)
+        yield from check_spec_update(spec, before)
 
 
-def _validate_ephemeral(pod: Object, old: Object) -> list[Cause]:
+def _validate_ephemeral(pod: Object, old: Object) -> Iterator[Cause]:
     """A write to the subresource, to which `_prepare_update` has given all the rest of the stored spec."""
     spec, before = pod["spec"], old["spec"]
-    causes = check_update(pod["metadata"], old["metadata"])
+    yield from check_update(pod["metadata"], old["metadata"])
     if spec != before:
-        causes += check_pod_spec(spec, "spec", is_pod=True)
-        causes += _check_ephemeral_update(spec, before)
-    return causes
+        yield from check_pod_spec(spec, "spec", is_pod=True)
+        yield from _check_ephemeral_update(spec, before)
 
 
-def _check_ephemeral_update(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
+def _check_ephemeral_update(spec: dict[str, Any], before: dict[str, Any]) -> Iterator[Cause]:
     """Ephemeral containers are only ever added."""
     now = {container.get("name"): container for container in spec.get("ephemeralContainers") or ()}
-    causes: list[Cause] = []
     for container in before.get("ephemeralContainers") or ():
         name = container.get("name")
         if name not in now:
             detail = f'existing ephemeral containers "{name}" may not be removed\n'
-            causes.append(forbidden("spec.ephemeralContainers", detail))
+            yield forbidden("spec.ephemeralContainers", detail)
         elif now[name] != container:
             detail = f'existing ephemeral containers "{name}" may not be changed\n'
-            causes.append(forbidden("spec.ephemeralContainers", detail))
-    return causes
+            yield forbidden("spec.ephemeralContainers", detail)
 
 
-def _validate_status(pod: Object, old: Object) -> list[Cause]:
-    causes = check_update(pod["metadata"], old["metadata"], rechecks="change")
-    return causes + check_pod_status(pod, old)
+def _validate_status(pod: Object, old: Object) -> Iterator[Cause]:
+    yield from check_update(pod["metadata"], old["metadata"], rechecks="change")
+    yield from check_pod_status(pod, old)
 
 
-def _validate_resize(pod: Object, old: Object) -> list[Cause]:
-    causes = check_update(pod["metadata"], old["metadata"])
-    causes += check_pod_spec(pod["spec"], "spec", is_pod=True)
-    return causes + check_resize(pod["spec"], old["spec"], old["status"].get("qosClass"))
+def _validate_resize(pod: Object, old: Object) -> Iterator[Cause]:
+    yield from check_update(pod["metadata"], old["metadata"])
+    yield from check_pod_spec(pod["spec"], "spec", is_pod=True)
+    yield from check_resize(pod["spec"], old["spec"], old["status"].get("qosClass"))
 
 
 def _fields(pod: Object) -> dict[str, str]:

@@ -9,7 +9,7 @@ are not asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -26,8 +26,8 @@ from .selectors import check_label_selector
 #: What stands for the stored value where there is none: of a new object, and of what lies in a list.
 NEW: Any = object()
 #: The causes of a value at a path, which was stored as the last argument.
-Rule = Callable[[str, Any, Any], list[Cause]]
-Check = Callable[[Object, Object | None], list[Cause]]
+Rule = Callable[[str, Any, Any], Iterable[Cause]]
+Check = Callable[[Object, Object | None], Iterable[Cause]]
 _EMPTY = (None, "")
 
 
@@ -75,7 +75,7 @@ def compile_rules(rules: Mapping[str, Any]) -> Check:
     return lambda obj, old: below("", obj, NEW if old is None else old)
 
 
-def check_part(name: str, value: Any, at: str) -> list[Cause]:
+def check_part(name: str, value: Any, at: str) -> Iterable[Cause]:
     """The causes of a part that several kinds hold, by its rules in `data/parts.json`."""
     return _part(name)(at, value, NEW)
 
@@ -97,7 +97,7 @@ def _below(rules: Mapping[str, Any]) -> Rule:
         for steps, chain in entries:
             for path, inner, before in _values(at, value, was, steps):
                 for rule in chain:
-                    problems = rule(path, inner, before)
+                    problems = list(rule(path, inner, before))
                     found += problems
                     if problems and problems[-1].reason == "FieldValueRequired":
                         break
@@ -240,7 +240,7 @@ def _no_empty_name(at: str, value: Any, was: Any) -> list[Cause]:
     return [causes.invalid(at, "", "field can not be empty.")] if "" in (value or {}) else []
 
 
-_RULES: dict[str, Callable[..., list[Cause]]] = {
+_RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "required": _required,
     "present": _present,
     "one of": _one_of,

@@ -6,7 +6,7 @@ of scheduling is merged into the pod's node selector and tolerations, so that a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import ApiError, Cause
@@ -14,28 +14,26 @@ from ..errors import forbidden as refused
 from ..resource import Object
 from . import names
 from .amounts import check_amount
-from .causes import duplicate, invalid
+from .causes import check_format, duplicate
 from .kind import Logic
 from .placement import check_tolerations
 
 Toleration = dict[str, Any]
 
 
-def _check(runtime_class: Object, old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
+def _check(runtime_class: Object, old: Object | None) -> Iterator[Cause]:
     for name, amount in ((runtime_class.get("overhead") or {}).get("podFixed") or {}).items():
         at = f"overhead.podFixed[{name}]"
-        causes += [invalid(at, name, problem) for problem in names.qualified(name)]
-        causes += check_amount(name, amount, at)
+        yield from check_format(at, name, names.qualified)
+        yield from check_amount(name, amount, at)
     scheduling = runtime_class.get("scheduling") or {}
     tolerations = scheduling.get("tolerations") or []
-    causes += check_tolerations(tolerations, "scheduling.tolerations")
-    causes += [
+    yield from check_tolerations(tolerations, "scheduling.tolerations")
+    yield from (
         duplicate(f"scheduling.tolerations[{index}]", toleration)
         for index, toleration in enumerate(tolerations)
         if toleration in tolerations[:index]
-    ]
-    return causes
+    )
 
 
 def admit(pod: Object, find: Callable[[str], Object | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
@@ -13,60 +14,54 @@ _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 
 
-def _check_profile(context: dict[str, Any], path: str, name: str) -> list[Cause]:
+def _check_profile(context: dict[str, Any], path: str, name: str) -> Iterator[Cause]:
     """`seccompProfile` or `appArmorProfile` of a context."""
     profile = context.get(name)
     if profile is None:
-        return []
+        return
     shown = "seccomp" if name == "seccompProfile" else "AppArmor"
     kind, local = profile.get("type"), profile.get("localhostProfile")
-    causes: list[Cause] = []
     if not kind:
-        causes.append(required(f"{path}.{name}.type", f"type is required when {name} is set"))
+        yield required(f"{path}.{name}.type", f"type is required when {name} is set")
     else:
-        causes += check_one_of(f"{path}.{name}.type", kind, _PROFILES)
+        yield from check_one_of(f"{path}.{name}.type", kind, _PROFILES)
     if kind == "Localhost":
         if not local:
-            detail = f"must be set when {shown} type is Localhost"
-            causes.append(required(f"{path}.{name}.localhostProfile", detail))
+            yield required(f"{path}.{name}.localhostProfile", f"must be set when {shown} type is Localhost")
     elif local is not None and (kind in _PROFILES or shown == "seccomp"):
         detail = f"can only be set when {shown} type is Localhost"
-        causes.append(invalid(f"{path}.{name}.localhostProfile", local, detail))
-    return causes
+        yield invalid(f"{path}.{name}.localhostProfile", local, detail)
 
 
-def _check_ids(context: dict[str, Any], path: str, fields: tuple[str, ...]) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_ids(context: dict[str, Any], path: str, fields: tuple[str, ...]) -> Iterator[Cause]:
     for field in fields:
         if (number := context.get(field)) is not None:
-            causes += check_range(f"{path}.{field}", number, low=0, high=_MAX_ID)
-    return causes
+            yield from check_range(f"{path}.{field}", number, low=0, high=_MAX_ID)
 
 
-def check_pod_security(context: dict[str, Any], path: str, spec: dict[str, Any]) -> list[Cause]:
+def check_pod_security(context: dict[str, Any], path: str, spec: dict[str, Any]) -> Iterator[Cause]:
     """A pod's `securityContext`, and the host namespaces that the spec asks for."""
-    causes = _check_ids(context, path, ("fsGroup", "runAsUser", "runAsGroup"))
+    yield from _check_ids(context, path, ("fsGroup", "runAsUser", "runAsGroup"))
     for index, group in enumerate(context.get("supplementalGroups") or ()):
-        causes += check_range(f"{path}.supplementalGroups[{index}]", group, low=0, high=_MAX_ID)
+        yield from check_range(f"{path}.supplementalGroups[{index}]", group, low=0, high=_MAX_ID)
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
-        causes.append(invalid(f"{path}.shareProcessNamespace", True, detail))
+        yield invalid(f"{path}.shareProcessNamespace", True, detail)
     seen: set[str] = set()
     for index, sysctl in enumerate(context.get("sysctls") or ()):
         at, name = f"{path}.sysctls[{index}].name", sysctl.get("name", "")
         if not name:
-            causes.append(required(at))
+            yield required(at)
         elif len(name) > 253 or not _SYSCTL.fullmatch(name):
-            detail = f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$"
-            causes.append(invalid(at, name, detail))
+            yield invalid(at, name, f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$")
         elif name in seen:
-            causes.append(duplicate(at, name))
+            yield duplicate(at, name)
         seen.add(name)
-    causes += _check_choice(context, path, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
-    causes += _check_profile(context, path, "seccompProfile")
-    causes += _check_profile(context, path, "appArmorProfile")
-    causes += _check_choice(context, path, "supplementalGroupsPolicy", ("Merge", "Strict"))
-    return causes + _check_choice(context, path, "seLinuxChangePolicy", ("MountOption", "Recursive"))
+    yield from _check_choice(context, path, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
+    yield from _check_profile(context, path, "seccompProfile")
+    yield from _check_profile(context, path, "appArmorProfile")
+    yield from _check_choice(context, path, "supplementalGroupsPolicy", ("Merge", "Strict"))
+    yield from _check_choice(context, path, "seLinuxChangePolicy", ("MountOption", "Recursive"))
 
 
 def _check_choice(context: dict[str, Any], path: str, field: str, allowed: tuple[str, ...]) -> list[Cause]:
@@ -74,19 +69,19 @@ def _check_choice(context: dict[str, Any], path: str, field: str, allowed: tuple
     return [] if choice is None or choice in allowed else [unsupported(f"{path}.{field}", choice, allowed)]
 
 
-def check_container_security(context: dict[str, Any], path: str, *, host_users: bool) -> list[Cause]:
-    causes = _check_ids(context, path, ("runAsUser", "runAsGroup"))
-    causes += _check_choice(context, path, "procMount", ("Default", "Unmasked"))
+def check_container_security(context: dict[str, Any], path: str, *, host_users: bool) -> Iterator[Cause]:
+    yield from _check_ids(context, path, ("runAsUser", "runAsGroup"))
+    yield from _check_choice(context, path, "procMount", ("Default", "Unmasked"))
     if host_users and context.get("procMount") == "Unmasked":
         detail = "`hostUsers` must be false to use `Unmasked`"
-        causes.append(invalid(f"{path}.procMount", "Unmasked", detail))
-    causes += _check_profile(context, path, "seccompProfile")
+        yield invalid(f"{path}.procMount", "Unmasked", detail)
+    yield from _check_profile(context, path, "seccompProfile")
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            causes.append(invalid(path, context, detail))
+            yield invalid(path, context, detail)
         for capability in (context.get("capabilities") or {}).get("add") or ():
             if capability == "CAP_SYS_ADMIN":
                 detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-                causes.append(invalid(path, context, detail))
-    return causes + _check_profile(context, path, "appArmorProfile")
+                yield invalid(path, context, detail)
+    yield from _check_profile(context, path, "appArmorProfile")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import forbidden, invalid, required
+from .causes import check_format, forbidden, invalid, required
 from .metadata import check_labels
 
 _NO_OPERATOR = "not a valid selector operator"
@@ -19,34 +20,32 @@ def check_label_name(key: str, path: str) -> list[Cause]:
     return [invalid(path, key, problem) for problem in names.qualified(key)]
 
 
-def check_label_selector(selector: dict[str, Any] | None, path: str) -> list[Cause]:
+def check_label_selector(selector: dict[str, Any] | None, path: str) -> Iterator[Cause]:
     """A `LabelSelector`; None selects nothing and is fine."""
     if not selector:
-        return []
-    causes = check_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+        return
+    yield from check_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for index, term in enumerate(selector.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{index}]"
-        causes += _check_expression(term, at)
-        causes += _check_values(term.get("values") or [], f"{at}.values")
-    return causes
+        yield from _check_expression(term, at)
+        yield from _check_values(term.get("values") or [], f"{at}.values")
 
 
-def _check_expression(expression: dict[str, Any], at: str, *, numeric: bool = False) -> list[Cause]:
+def _check_expression(expression: dict[str, Any], at: str, *, numeric: bool = False) -> Iterator[Cause]:
     """Operator and key, and whether there are as many values as the operator takes; `numeric` allows Gt and Lt."""
-    causes: list[Cause] = []
     operator, values = expression.get("operator", ""), expression.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
-            causes.append(required(f"{at}.values", _NEEDS_VALUES))
+            yield required(f"{at}.values", _NEEDS_VALUES)
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            causes.append(forbidden(f"{at}.values", _FORBIDS_VALUES))
+            yield forbidden(f"{at}.values", _FORBIDS_VALUES)
     elif numeric and operator in ("Gt", "Lt"):
         if len(values) != 1:
-            causes.append(required(f"{at}.values", _NEEDS_ONE))
+            yield required(f"{at}.values", _NEEDS_ONE)
     else:
-        causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
-    return causes + check_label_name(expression.get("key", ""), f"{at}.key")
+        yield invalid(f"{at}.operator", operator, _NO_OPERATOR)
+    yield from check_label_name(expression.get("key", ""), f"{at}.key")
 
 
 def _check_values(values: list[str], path: str) -> list[Cause]:
@@ -57,42 +56,37 @@ def _check_values(values: list[str], path: str) -> list[Cause]:
     ]
 
 
-def check_node_selector_term(term: dict[str, Any], path: str, *, values_too: bool = True) -> list[Cause]:
+def check_node_selector_term(term: dict[str, Any], path: str, *, values_too: bool = True) -> Iterator[Cause]:
     """One `NodeSelectorTerm`; preferred terms (`values_too` False) may hold values that no label can have."""
-    causes: list[Cause] = []
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{index}]"
-        causes += _check_expression(expression, at, numeric=True)
+        yield from _check_expression(expression, at, numeric=True)
         if values_too:
-            causes += _check_values(expression.get("values") or [], f"{at}.values")
+            yield from _check_values(expression.get("values") or [], f"{at}.values")
     for index, expression in enumerate(term.get("matchFields") or ()):
-        causes += _check_match_field(expression, f"{path}.matchFields[{index}]")
-    return causes
+        yield from _check_match_field(expression, f"{path}.matchFields[{index}]")
 
 
-def _check_match_field(expression: dict[str, Any], at: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_match_field(expression: dict[str, Any], at: str) -> Iterator[Cause]:
     operator, values = expression.get("operator", ""), expression.get("values") or []
     if operator not in ("In", "NotIn"):
-        causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+        yield invalid(f"{at}.operator", operator, _NO_OPERATOR)
     elif len(values) != 1:
         detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        causes.append(required(f"{at}.values", detail))
+        yield required(f"{at}.values", detail)
     key = expression.get("key", "")
     if key != "metadata.name":
-        causes.append(invalid(f"{at}.key", key, "not a valid field selector key"))
-        return causes
+        yield invalid(f"{at}.key", key, "not a valid field selector key")
+        return
     for index, value in enumerate(values):
-        causes += [invalid(f"{at}.values[{index}]", value, problem) for problem in names.subdomain(value)]
-    return causes
+        yield from check_format(f"{at}.values[{index}]", value, names.subdomain)
 
 
-def check_node_selector(selector: dict[str, Any], path: str) -> list[Cause]:
+def check_node_selector(selector: dict[str, Any], path: str) -> Iterator[Cause]:
     """A required `NodeSelector`: at least one term."""
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
-        return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
-    causes: list[Cause] = []
+        yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+        return
     for index, term in enumerate(terms):
-        causes += check_node_selector_term(term, f"{path}.nodeSelectorTerms[{index}]")
-    return causes
+        yield from check_node_selector_term(term, f"{path}.nodeSelectorTerms[{index}]")

@@ -7,13 +7,23 @@ service of which that must not be so can name its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import check_one_of, check_port, check_range, duplicate, immutable, invalid, required
+from .causes import (
+    check_format,
+    check_one_of,
+    check_port,
+    check_range,
+    duplicate,
+    immutable,
+    invalid,
+    required,
+)
 from .kind import Logic
 from .metadata import check_labels
 
@@ -79,42 +89,40 @@ def _update(service: Object, old: Object) -> None:
     _allocate(service)
 
 
-def _check_service(service: Object, old: Object | None) -> list[Cause]:
+def _check_service(service: Object, old: Object | None) -> Iterator[Cause]:
     spec: dict[str, Any] = service.get("spec") or {}
     kind, ports = spec.get("type"), spec.get("ports") or []
-    causes: list[Cause] = []
     if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
-        causes.append(required("spec.ports"))
-    causes += check_one_of("spec.type", kind, _TYPES)
+        yield required("spec.ports")
+    yield from check_one_of("spec.type", kind, _TYPES)
     if kind == "ExternalName":
         name = spec.get("externalName", "").rstrip(".")
-        causes += [invalid("spec.externalName", name, problem) for problem in names.subdomain(name)]
+        yield from check_format("spec.externalName", name, names.subdomain)
     named: set[str] = set()
     numbers: set[tuple[Any, Any]] = set()
     for index, port in enumerate(ports):
         at, name = f"spec.ports[{index}]", port.get("name", "")
         if len(ports) > 1 and not name:
-            causes.append(required(f"{at}.name"))
+            yield required(f"{at}.name")
         elif name:
-            causes += [invalid(f"{at}.name", name, problem) for problem in names.label(name)]
+            yield from check_format(f"{at}.name", name, names.label)
             if name in named:
-                causes.append(duplicate(f"{at}.name", name))
+                yield duplicate(f"{at}.name", name)
         named.add(name)
-        causes += check_range(f"{at}.port", port.get("port", 0), low=1, high=65535)
-        causes += check_one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
-        causes += check_port(port.get("targetPort", 0), f"{at}.targetPort")
+        yield from check_range(f"{at}.port", port.get("port", 0), low=1, high=65535)
+        yield from check_one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
+        yield from check_port(port.get("targetPort", 0), f"{at}.targetPort")
         key = (port.get("port"), port.get("protocol"))
         if key in numbers:
-            causes.append(duplicate(at, {"port": key[0], "protocol": key[1]}))
+            yield duplicate(at, {"port": key[0], "protocol": key[1]})
         numbers.add(key)
     if selector := spec.get("selector"):
-        causes += check_labels(selector, "spec.selector")
-    causes += check_one_of("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
+        yield from check_labels(selector, "spec.selector")
+    yield from check_one_of("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
     if old is not None and kind != "ExternalName":
         before = old.get("spec") or {}
         if before.get("clusterIP") and spec.get("clusterIP") != before["clusterIP"]:
-            causes.append(immutable("spec.clusterIPs[0]", spec.get("clusterIPs")))
-    return causes
+            yield immutable("spec.clusterIPs[0]", spec.get("clusterIPs"))
 
 
 def _check_addresses(endpoints: Object, old: Object | None) -> list[Cause]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from agent_scheduler.objects.quantity import milli_value
@@ -10,7 +10,7 @@ from agent_scheduler.objects.quantity import milli_value
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import check_one_of, forbidden, immutable, invalid, required
+from .causes import check_format, check_one_of, forbidden, immutable, invalid, required
 from .kind import Logic
 from .pod_defaults import default_volume_source
 from .rules import check_part
@@ -67,13 +67,16 @@ def _create_claim(claim: Object) -> None:
     _protect(CLAIM_PROTECTION, claim)
 
 
-def _check_claim(claim: Object, old: Object | None) -> list[Cause]:
+def _check_claim(claim: Object, old: Object | None) -> Iterator[Cause]:
     spec = claim.get("spec") or {}
-    causes = check_claim_spec(spec, "spec")
-    if old is None:
-        return causes
+    yield from list(check_claim_spec(spec, "spec"))
     # The strategy and the check of the update both judge the whole spec.
-    causes *= 2
+    if old is not None:
+        yield from _check_claim_update(claim, old)
+
+
+def _check_claim_update(claim: Object, old: Object) -> Iterator[Cause]:
+    spec = claim.get("spec") or {}
     before: dict[str, Any] = dict(old.get("spec") or {})
     if not before.get("volumeName") and spec.get("volumeName"):
         before["volumeName"] = spec["volumeName"]
@@ -88,15 +91,13 @@ def _check_claim(claim: Object, old: Object | None) -> list[Cause]:
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
             "bound claims"
         )
-        causes.append(forbidden("spec", detail))
+        yield forbidden("spec", detail)
     now, was = _requested(spec), _requested(before)
     held = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
     if milli_value(now) < milli_value(was) and milli_value(now) <= milli_value(held):
-        at = "spec.resources.requests.storage"
-        causes.append(forbidden(at, "field can not be less than status.capacity"))
+        yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
     if spec.get("volumeMode") != before.get("volumeMode"):
-        causes.append(immutable("volumeMode", spec.get("volumeMode")))
-    return causes
+        yield immutable("volumeMode", spec.get("volumeMode"))
 
 
 def _requested(spec: dict[str, Any]) -> str:
@@ -143,61 +144,63 @@ def _update_volume_status(volume: Object, old: Object) -> None:
         status.setdefault("lastPhaseTransitionTime", before["lastPhaseTransitionTime"])
 
 
-def _check_volume(volume: Object, old: Object | None) -> list[Cause]:
+def _check_volume(volume: Object, old: Object | None) -> Iterator[Cause]:
     spec = volume.get("spec") or {}
-    causes = check_access_modes(spec.get("accessModes") or [], "spec.accessModes")
+    yield from list(_check_volume_spec(spec))
+    # The strategy and the check of the update both judge the whole spec.
+    if old is not None:
+        yield from _check_volume_update(spec, old.get("spec") or {})
+
+
+def _check_volume_spec(spec: dict[str, Any]) -> Iterator[Cause]:
+    yield from check_access_modes(spec.get("accessModes") or [], "spec.accessModes")
     capacity = spec.get("capacity") or {}
     if not capacity:
-        causes.append(required("spec.capacity"))
+        yield required("spec.capacity")
     elif "storage" not in capacity or len(capacity) > 1:
-        causes.append(
-            Cause("FieldValueNotSupported", "spec.capacity", 'Unsupported value: supported values: "storage"')
+        yield Cause(
+            "FieldValueNotSupported", "spec.capacity", 'Unsupported value: supported values: "storage"'
         )
     for name, amount in capacity.items():
         if milli_value(amount) <= 0:
-            causes.append(invalid(f"spec.capacity[{name}]", amount, "must be greater than zero"))
+            yield invalid(f"spec.capacity[{name}]", amount, "must be greater than zero")
     policy = spec.get("persistentVolumeReclaimPolicy")
-    causes += check_one_of("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
+    yield from check_one_of("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
     if (affinity := spec.get("nodeAffinity")) is not None:
         if affinity.get("required") is None:
-            causes.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
+            yield required("spec.nodeAffinity.required", "must specify required node constraints")
         else:
-            causes += check_node_selector(affinity["required"], "spec.nodeAffinity.required")
+            yield from check_node_selector(affinity["required"], "spec.nodeAffinity.required")
     sources = [key for key in spec if key not in _NOT_SOURCES and spec[key] is not None]
     if not sources:
-        causes.append(required("spec", "must specify a volume type"))
+        yield required("spec", "must specify a volume type")
     for place, kind in enumerate(sources):
         at = f"spec.{kind}"
         if place:
-            causes.append(forbidden(at, "may not specify more than 1 volume type"))
+            yield forbidden(at, "may not specify more than 1 volume type")
         elif kind in ("hostPath", "nfs", "csi"):
-            causes += check_part("persistentCSI" if kind == "csi" else kind, spec[kind], at)
+            yield from check_part("persistentCSI" if kind == "csi" else kind, spec[kind], at)
         elif kind == "local":
-            causes += [] if spec[kind].get("path") else [required(f"{at}.path")]
+            if not spec[kind].get("path"):
+                yield required(f"{at}.path")
             if spec.get("nodeAffinity") is None:
-                causes.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
+                yield required("spec.nodeAffinity", "Local volume requires node affinity")
     if name := spec.get("storageClassName"):
-        causes += [invalid("spec.storageClassName", name, problem) for problem in names.subdomain(name)]
+        yield from check_format("spec.storageClassName", name, names.subdomain)
     mode = spec.get("volumeMode")
     if mode is not None and mode not in VOLUME_MODES:
-        causes += check_one_of("spec.volumeMode", mode, VOLUME_MODES)
-    if old is None:
-        return causes
-    # The strategy and the check of the update both judge the whole spec.
-    return causes * 2 + _check_volume_update(spec, old.get("spec") or {})
+        yield from check_one_of("spec.volumeMode", mode, VOLUME_MODES)
 
 
-def _check_volume_update(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_volume_update(spec: dict[str, Any], before: dict[str, Any]) -> Iterator[Cause]:
     now = {key: value for key, value in spec.items() if key not in _NOT_SOURCES}
     if now != {key: value for key, value in before.items() if key not in _NOT_SOURCES}:
         detail = "spec.persistentvolumesource is immutable after creation"
-        causes.append(forbidden("spec.persistentvolumesource", detail))
+        yield forbidden("spec.persistentvolumesource", detail)
     if spec.get("volumeMode") != before.get("volumeMode"):
-        causes.append(immutable("volumeMode", spec.get("volumeMode")))
+        yield immutable("volumeMode", spec.get("volumeMode"))
     if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
-        causes.append(immutable("nodeAffinity", spec.get("nodeAffinity")))
-    return causes
+        yield immutable("nodeAffinity", spec.get("nodeAffinity"))
 
 
 LOGIC = {

@@ -7,7 +7,7 @@ to drain a node and to describe a pod, and manifests that hold them apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -53,88 +53,84 @@ def _default_replication_controller(obj: Object) -> None:
 
 def check_template(
     template: dict[str, Any], path: str, *, restart: tuple[str, ...] = ("Always",), deadline: bool = True
-) -> list[Cause]:
+) -> Iterator[Cause]:
     """A pod template; `restart` are the policies that its owner can live with, `deadline` whether it knows one."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     # The paths leave out `metadata`, as a real server's do.
-    causes = check_labels(metadata.get("labels") or {}, f"{path}.labels")
-    causes += check_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
-    causes += check_pod_spec(spec, f"{path}.spec", is_pod=False)
+    yield from check_labels(metadata.get("labels") or {}, f"{path}.labels")
+    yield from check_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
+    yield from check_pod_spec(spec, f"{path}.spec", is_pod=False)
     if spec.get("ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
-        causes.append(forbidden(f"{path}.spec.ephemeralContainers", detail))
+        yield forbidden(f"{path}.spec.ephemeralContainers", detail)
     if restart and spec.get("restartPolicy") not in restart:
-        causes += check_one_of(f"{path}.spec.restartPolicy", spec.get("restartPolicy"), restart)
+        yield from check_one_of(f"{path}.spec.restartPolicy", spec.get("restartPolicy"), restart)
     if not deadline and spec.get("activeDeadlineSeconds") is not None:
-        causes.append(forbidden(f"{path}.spec.activeDeadlineSeconds", "is not supported here"))
-    return causes
+        yield forbidden(f"{path}.spec.activeDeadlineSeconds", "is not supported here")
 
 
-def _check_selector(spec: Spec, owner: str) -> list[Cause]:
+def _check_selector(spec: Spec, owner: str) -> Iterator[Cause]:
     selector = spec.get("selector")
     if selector is None:
-        return [] if owner == "daemonset" else [required("spec.selector")]
-    causes = check_label_selector(selector, "spec.selector")
+        if owner != "daemonset":
+            yield required("spec.selector")
+        return
+    yield from check_label_selector(selector, "spec.selector")
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        causes.append(invalid("spec.selector", selector, f"empty selector is invalid for {owner}"))
-    return causes
+        yield invalid("spec.selector", selector, f"empty selector is invalid for {owner}")
 
 
-def _check_match(spec: Spec) -> list[Cause]:
+def _check_match(spec: Spec) -> Iterator[Cause]:
     """That the selector selects the template's pods; one that is missing selects nothing."""
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     if matches(spec.get("selector"), labels):
-        return []
-    detail = "`selector` does not match template `labels`"
-    return [invalid("spec.template.metadata.labels", labels, detail)]
+        return
+    yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 
-def _check_own_template(spec: Spec) -> list[Cause]:
+def _check_own_template(spec: Spec) -> Iterator[Cause]:
     return check_template(spec.get("template") or {}, "spec.template", deadline=False)
 
 
 def _with_fixed_selector(
-    check: Callable[[Spec], list[Cause]], obj: Object, old: Object | None
-) -> list[Cause]:
+    check: Callable[[Spec], Iterable[Cause]], obj: Object, old: Object | None
+) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
-    causes = check(spec)
+    yield from check(spec)
     if old is not None and spec.get("selector") != (old.get("spec") or {}).get("selector"):
-        causes.append(immutable("spec.selector", spec.get("selector")))
-    return causes
+        yield immutable("spec.selector", spec.get("selector"))
 
 
-def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> list[Cause]:
+def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
     strategy = spec.get(field) or {}
-    causes = check_one_of(f"spec.{field}.type", strategy.get("type"), allowed)
+    yield from check_one_of(f"spec.{field}.type", strategy.get("type"), allowed)
     rolling = strategy.get("rollingUpdate")
     if rolling is not None:
         if strategy.get("type") != "RollingUpdate":
             detail = f"may not be specified when strategy `type` is '{strategy.get('type')}'"
-            causes.append(forbidden(f"spec.{field}.rollingUpdate", detail))
+            yield forbidden(f"spec.{field}.rollingUpdate", detail)
         for name in ("maxUnavailable", "maxSurge"):
             if (value := rolling.get(name)) is not None:
-                causes += check_int_or_percent(value, f"spec.{field}.rollingUpdate.{name}")
+                yield from check_int_or_percent(value, f"spec.{field}.rollingUpdate.{name}")
         if rolling.get("maxUnavailable") in (0, "0%") and rolling.get("maxSurge") in (0, "0%"):
             detail = "may not be 0 when `maxSurge` is 0"
-            value = rolling["maxUnavailable"]
-            causes.append(invalid(f"spec.{field}.rollingUpdate.maxUnavailable", value, detail))
-    return causes
+            yield invalid(f"spec.{field}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], detail)
 
 
-def _check_deployment(spec: Spec) -> list[Cause]:
-    causes = _check_selector(spec, "deployment")
-    causes += _check_match(spec) + _check_own_template(spec)
-    causes += _check_strategy(spec, "strategy", ("Recreate", "RollingUpdate"))
+def _check_deployment(spec: Spec) -> Iterator[Cause]:
+    yield from _check_selector(spec, "deployment")
+    yield from _check_match(spec)
+    yield from _check_own_template(spec)
+    yield from _check_strategy(spec, "strategy", ("Recreate", "RollingUpdate"))
     deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
     if deadline is not None and deadline <= ready:
-        causes.append(
-            invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
-        )
-    return causes
+        yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-def _check_replica_set(spec: Spec) -> list[Cause]:
-    return _check_selector(spec, "deployment") + _check_match(spec) + _check_own_template(spec)
+def _check_replica_set(spec: Spec) -> Iterator[Cause]:
+    yield from _check_selector(spec, "deployment")
+    yield from _check_match(spec)
+    yield from _check_own_template(spec)
 
 
 _MUTABLE = frozenset(
@@ -150,44 +146,46 @@ _MUTABLE = frozenset(
 )
 
 
-def _check_stateful_set(obj: Object, old: Object | None) -> list[Cause]:
+def _check_stateful_set(obj: Object, old: Object | None) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
-    causes = _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
-    causes += _check_selector(spec, "statefulset") + _check_match(spec) + _check_own_template(spec)
+    yield from _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+    yield from _check_selector(spec, "statefulset")
+    yield from _check_match(spec)
+    yield from _check_own_template(spec)
     if old is not None:
         before = old.get("spec") or {}
         if any(spec.get(key) != before.get(key) for key in (spec.keys() | before.keys()) - _MUTABLE):
             fields = "', '".join(sorted(_MUTABLE))
             detail = f"updates to statefulset spec for fields other than '{fields}' are forbidden"
-            causes.append(forbidden("spec", detail))
-    return causes
+            yield forbidden("spec", detail)
 
 
-def _check_daemon_set(spec: Spec) -> list[Cause]:
-    causes = _check_match(spec) + _check_selector(spec, "daemonset") + _check_own_template(spec)
-    return causes + _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+def _check_daemon_set(spec: Spec) -> Iterator[Cause]:
+    yield from _check_match(spec)
+    yield from _check_selector(spec, "daemonset")
+    yield from _check_own_template(spec)
+    yield from _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
 
 
-def _check_replication_controller(obj: Object, old: Object | None) -> list[Cause]:
+def _check_replication_controller(obj: Object, old: Object | None) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
-    causes: list[Cause] = []
     selector, template = spec.get("selector") or {}, spec.get("template")
     if not selector:
-        causes.append(required("spec.selector"))
+        yield required("spec.selector")
     if template is None:
-        return [*causes, required("spec.template")]
+        yield required("spec.template")
+        return
     labels = (template.get("metadata") or {}).get("labels") or {}
     if selector and any(labels.get(key) != value for key, value in selector.items()):
-        detail = "`selector` does not match template `labels`"
-        causes.append(invalid("spec.template.metadata.labels", labels, detail))
-    return causes + check_template(template, "spec.template", deadline=False)
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from check_template(template, "spec.template", deadline=False)
 
 
-def _check_pod_template(obj: Object, old: Object | None) -> list[Cause]:
+def _check_pod_template(obj: Object, old: Object | None) -> Iterator[Cause]:
     return check_template(obj.get("template") or {}, "template", restart=())
 
 
-def _fixed(check: Callable[[Spec], list[Cause]]) -> Check:
+def _fixed(check: Callable[[Spec], Iterable[Cause]]) -> Check:
     return partial(_with_fixed_selector, check)
 
 

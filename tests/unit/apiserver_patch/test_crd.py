@@ -227,7 +227,7 @@ def test_selectable_fields_can_be_selected() -> None:
 
 def test_a_definition_that_is_in_order_passes_and_is_established() -> None:
     obj = definition()
-    assert _validate(obj, None) == []
+    assert list(_validate(obj, None)) == []
     obj["status"] = crd.established(obj, NOW)
     assert [condition["type"] for condition in obj["status"]["conditions"]] == [
         "NamesAccepted",
