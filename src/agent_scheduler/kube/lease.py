@@ -255,7 +255,7 @@ class LeaderElector:
         """Acquires or renews. True only if this very attempt was answered with success."""
         if self._held and self._lease is not None:
             # The common case: our own record, unchanged since we wrote it, needs no reading first.
-            failure = await self._put(self._record(self._lease))
+            failure = await self._write(self._ours(self._lease))
             if failure is None:
                 return True
             if failure.kind is not FailureClass.CONFLICT and failure.kind is not FailureClass.NOT_FOUND:
@@ -264,24 +264,21 @@ class LeaderElector:
         if isinstance(answer, Failure):
             if answer.kind is not FailureClass.NOT_FOUND:
                 return False
-            return await self._create() is None
+            return await self._write(self._ours(self._new())) is None
         self._observe(answer, at=self._timing.clock())
-        holder = self._holder(answer)
+        holder = _holder(answer)
         if holder and holder != self._config.identity and self._timing.clock() < self._free_at(answer):
             return False
         if self._held and holder != self._config.identity:
             # Another took it, or it was released in our name: what we hold is gone, however free it looks.
             return False
-        return await self._put(self._record(answer)) is None
+        return await self._write(self._ours(answer)) is None
 
     def _free_at(self, lease: dict[str, Any]) -> float:
         """When the holder's lease ends if it is not seen to change until then."""
         stated = (lease.get("spec") or {}).get("leaseDurationSeconds")
         duration = stated if isinstance(stated, int) else 0
         return self._observed_at + max(duration, self._config.lease_duration)
-
-    def _holder(self, lease: dict[str, Any]) -> str:
-        return (lease.get("spec") or {}).get("holderIdentity") or ""
 
     def _observe(self, lease: dict[str, Any], *, at: float) -> None:
         """Notes a lease that was read. Any difference, whatever it is, starts the holder's time anew. Raises
@@ -293,45 +290,34 @@ class LeaderElector:
         if self._lease is None or self._lease != lease:
             self._observed_at = at
         self._lease = lease
-        holder = self._holder(lease)
+        holder = _holder(lease)
         if holder != self._leader:
             self._leader = holder
             self._on_new_leader(holder)
 
-    def _record(self, lease: dict[str, Any]) -> dict[str, Any]:
+    def _new(self) -> dict[str, Any]:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._config.name, "namespace": self._config.namespace},
+        }
+
+    def _ours(self, lease: dict[str, Any]) -> dict[str, Any]:
         """The lease as ours. What others put into it (labels, fields we do not know) stays."""
         spec = dict(lease.get("spec") or {})
         moment = micro_time_text(self._now())
-        if self._holder(lease) != self._config.identity:
+        if _holder(lease) != self._config.identity:
             spec["acquireTime"] = moment
-            spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + 1
+            spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + 1 if _version(lease) else 0
             spec["holderIdentity"] = self._config.identity
         spec["leaseDurationSeconds"] = self._config.lease_duration
         spec["renewTime"] = moment
         return {**lease, "spec": spec}
 
-    async def _create(self) -> Failure | None:
-        moment = micro_time_text(self._now())
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self._config.name, "namespace": self._config.namespace},
-            "spec": {
-                "holderIdentity": self._config.identity,
-                "leaseDurationSeconds": self._config.lease_duration,
-                "acquireTime": moment,
-                "renewTime": moment,
-                "leaseTransitions": 0,
-            },
-        }
-        return await self._write("POST", self._collection, lease)
-
-    async def _put(self, lease: dict[str, Any]) -> Failure | None:
-        # The resourceVersion inside makes this a compare-and-swap: it fails if anybody wrote in between.
-        return await self._write("PUT", self._path, lease)
-
-    async def _write(self, method: str, path: str, lease: dict[str, Any]) -> Failure | None:
+    async def _write(self, lease: dict[str, Any]) -> Failure | None:
+        """Creates it if it has no resourceVersion; else that makes this fail if anybody wrote in between."""
         started = self._timing.clock()
+        method, path = ("PUT", self._path) if _version(lease) else ("POST", self._collection)
         answer = await self._request(method, path, lease)
         if isinstance(answer, Failure):
             return answer
@@ -380,7 +366,7 @@ class LeaderElector:
 
     async def _release(self) -> None:
         """Lets others follow at once. Only a courtesy: whoever cannot, is followed when the lease has run out."""
-        while self.leading and self._lease is not None and self._holder(self._lease) == self._config.identity:
+        while self.leading and self._lease is not None and _holder(self._lease) == self._config.identity:
             moment = micro_time_text(self._now())
             spec = dict(self._lease.get("spec") or {})
             # One second, as client-go writes it: a candidate that takes the duration from the record need not wait.
@@ -401,3 +387,7 @@ class LeaderElector:
 
 def _version(lease: Mapping[str, Any]) -> str:
     return (lease.get("metadata") or {}).get("resourceVersion") or ""
+
+
+def _holder(lease: Mapping[str, Any]) -> str:
+    return (lease.get("spec") or {}).get("holderIdentity") or ""

@@ -70,6 +70,7 @@ _DOUBTFUL_WATCH = 30.0
 PORTION = 128
 #: Seconds after which who takes over gives up, if the lists fail that it cannot do without.
 RENEWAL_PATIENCE = 30.0
+_BACKOFF = Backoff(initial=0.2, cap=30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class WatchTimes:
     stall: float | None = None
     list_timeout: float = 60.0
     silence: float = 180.0
+    #: Between attempts that failed, or brought nothing.
+    backoff: Backoff = _BACKOFF
 
 
 class _Ended(NamedTuple):
@@ -107,7 +110,6 @@ class Reflector(Generic[T]):
 
     `count(what)` is told of: list_initial, list_expired (after a 410), list_failing (watches failed again and again),
     list_renewed, stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
-    `on_malformed(bytes, error)` is called once for each object version that cannot be decoded.
     Run `run()` as a task of its own; cancelling it is how a reflector stops.
     """
 
@@ -122,24 +124,21 @@ class Reflector(Generic[T]):
         optional: bool = False,
         page_size: int = PAGE,
         times: WatchTimes | None = None,
-        backoff: Backoff | None = None,
         timing: Timing = REAL,
         read_event: ReadEvent[T] | None = None,
         count: Callable[[str], None] = lambda _what: None,
-        on_malformed: Callable[[bytes, Exception], None] = lambda _raw, _error: None,
     ) -> None:
         self.synced = asyncio.Event()
         self._transport = transport
         self._path = path
         self._decode = decode
         # Owner: the task in `run`.
-        self._view = View(path, decode, read_event, count=count, on_malformed=on_malformed)
+        self._view = View(path, decode, read_event, count=count)
         self._handler = handler
         self._query = dict(query or {})
         self._optional = optional
         self._page_size = page_size
         self._times = times or WatchTimes()
-        self._backoff = backoff or Backoff(initial=0.2, cap=30.0)
         self._timing = timing
         self._count = count
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
@@ -205,15 +204,14 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """Lists and watches until cancelled. Raises StoreWentBack, and what the handler raises."""
-        listed = False
-        why = "list_initial"
+        why: str | None = "list_initial"  # what a list is due for; None while the watch goes on
         fruitless = 0  # attempts in a row that brought nothing; sets the backoff
         failed_watches = 0
         while True:
             retry_after: float | None = None
-            if listed and self._is_list_wanted():
-                listed, why = False, "list_renewed"
-            if not listed:
+            if why is None and self._is_list_wanted():
+                why = "list_renewed"
+            if why is not None:
                 # Whoever asks while it is under way needs another: this one may be of before.
                 asked = self._waiting.take()
                 self._count(why)
@@ -221,18 +219,15 @@ class Reflector(Generic[T]):
                     await self._list()
                 except (RequestFailed, _Stale) as error:
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
-                    # The view is as good as it was before somebody asked for a better one.
-                    listed = (
-                        self._told_of_failure(error, asked)
-                        and why == "list_renewed"
-                        and not self._is_list_wanted()
-                    )
+                    is_served = self._list_failed(error, asked)
+                    if is_served and why == "list_renewed" and not self._is_list_wanted():
+                        # The view is as good as it was before somebody asked for a better one.
+                        why = None
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
                     continue
                 answer(each.renewed for each in asked)
-                listed = True
-                failed_watches = 0
+                why, failed_watches = None, 0
                 if self._is_list_wanted():
                     continue
             began, before = self._timing.clock(), self._view.version
@@ -240,32 +235,27 @@ class Reflector(Generic[T]):
             if ended is None:
                 continue
             failure = ended.failure
-            lasted = self._timing.clock() - began
-            if self._view.version != before or (failure is None and lasted >= SHORT_WATCH_SECONDS):
-                fruitless = 0
-                failed_watches = 0
-            if failure is None:
-                if fruitless == 0 and (self._view.version != before or lasted >= SHORT_WATCH_SECONDS):
+            is_short = self._timing.clock() - began < SHORT_WATCH_SECONDS
+            if self._view.version != before or (failure is None and not is_short):
+                fruitless = failed_watches = 0
+                if failure is None:
                     # Slow watchers are cut in bursts; waiting here would only make us slower.
                     continue
-                what = "watch_too_short"
-            else:
-                what = str(failure)
+            if failure is not None:
                 retry_after = failure.retry_after
                 failed_watches += 1
                 if failure.kind is FailureClass.GONE:
-                    listed, why = False, "list_expired"
+                    why = "list_expired"
                 elif failed_watches >= WATCH_FAILURES_BEFORE_LIST:
-                    listed, why = False, "list_failing"
+                    why = "list_failing"
             fruitless += 1
-            self._report("watch_failed", what)
-            if failure is not None and failure.kind is FailureClass.GONE and fruitless == 1:
-                continue
-            await self._pause(fruitless, retry_after)
+            self._report("watch_failed", "watch_too_short" if failure is None else str(failure))
+            if why != "list_expired" or fruitless > 1:
+                await self._pause(fruitless, retry_after)
 
-    def _told_of_failure(self, error: RequestFailed | _Stale, asked: list[Renewal]) -> bool:
-        """A list failed that those of `asked` have waited for. False: the server does not serve the collection, which
-        is an answer, too."""
+    def _list_failed(self, error: RequestFailed | _Stale, asked: list[Renewal]) -> bool:
+        """A list failed that those of `asked` have waited for. False if that is because the server does not serve the
+        collection, which counts as an empty one."""
         if self._is_absent(error):
             self._count("absent")
             self.heard_at = self._timing.clock()
@@ -287,7 +277,7 @@ class Reflector(Generic[T]):
         _log.info(event, path=self._path, error=error, resource_version=self._view.version)
 
     async def _pause(self, attempt: int, at_least: float | None) -> None:
-        delay = self._backoff.delay(attempt, self._timing.rng, at_least=at_least)
+        delay = self._times.backoff.delay(attempt, self._timing.rng, at_least=at_least)
         if at_least is None:
             # Who has waited long enough is told by the next list that fails, and not a whole pause later.
             delay = min(delay, max(0.0, self._waiting.patience))

@@ -207,13 +207,11 @@ class View(Generic[T]):
         read_event: ReadEvent[T] | None,
         *,
         count: Callable[[str], None],
-        on_malformed: Callable[[bytes, Exception], None],
     ) -> None:
         self._path = path
         self._decode = decode
         self._read_event = read_event or event_reader(decode)
         self._count = count
-        self._on_malformed = on_malformed
         self.known: dict[str, T] = {}
         self.version = ""
         #: Whether the server sends bookmarks.
@@ -349,5 +347,4 @@ class View(Generic[T]):
                 del self._reported[next(iter(self._reported))]
             self._reported[who] = None
         _log.warning("malformed_object", path=self._path, uid=who.uid, error=str(error))
-        self._on_malformed(raw, error)
         return who

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.paging import SLICE
@@ -75,7 +76,6 @@ class World:
     log: list[tuple[str, str, str]] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     held: dict[str, Pod] = field(default_factory=dict)
-    malformed: list[bytes] = field(default_factory=list)
     #: What discovery says.
     served: Action = field(default_factory=serving)
     #: The answer to the question for the version of the collection.
@@ -119,7 +119,7 @@ class World:
         return [r.query["resourceVersion"] for r in self.server.requests if "watch" in r.query]
 
     @asynccontextmanager
-    async def run(self, **options: Any) -> AsyncIterator[World]:
+    async def run(self, *, times: WatchTimes | None = None, **options: Any) -> AsyncIterator[World]:
         async with connected(self.script) as (server, transport):
             self.server = server
             self.reflector = Reflector(
@@ -128,9 +128,8 @@ class World:
                 msgspec.json.Decoder(Pod).decode,
                 self.handle,
                 timing=self.time.timing,
-                backoff=Backoff(initial=1, cap=30, jitter=0),
+                times=replace(times or WatchTimes(), backoff=Backoff(initial=1, cap=30, jitter=0)),
                 count=self.count,
-                on_malformed=lambda raw, _error: self.malformed.append(raw),
                 **options,
             )
             async with running(self.reflector.run()) as self.task:
@@ -562,10 +561,11 @@ async def test_a_line_that_is_no_event_is_asked_for_again(line: bytes) -> None:
     first = event("ADDED", pod("a", 12)) + line + event("ADDED", pod("c", 14))
     again = event("ADDED", pod("b", 13)) + event("ADDED", pod("c", 14))
     world = World([listing(11)], [Stream([first], end="hang"), Stream([again], end="hang")])
-    async with world.run():
-        await world.after(("added", "a", "12"), ("added", "b", "13"), ("added", "c", "14"))
-        assert world.watched_from() == ["11", "12"]
-        assert len(world.malformed) == 1
+    with structlog.testing.capture_logs() as logs:
+        async with world.run():
+            await world.after(("added", "a", "12"), ("added", "b", "13"), ("added", "c", "14"))
+            assert world.watched_from() == ["11", "12"]
+    assert len([log for log in logs if log["event"] == "malformed_object"]) == 1
 
 
 async def test_a_server_that_repeats_a_line_that_is_no_event_is_listed() -> None:
@@ -582,11 +582,12 @@ async def test_an_object_that_cannot_be_decoded_is_reported_once_and_leaves_the_
     lines = event("MODIFIED", bad) + event("ADDED", pod("b", 13))
     relisted = listing(30, bad, pod("b", 13))
     world = World([listing(11, pod("a", 10)), relisted], [Stream([lines]), status(410), SILENT])
-    async with world.run():
-        await world.watching(3)
-        assert world.names == {"a": "10", "b": "13"}
-        assert len(world.malformed) == 1
-        assert world.counts["malformed"] == 2
+    with structlog.testing.capture_logs() as logs:
+        async with world.run():
+            await world.watching(3)
+            assert world.names == {"a": "10", "b": "13"}
+    assert len([log for log in logs if log["event"] == "malformed_object"]) == 1
+    assert world.counts["malformed"] == 2
 
 
 async def test_a_malformed_object_still_moves_the_place_to_resume_from() -> None:

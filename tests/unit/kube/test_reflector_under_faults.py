@@ -96,8 +96,9 @@ async def following(
         msgspec.json.Decoder(Pod).decode,
         view.handle,
         page_size=4,
-        times=WatchTimes(shortest=1, longest=2, stall=stall, list_timeout=0.4),
-        backoff=Backoff(initial=0.01, cap=0.05),
+        times=WatchTimes(
+            shortest=1, longest=2, stall=stall, list_timeout=0.4, backoff=Backoff(initial=0.01, cap=0.05)
+        ),
         count=view.count,
     )
     task = asyncio.create_task(reflector.run())
