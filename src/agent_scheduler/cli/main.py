@@ -126,7 +126,6 @@ def _run(args: argparse.Namespace) -> int:
         from agent_scheduler.config.load import Source, write
         from agent_scheduler.kube.credentials import KubeConfigError
         from agent_scheduler.process.runtime import Runtime
-        from agent_scheduler.serving.sources import ServingError
         from agent_scheduler.telemetry.logs import get_logger, setup
 
     source = Source(args)
@@ -149,7 +148,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
-    except (KubeConfigError, ServingError) as error:
+    except KubeConfigError as error:
         print(f"agent-scheduler run: {error}", file=sys.stderr)
         return 2
 

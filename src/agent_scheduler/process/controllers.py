@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,27 +20,16 @@ import msgspec
 from agent_scheduler import __version__
 from agent_scheduler.controllers.sharding.controller import ShardingController
 from agent_scheduler.controllers.sharding.reports import Reports
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.errors import StoreWentBack
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeaderElector, boottime
-from agent_scheduler.kube.leases import LeaseLost, Leases
+from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
-from agent_scheduler.process.leading import (
-    end_on_signals,
-    lead,
-    leader_events,
-    lease_config,
-)
-from agent_scheduler.serving.configured import server_of
+from agent_scheduler.process.base import Process, run_to_end
+from agent_scheduler.process.leading import elector_of, lead
 from agent_scheduler.serving.health import SILENT, Check, named
-from agent_scheduler.serving.sources import ServingError, Sources
+from agent_scheduler.serving.http import server_of
+from agent_scheduler.serving.sources import Sources
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
-from agent_scheduler.telemetry.logs import get_logger
-from agent_scheduler.telemetry.looplag import LoopLag
 from agent_scheduler.telemetry.sharding import ShardingMetrics
 
 from .controller_flags import ControllersSettings
@@ -52,15 +38,16 @@ from .controller_flags import ControllersSettings
 NAME = "agent-scheduler-sharding"
 #: Watches keep connections of their own; writes go one after another, and lists, lease and events beside them.
 _CONNECTIONS = 8
-#: Events a second, and how many may be saved up.
-_EVENTS = (10.0, 50)
+_EVENTS_QPS, _EVENTS_BURST = 10.0, 50
 #: Seconds that the write under way, and the last events, get at the end.
 _GRACE = 10.0
 _EVENTS_GRACE = 2.0
 
 
-class ControllersProcess:
-    """One process's worth of controllers. `run` may be called once."""
+class ControllersProcess(Process):
+    """One process's worth of controllers."""
+
+    metrics: ShardingMetrics
 
     def __init__(
         self,
@@ -72,75 +59,37 @@ class ControllersProcess:
         identity: str = "",
         abort: Callable[[int], object] = os._exit,
     ) -> None:
-        """`endpoint` None: found as `kube.auth` says. With a `transport` there is none: requests go there, this is not
-        the only one in its process, and `timing` is where its time comes from. `abort` ends the process at once.
-
-        Raises KubeConfigError.
-        """
-        if endpoint is None and transport is None:
-            endpoint = load_endpoint(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
+        """The rest as for `Process`. Raises KubeConfigError."""
+        super().__init__(
+            "controllers",
+            kubeconfig=settings.kubeconfig,
+            endpoint=endpoint,
+            transport=transport,
+            timing=timing,
+            identity=identity,
+            abort=abort,
+        )
         self._settings = settings
-        self._endpoint = endpoint or Endpoint("", source="given transport")
-        self._transport = transport
-        self._timing = timing or REAL
-        self._lease_timing = timing or Timing(clock=boottime)
-        self._identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-        self._abort = abort
-        self._log = get_logger("controllers")
-        self._stopping = asyncio.Event()
         self._leading = False
         self.metrics = ShardingMetrics(version=__version__)
-        self.leases = Leases({}, identity=self._identity)
         #: Set while `run` runs.
         self.sharding: ShardingController | None = None
 
-    def stop(self) -> None:
-        """Begin the orderly end; `run` returns when it is done."""
-        self._stopping.set()
-
     async def run(self, *, signals: bool = True) -> int:
-        """Work until stopped. Returns the exit code. `signals`: see `end_on_signals`."""
-        if signals:
-            end_on_signals(self.stop, lambda: self._abort(1), self._log)
-        code = 0
-        try:
-            await self._run()
-        except* LeaseLost as lost:
-            self._log.error("lease lost", problem="; ".join(str(error) for error in lost.exceptions))
-            code = 1
-        except* StoreWentBack as back:
-            self._log.error("store went back", problem="; ".join(str(error) for error in back.exceptions))
-            code = 1
-        except* ServingError as refused:
-            self._log.error("cannot serve", problem="; ".join(str(error) for error in refused.exceptions))
-            code = 2
-        except* Exception as failed:
-            self._log.error("stopped by a failure", error=repr(failed), exc_info=failed)
-            code = 1
-        return code
+        """Work until stopped. Returns the exit code. `signals`: SIGTERM and SIGINT stop."""
+        return await run_to_end(
+            self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log
+        )
 
     async def _run(self) -> None:
         settings = self._settings
         async with AsyncExitStack() as stack:
-            transport = self._transport
-            gc_policy: GcPolicy | None = None
-            if transport is None:
-                gc_policy = GcPolicy(self.metrics)
-                gc_policy.start()
-                stack.callback(gc_policy.stop)
-                lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
-                lag.start()
-                stack.callback(lag.stop)
-                transport = Http1Transport(
-                    self._endpoint,
-                    pool_size=_CONNECTIONS,
-                    user_agent=f"agent-scheduler/{__version__}",
-                    observe=self.metrics.api_request,
-                )
-            stack.push_async_callback(transport.close)
+            transport, gc_policy = self._connect(stack, connections=_CONNECTIONS)
             leases = self.leases = self._make_leases(transport)
             writes: Transport = FencedTransport(transport, lambda: leases.held) if leases.names else transport
-            events = self._recorder(writes)
+            events = self._recorder(
+                writes, controller=NAME, count=self._count_event, qps=_EVENTS_QPS, burst=_EVENTS_BURST
+            )
             controller = self.sharding = self._sharding(writes, events)
             if settings.serving.port:
                 server = server_of(settings.serving, self.sources(controller), transport)
@@ -201,29 +150,15 @@ class ControllersProcess:
             self.leases,
             work,
             status=self.metrics.leader_election_master_status.labels,
-            overrun=lambda: self._abort(1),
+            overrun=self._overrun,
             log=self._log,
-            events=leader_events(
-                writes,
-                controller=NAME,
-                identity=self._identity,
-                timing=self._timing,
-                count=lambda what: self.metrics.events_total.labels(what).inc(),
-            ),
+            events=self._recorder(writes, controller=NAME, count=self._count_event),
         )
 
     # ---- parts
 
-    def _recorder(self, transport: Transport) -> EventRecorder:
-        qps, burst = _EVENTS
-        return EventRecorder(
-            transport,
-            controller=NAME,
-            instance=self._identity,
-            budget=Budget(qps=qps, burst=burst, timing=self._timing),
-            timing=self._timing,
-            count=lambda what: self.metrics.events_total.labels(what).inc(),
-        )
+    def _count_event(self, what: str) -> None:
+        self.metrics.events_total.labels(what).inc()
 
     def _sharding(self, transport: Transport, events: EventRecorder) -> ShardingController:
         reports = Reports(
@@ -242,17 +177,14 @@ class ControllersProcess:
         election = self._settings.election
         if not election.leader_elect:
             return Leases({}, identity=self._identity)
-        elector = LeaderElector(
+        elector = elector_of(
+            election,
             transport,
-            lease_config(
-                election,
-                namespace=election.resource_namespace,
-                name=election.resource_name,
-                identity=self._identity,
-                namespace_from=self._settings.namespace_from,
-            ),
+            namespace=election.resource_namespace,
+            name=election.resource_name,
+            identity=self._identity,
+            namespace_from=self._settings.namespace_from,
             timing=self._lease_timing,
-            now=self._lease_timing.now,
             on_new_leader=lambda identity: self._log.info("leader", identity=identity),
         )
         return Leases({election.resource_name: elector}, identity=self._identity)

@@ -1,20 +1,18 @@
 """What a process has to hold to schedule, as its configuration says: leases, and the nodes of its NodeShard; how it
-works while it holds them, and what the end of its work means for the process."""
+works while it holds them."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from agent_scheduler.config.load import Source
 from agent_scheduler.config.schema import Configuration, LeaderElection
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
-from agent_scheduler.kube.leases import LeaseLost, Leases
+from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import NORMAL, EventRecorder
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import Timing
@@ -33,59 +31,6 @@ class Status(Protocol):
     """A sample of a metric."""
 
     def set(self, value: float, /) -> None: ...
-
-
-async def run_to_end(
-    work: Callable[[], Awaitable[None]],
-    *,
-    stop: Callable[[], None],
-    at_once: Callable[[], object],
-    reload: Callable[[], None] | None,
-    check: Callable[[], Coroutine[Any, Any, None]],
-    signals: bool,
-    log: FilteringBoundLogger,
-) -> int:
-    """A whole process's work; gives the exit code. `signals`: those of `end_on_signals`, SIGHUP calls `reload`, if
-    there is something to load again, and SIGUSR2 `check`."""
-    if signals:
-        end_on_signals(stop, at_once, log)
-        loop = asyncio.get_running_loop()
-        if reload is not None:
-            loop.add_signal_handler(signal.SIGHUP, reload)
-        # The loop alone would let a task be collected that nobody holds.
-        checks: set[asyncio.Task[None]] = set()
-
-        def begin_check() -> None:
-            task = loop.create_task(check())
-            checks.add(task)
-            task.add_done_callback(checks.discard)
-
-        loop.add_signal_handler(signal.SIGUSR2, begin_check)
-    try:
-        await work()
-    except BaseExceptionGroup as group:
-        return _ended_by(group, log)
-    return 0
-
-
-def end_on_signals(
-    stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger
-) -> None:
-    """The first SIGTERM or SIGINT calls `stop`; the second `at_once`, which has to end the process with nothing more
-    being run, as for Kubernetes' own components."""
-    loop = asyncio.get_running_loop()
-    asked = False
-
-    def ask() -> None:
-        nonlocal asked
-        if asked:
-            log.warning("second signal: ending at once")
-            at_once()
-        asked = True
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask)
 
 
 class CannotLead(Exception):
@@ -145,20 +90,6 @@ async def lead(
         raise
 
 
-def leader_events(
-    transport: Transport, *, controller: str, identity: str, timing: Timing, count: Callable[[str], None]
-) -> EventRecorder:
-    """For `lead`, which says twice at most what is to be written."""
-    return EventRecorder(
-        transport,
-        controller=controller,
-        instance=identity,
-        budget=Budget(qps=1.0, burst=10, timing=timing),
-        timing=timing,
-        count=count,
-    )
-
-
 @asynccontextmanager
 async def announced(leases: Leases, events: EventRecorder | None) -> AsyncIterator[None]:
     """While inside, this process leads, and events about its leases say so in client-go's words. Whoever lost a lease
@@ -191,28 +122,6 @@ def beside_others(configuration: Configuration, timing: Timing) -> Callable[[], 
     return lambda: timing.sleep(configuration.leader_election.lease_duration)
 
 
-def _ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogger) -> int:
-    """The exit code of a process whose tasks raised this, and why, for the log. Raises it where it is none of ours."""
-    fatal, _ = group.split(Exception)
-    if fatal is None:
-        raise group
-    for leaf in _leaves(fatal):
-        if isinstance(leaf, LeaseLost):
-            log.error("lease lost", problem=str(leaf))
-        elif isinstance(leaf, StoreWentBack):
-            log.error("store went back", problem=str(leaf))
-        else:
-            log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
-    return 1
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return found
-
-
 def leases_of(
     configuration: Configuration,
     transport: Transport,
@@ -232,29 +141,35 @@ def leases_of(
     if sharding.mode != "none":
         wanted[lease_name(sharding.name)] = sharding.lease_namespace, ("sharding", "leaseNamespace")
 
-    def elector(name: str, namespace: str, path: Sequence[str]) -> LeaderElector:
-        return LeaderElector(
+    electors = {
+        name: elector_of(
+            election,
             transport,
-            lease_config(
-                election,
-                namespace=namespace,
-                name=name,
-                identity=identity,
-                namespace_from="" if source is None else source.origin(path),
-            ),
+            namespace=namespace,
+            name=name,
+            identity=identity,
+            namespace_from="" if source is None else source.origin(path),
             timing=timing,
-            now=timing.now,
-            on_new_leader=lambda holder: on_new_leader(name, holder),
+            on_new_leader=partial(on_new_leader, name),
         )
+        for name, (namespace, path) in wanted.items()
+    }
+    return Leases(electors, identity=identity)
 
-    return Leases({name: elector(name, *where) for name, where in wanted.items()}, identity=identity)
 
-
-def lease_config(
-    election: LeaderElection, *, namespace: str, name: str, identity: str, namespace_from: str
-) -> LeaseConfig:
-    """A lease that is held by the times of `election`."""
-    return LeaseConfig(
+def elector_of(
+    election: LeaderElection,
+    transport: Transport,
+    *,
+    namespace: str,
+    name: str,
+    identity: str,
+    namespace_from: str,
+    timing: Timing,
+    on_new_leader: Callable[[str], None],
+) -> LeaderElector:
+    """For a lease that is held by the times of `election`. `timing`: as of `leases_of`."""
+    config = LeaseConfig(
         namespace=namespace,
         name=name,
         identity=identity,
@@ -264,6 +179,7 @@ def lease_config(
         retry_period=election.retry_period,
         request_timeout=min(5.0, election.renew_deadline / 2),
     )
+    return LeaderElector(transport, config, timing=timing, now=timing.now, on_new_leader=on_new_leader)
 
 
 def coordinator_of(

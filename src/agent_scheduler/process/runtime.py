@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,32 +26,19 @@ from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
-from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.kube.waiting import NotListed
-from agent_scheduler.process.leading import (
-    CannotLead,
-    beside_others,
-    coordinator_of,
-    lead,
-    leader_events,
-    leases_of,
-    run_to_end,
-)
-from agent_scheduler.serving.configured import server_of
+from agent_scheduler.process.base import Process, run_to_end
+from agent_scheduler.process.leading import CannotLead, beside_others, coordinator_of, lead, leases_of
 from agent_scheduler.serving.health import SILENT, Check, named
-from agent_scheduler.serving.http import HttpServer
-from agent_scheduler.serving.selfcheck import logged_check
-from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources
+from agent_scheduler.serving.http import HttpServer, server_of
+from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources, logged_check
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
-from agent_scheduler.telemetry.logs import get_logger, set_level
-from agent_scheduler.telemetry.looplag import LoopLag
+from agent_scheduler.telemetry.logs import set_level
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
 
@@ -72,8 +56,10 @@ _SERVING_SECONDS = 1.0
 _BIND_SHARE = 0.7
 
 
-class Runtime:
-    """One process's worth of scheduler. `run` may be called once."""
+class Runtime(Process):
+    """One process's worth of scheduler."""
+
+    metrics: Metrics
 
     def __init__(
         self,
@@ -86,32 +72,23 @@ class Runtime:
         timing: Timing | None = None,
         identity: str = "",
     ) -> None:
-        """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. `endpoint`
-        None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
-
-        With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
-        the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
-
-        Raises KubeConfigError.
+        """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. The rest as
+        for `Process`. Raises KubeConfigError.
         """
+        super().__init__(
+            "runtime",
+            kubeconfig=configuration.client_connection.kubeconfig,
+            endpoint=endpoint,
+            transport=transport,
+            timing=timing,
+            identity=identity,
+            abort=abort,
+        )
         self._configuration = configuration
         self._source = source
-        kubeconfig = configuration.client_connection.kubeconfig
-        self._transport = transport
-        if endpoint is None and transport is None:
-            endpoint = load_endpoint(kubeconfig=Path(kubeconfig) if kubeconfig else None)
-        self._endpoint = endpoint or Endpoint("", source="given transport")
-        self._log = get_logger("runtime")
-        self._stopping = asyncio.Event()
         self.metrics = Metrics(version=__version__)
         self.metrics.features(configuration.feature_gates)
-        self._identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self._settings = settings_of(configuration, identity=self._identity)
-        self._abort = abort
-        self._timing = timing or REAL
-        self._lease_timing = timing or Timing(clock=boottime)
-        #: Those that this process has to hold to write anything.
-        self.leases = Leases({}, identity=self._identity)
         self._observer = FastPathObserver(
             self.metrics, clock=self._timing.clock, policy=configuration.conflict_policy
         )
@@ -119,10 +96,6 @@ class Runtime:
         #: Set while `run` runs; there is a coordinator only where nodes are shared by shards.
         self.fast_path: FastPath | None = None
         self.coordinator: Coordinator | None = None
-
-    def stop(self) -> None:
-        """Begin the orderly end; `run` returns when it is done."""
-        self._stopping.set()
 
     def reload(self) -> None:
         """Load the configuration file again at once, changed or not."""
@@ -153,22 +126,8 @@ class Runtime:
     async def _run(self) -> None:
         configuration = self._configuration
         async with AsyncExitStack() as stack:
-            gc_policy: GcPolicy | None = None
-            transport = self._transport
-            if transport is None:
-                gc_policy = GcPolicy(self.metrics)
-                gc_policy.start()
-                stack.callback(gc_policy.stop)
-                lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
-                lag.start()
-                stack.callback(lag.stop)
-                transport = Http1Transport(
-                    self._endpoint,
-                    pool_size=self._settings.requests_at_a_time + _OTHER_CONNECTIONS,
-                    user_agent=f"agent-scheduler/{__version__}",
-                    observe=self.metrics.api_request,
-                )
-            stack.push_async_callback(transport.close)
+            connections = self._settings.requests_at_a_time + _OTHER_CONNECTIONS
+            transport, gc_policy = self._connect(stack, connections=connections)
             leases = self.leases = self._make_leases(transport)
             writing: Transport = (
                 FencedTransport(transport, lambda: leases.held) if leases.names else transport
@@ -269,29 +228,19 @@ class Runtime:
                 self._log.warning("leads without a fresh list", kind=kind, problem=problem)
             await schedule()
 
+        events: EventRecorder | None = None
+        if self._settings.events is not None:
+            name, count = self._settings.name, self._observer.event_write
+            events = self._recorder(writing, controller=name, count=count)
         await lead(
             self.leases,
             take_over,
             status=self.metrics.leader_election_master_status.labels,
             overrun=self._overrun,
             log=self._log,
-            events=self._leader_events(writing),
+            events=events,
             stand_back=beside_others(self._configuration, self._lease_timing),
         )
-
-    def _leader_events(self, transport: Transport) -> EventRecorder | None:
-        if self._settings.events is None:
-            return None
-        return leader_events(
-            transport,
-            controller=self._settings.name,
-            identity=self._identity,
-            timing=self._timing,
-            count=self._observer.event_write,
-        )
-
-    def _overrun(self) -> None:
-        self._abort(1)
 
     async def _schedule_within(self, coordinator: Coordinator, fast_path: FastPath) -> None:
         """Schedule on the nodes of the shard, and give them back at the end."""

@@ -21,11 +21,19 @@ import ssl
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from agent_scheduler.serving.authorization import Authorizer
+from agent_scheduler.serving.authorization import Authorizer, KubeAuthorizer
 from agent_scheduler.serving.sources import ServingError, Sources
 
 if TYPE_CHECKING:
     from agent_scheduler.serving.pages import Pages
+
+
+import time
+from ipaddress import ip_address
+
+from agent_scheduler.config.schema import Serving
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.telemetry.logs import get_logger
 
 
 class HttpServer:
@@ -112,3 +120,27 @@ def tls_context(*, certificate: str, key: str) -> ssl.SSLContext:
             f"cannot use the certificate {certificate} with the key {key}: {error.strerror or error}"
         ) from None
     return context
+
+
+_log = get_logger("serving")
+
+
+def server_of(serving: Serving, sources: Sources, transport: Transport) -> HttpServer:
+    """It is not started. `transport`: to the API server, which says who may read. Raises ServingError."""
+    if not (serving.authorize_metrics or ip_address(serving.bind_address).is_loopback):
+        _log.warning(
+            "pages are open",
+            address=serving.bind_address,
+            problem="metrics, configuration and debug pages, which name pods and nodes, are given to whoever reaches "
+            "the address; set serving.authorizeMetrics, or a bindAddress of this host alone",
+        )
+    tls = None
+    if serving.tls_cert_file:
+        tls = tls_context(certificate=serving.tls_cert_file, key=serving.tls_private_key_file)
+    return HttpServer(
+        sources,
+        address=serving.bind_address,
+        port=serving.port,
+        authorizer=KubeAuthorizer(transport, clock=time.monotonic) if serving.authorize_metrics else None,
+        tls=tls,
+    )

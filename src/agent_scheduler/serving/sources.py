@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_scheduler.serving.health import Check
+from agent_scheduler.telemetry.logs import FilteringBoundLogger
 
 #: Items of a debug page, unless `?limit` says otherwise.
 DEFAULT_LIMIT = 100
@@ -63,3 +64,23 @@ class Sources:
     live: Sequence[Check] = ()
     #: Why it is not, or not yet, doing its work.
     ready: Sequence[Check] = ()
+
+
+async def logged_check(
+    check: Callable[[], Awaitable[Mapping[str, Any]]] | None, log: FilteringBoundLogger
+) -> None:
+    """A self-check as lines of the log: a warning for each difference, and one line that sums up. Never raises."""
+    try:
+        if check is None:
+            raise NotReady("the process is just starting")
+        found = dict(await check())
+    except NotReady as error:
+        log.warning("self-check not done", problem=str(error))
+        return
+    except Exception as error:
+        log.exception("self-check not done", problem=f"{type(error).__name__}: {error}")
+        return
+    differences = found.pop("differences")
+    for each in differences:
+        log.warning("self-check difference", **each)
+    log.info("self-check", differences=len(differences), **found)

@@ -20,7 +20,7 @@ from agent_scheduler.fastpath import checking
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.serving.http import HttpServer
-from agent_scheduler.serving.selfcheck import logged_check
+from agent_scheduler.serving.sources import logged_check
 from agent_scheduler.telemetry.logs import get_logger
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request

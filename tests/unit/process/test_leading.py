@@ -14,14 +14,9 @@ from agent_scheduler.kube.lease import LeadershipOverrun
 from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.process.leading import (
-    CannotLead,
-    beside_others,
-    lead,
-    lease_config,
-    leases_of,
-    run_to_end,
-)
+from agent_scheduler.process.base import run_to_end
+from agent_scheduler.process.leading import CannotLead, beside_others, elector_of, lead, leases_of
+from agent_scheduler.serving.sources import ServingError
 
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
@@ -154,8 +149,17 @@ def test_a_request_about_a_lease_may_fail_once_before_it_has_to_be_renewed(
     deadline: str, timeout: float
 ) -> None:
     election = load_text(HEAD + f"leaderElection: {{renewDeadline: {deadline}}}\n").leader_election
-    config = lease_config(election, namespace="ns", name="n", identity="me", namespace_from="")
-    assert config.request_timeout == timeout
+    elector = elector_of(
+        election,
+        cast(Transport, None),
+        namespace="ns",
+        name="n",
+        identity="me",
+        namespace_from="",
+        timing=REAL,
+        on_new_leader=lambda _: None,
+    )
+    assert elector._config.request_timeout == timeout
 
 
 @pytest.mark.parametrize(
@@ -163,6 +167,7 @@ def test_a_request_about_a_lease_may_fail_once_before_it_has_to_be_renewed(
     [
         (LeaseLost("lease one is held by another"), "lease lost"),
         (StoreWentBack("the list", listed="1", known="2"), "store went back"),
+        (ServingError("port 1 is taken"), "cannot serve"),
         (ValueError("a fault"), "stopped by a failure"),
     ],
 )
@@ -172,7 +177,7 @@ async def test_a_process_that_its_tasks_end_says_why_once_for_each(error: Except
     async def work() -> None:
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [error]), error])
 
-    assert await end(work, log) == 1
+    assert await end(work, log) == (2 if said == "cannot serve" else 1)
     assert [(level, what) for level, what, _ in log.said] == [("error", said)] * 2
 
 
@@ -192,15 +197,10 @@ async def test_what_is_no_failure_of_the_tasks_is_not_taken_for_one() -> None:
 
 
 async def end(work: Callable[[], Awaitable[None]], log: Log) -> int:
-    async def check() -> None:
-        pass
-
     return await run_to_end(
         work,
         stop=lambda: None,
         at_once=lambda: None,
-        reload=None,
-        check=check,
         signals=False,
         log=cast(Any, log),
     )

@@ -12,8 +12,8 @@ import pytest
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.process.base import end_on_signals
 from agent_scheduler.process.controllers import ControllersProcess
-from agent_scheduler.process.leading import end_on_signals
 from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.telemetry.logs import get_logger
 from tests.embedded import embedded_cluster, until

@@ -9,8 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.serving.configured import server_of
-from agent_scheduler.serving.http import HttpServer
+from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import ServingError, Sources
 from tests.needed import ipv6_loopback
 

@@ -1,0 +1,195 @@
+"""What a scheduler's process and that of the controllers have in common: how they begin, and end with an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from agent_scheduler import __version__
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.errors import StoreWentBack
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.lease import boottime
+from agent_scheduler.kube.leases import LeaseLost, Leases
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.serving.sources import ServingError
+from agent_scheduler.telemetry.gcpolicy import GcPolicy
+from agent_scheduler.telemetry.logs import FilteringBoundLogger, get_logger
+from agent_scheduler.telemetry.looplag import LoopLag
+from agent_scheduler.telemetry.process import ProcessMetrics
+
+
+class Process:
+    """`run` may be called once."""
+
+    metrics: ProcessMetrics
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kubeconfig: str,
+        endpoint: Endpoint | None = None,
+        transport: Transport | None = None,
+        timing: Timing | None = None,
+        identity: str = "",
+        abort: Callable[[int], object] = os._exit,
+    ) -> None:
+        """`name`: of its logger. `endpoint` None: found as `kube.auth` says, `kubeconfig` being the file's path or
+        empty. `abort` ends the process with nothing more being run.
+
+        With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
+        the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
+
+        Raises KubeConfigError.
+        """
+        if endpoint is None and transport is None:
+            endpoint = load_endpoint(kubeconfig=Path(kubeconfig) if kubeconfig else None)
+        self._endpoint = endpoint or Endpoint("", source="given transport")
+        self._transport = transport
+        self._timing = timing or REAL
+        self._lease_timing = timing or Timing(clock=boottime)
+        self._identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._abort = abort
+        self._log = get_logger(name)
+        self._stopping = asyncio.Event()
+        #: Those that this process has to hold to write anything.
+        self.leases = Leases({}, identity=self._identity)
+
+    def stop(self) -> None:
+        """Begin the orderly end; `run` returns when it is done."""
+        self._stopping.set()
+
+    def _overrun(self) -> None:
+        self._abort(1)
+
+    def _connect(self, stack: AsyncExitStack, *, connections: int) -> tuple[Transport, GcPolicy | None]:
+        """Until `stack` ends: where requests go, by at most so many connections for other than watches; and the
+        garbage collector's policy, if this is the only one in its process."""
+        transport, gc_policy = self._transport, None
+        if transport is None:
+            gc_policy = GcPolicy(self.metrics)
+            gc_policy.start()
+            stack.callback(gc_policy.stop)
+            lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
+            lag.start()
+            stack.callback(lag.stop)
+            transport = Http1Transport(
+                self._endpoint,
+                pool_size=connections,
+                user_agent=f"agent-scheduler/{__version__}",
+                observe=self.metrics.api_request,
+            )
+        stack.push_async_callback(transport.close)
+        return transport, gc_policy
+
+    def _recorder(
+        self,
+        transport: Transport,
+        *,
+        controller: str,
+        count: Callable[[str], None],
+        qps: float = 1.0,
+        burst: int = 10,
+    ) -> EventRecorder:
+        """As it is, for the events about leases, of which there are two at most."""
+        return EventRecorder(
+            transport,
+            controller=controller,
+            instance=self._identity,
+            budget=Budget(qps=qps, burst=burst, timing=self._timing),
+            timing=self._timing,
+            count=count,
+        )
+
+
+async def run_to_end(
+    work: Callable[[], Awaitable[None]],
+    *,
+    stop: Callable[[], None],
+    at_once: Callable[[], object],
+    reload: Callable[[], None] | None = None,
+    check: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    signals: bool,
+    log: FilteringBoundLogger,
+) -> int:
+    """A whole process's work; gives the exit code. `signals`: those of `end_on_signals`, SIGHUP calls `reload`, and
+    SIGUSR2 `check`, where there are these."""
+    if signals:
+        end_on_signals(stop, at_once, log)
+        loop = asyncio.get_running_loop()
+        if reload is not None:
+            loop.add_signal_handler(signal.SIGHUP, reload)
+        if check is not None:
+            # The loop alone would let a task be collected that nobody holds.
+            checks: set[asyncio.Task[None]] = set()
+
+            def begin_check() -> None:
+                task = loop.create_task(check())
+                checks.add(task)
+                task.add_done_callback(checks.discard)
+
+            loop.add_signal_handler(signal.SIGUSR2, begin_check)
+    try:
+        await work()
+    except BaseExceptionGroup as group:
+        return _ended_by(group, log)
+    except Exception as error:
+        return _ended_by(ExceptionGroup("", [error]), log)
+    return 0
+
+
+def end_on_signals(
+    stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger
+) -> None:
+    """The first SIGTERM or SIGINT calls `stop`; the second `at_once`, which has to end the process with nothing more
+    being run, as for Kubernetes' own components."""
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def ask() -> None:
+        nonlocal asked
+        if asked:
+            log.warning("second signal: ending at once")
+            at_once()
+        asked = True
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask)
+
+
+def _ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogger) -> int:
+    """The exit code of a process whose tasks raised this, and why, for the log. Raises it where it is none of ours."""
+    fatal, _ = group.split(Exception)
+    if fatal is None:
+        raise group
+    code = 1
+    for leaf in _leaves(fatal):
+        if isinstance(leaf, LeaseLost):
+            log.error("lease lost", problem=str(leaf))
+        elif isinstance(leaf, StoreWentBack):
+            log.error("store went back", problem=str(leaf))
+        elif isinstance(leaf, ServingError):
+            log.error("cannot serve", problem=str(leaf))
+            code = 2
+        else:
+            log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
+    return code
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
