@@ -23,11 +23,10 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.kube.catching_up import catch_up
-from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, Reflector, WatchTimes
+from agent_scheduler.kube.reflector import Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.waiting import NotListed
+from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, NotListed
 from agent_scheduler.kube.watch_events import DELETED, Change, Decode, Object, ReadEvent
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
@@ -268,8 +267,7 @@ class Picture:
     async def catch_up(self, kind: str, at_least: str = "") -> None:
         """Returns once all of a kind has been seen that was there when this was called. Needs `run`. `at_least`: a
         version of another kind that is known to be older than now."""
-        where = self._kinds[kind].path
-        await catch_up(self._reflectors[kind], self._transport, where, at_least=at_least)
+        await self._reflectors[kind].catch_up(at_least=at_least)
 
     def read_again(self, kind: str) -> None:
         """Objects of this kind are read in another way from now on: soon each is told of once more."""

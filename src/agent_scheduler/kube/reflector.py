@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from itertools import islice
+from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 from agent_scheduler.kube.errors import (
@@ -43,6 +45,7 @@ from agent_scheduler.kube.watch_events import (
     ReadEvent,
     View,
     is_older,
+    version,
 )
 from agent_scheduler.telemetry.logs import get_logger
 
@@ -68,8 +71,8 @@ _DOUBTFUL_WATCH = 30.0
 #: Lines of a watch that are read and handed over at once. A piece can have many hundreds, which take 50 ms and more;
 #: others have their turn in between.
 PORTION = 128
-#: Seconds after which who takes over gives up, if the lists fail that it cannot do without.
-RENEWAL_PATIENCE = 30.0
+#: Seconds that a watch may take to come to what is true by now. Where little happens, nothing may come for a minute.
+_CATCH_UP = 1.0
 _BACKOFF = Backoff(initial=0.2, cap=30.0)
 
 
@@ -94,10 +97,8 @@ class WatchTimes:
     backoff: Backoff = _BACKOFF
 
 
-class _Ended(NamedTuple):
-    """How a watch ended: `failure` None means the server closed it in order."""
-
-    failure: Failure | None
+class _ListWanted(Exception):
+    """What `run` did was broken off, as a list is wanted."""
 
 
 class _Stale(Exception):
@@ -153,9 +154,6 @@ class Reflector(Generic[T]):
         #: What `run` does now and can be called away from.
         self._leaving: asyncio.Timeout | None = None
 
-    def __len__(self) -> int:
-        return len(self._view.known)
-
     @property
     def uids(self) -> KeysView[str]:
         """Of all that was handed over and is not gone."""
@@ -184,11 +182,23 @@ class Reflector(Generic[T]):
         self._call_away()
         await renewed
 
-    async def reach(self, version: str) -> None:
-        """Returns once all that happened to the collection up to `version`, a resourceVersion of it, has been handed
-        over. A server tells of that by the next event or bookmark, which in a quiet cluster may be a minute away."""
-        if is_older(self._view.version, version):
-            await self._waiting.reach(version)
+    async def catch_up(self, *, at_least: str = "") -> None:
+        """Returns once all that was true of the collection when this was called has been handed over.
+
+        The version of the collection is asked for, which costs one object, and the watch waited for to come to it;
+        else the collection is listed. `at_least`: a version that is known to be older than now. Both are versions of
+        one store, as a cluster's are unless it keeps its kinds apart; then the list does. Needs `run`, as `renew`.
+        """
+        now = await version_of(self._transport, self._path)
+        if is_older(now, at_least):
+            now = at_least
+        if version(now) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CATCH_UP):
+                    if is_older(self._view.version, now):
+                        await self._waiting.reach(now)
+                    return
+        await self.renew()
 
     def read_again(self) -> None:
         """Hand over all objects once more, unchanged ones as MODIFIED: `decode` makes something else of them now."""
@@ -231,10 +241,10 @@ class Reflector(Generic[T]):
                 if self._is_list_wanted():
                     continue
             began, before = self._timing.clock(), self._view.version
-            ended = await self._unless_renewed(self._watch())
-            if ended is None:
+            try:
+                failure = await self._unless_list_wanted(self._watch())
+            except _ListWanted:
                 continue
-            failure = ended.failure
             is_short = self._timing.clock() - began < SHORT_WATCH_SECONDS
             if self._view.version != before or (failure is None and not is_short):
                 fruitless = failed_watches = 0
@@ -281,18 +291,19 @@ class Reflector(Generic[T]):
         if at_least is None:
             # Who has waited long enough is told by the next list that fails, and not a whole pause later.
             delay = min(delay, max(0.0, self._waiting.patience))
-        await self._unless_renewed(self._timing.sleep(delay))
+        with suppress(_ListWanted):
+            await self._unless_list_wanted(self._timing.sleep(delay))
 
-    async def _unless_renewed(self, work: Awaitable[R]) -> R | None:
-        """What `work` gives, or None if it was called away from for a list."""
+    async def _unless_list_wanted(self, work: Awaitable[R]) -> R:
+        """Raises _ListWanted."""
         leaving = self._leaving = asyncio.timeout(None)
         try:
             async with leaving:
                 return await work
         except TimeoutError:
-            if not leaving.expired():
-                raise
-            return None
+            if leaving.expired():
+                raise _ListWanted from None
+            raise
         finally:
             self._leaving = None
 
@@ -331,33 +342,28 @@ class Reflector(Generic[T]):
         self._waiting.reached(self._view.version)
 
     async def _hand_over(self, changes: Iterable[Change[T]]) -> None:
-        batch: list[Change[T]] = []
-        for change in changes:
-            batch.append(change)
-            if len(batch) == SLICE:
-                self._handler(batch)
-                batch = []
-                await asyncio.sleep(0)
-        if batch:
+        left = iter(changes)
+        while batch := list(islice(left, SLICE)):
             self._handler(batch)
+            if len(batch) == SLICE:
+                await asyncio.sleep(0)
 
     # -- watch
 
-    async def _watch(self) -> _Ended:
+    async def _watch(self) -> Failure | None:
+        """None when the server has closed it in order."""
         times = self._times
         lasting = times.shortest + (times.longest - times.shortest) * self._timing.rng()
         is_sure = not self._in_doubt
         if not is_sure:
             now = await version_of(self._transport, self._path)
             if is_older(now, self._view.version):
-                why = f"the server is at {now}, and {self._view.version} was seen already"
-                return _Ended(Failure(FailureClass.GONE, message=why))
+                return Failure(FailureClass.GONE, message=f"at {now}; {self._view.version} was seen already")
             is_sure = bool(now)
             lasting = lasting if is_sure else min(lasting, _DOUBTFUL_WATCH)
         # Until it has ended in order and in time: the server that follows may be another.
         self._in_doubt = True
-        query = {
-            **self._query,
+        query = self._query | {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._view.version,
@@ -378,14 +384,13 @@ class Reflector(Generic[T]):
                             await asyncio.sleep(0)
                         failure = self._receive(lines[at : at + PORTION])
                         if failure is not None:
-                            return _Ended(failure)
+                            return failure
         except StreamRefused as refused:
-            failure = classify(refused.response)
-            return _Ended(failure or Failure(FailureClass.UNKNOWN, refused.response.status))
+            return classify(refused.response) or Failure(FailureClass.UNKNOWN, refused.response.status)
         except TransportError as error:
-            return _Ended(classify_error(error))
+            return classify_error(error)
         self._in_doubt = not is_sure or self._timing.clock() < ends - _EARLY
-        return _Ended(None)
+        return None
 
     def _receive(self, lines: list[bytes]) -> Failure | None:
         """Hands over what is new in some lines. Gives the failure that an ERROR event, or a line that is no event,
@@ -393,6 +398,5 @@ class Reflector(Generic[T]):
         batch, failure = self._view.receive(lines)
         if batch:
             self._handler(batch)
-        if self._waiting.reaching:
-            self._waiting.reached(self._view.version)
+        self._waiting.reached(self._view.version)
         return failure

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from agent_scheduler.kube.retry import Clock
 from agent_scheduler.kube.watch_events import is_older
+
+#: Seconds that lists may go on failing at a takeover before it is given up.
+RENEWAL_PATIENCE: Final = 30.0
 
 
 class NotListed(Exception):
@@ -29,7 +32,7 @@ class Waiting:
         self._clock = clock
         self._renewals: list[Renewal] = []
         #: Those who wait until all up to a version has been handed over.
-        self.reaching: list[tuple[str, asyncio.Future[None]]] = []
+        self._reaching: list[tuple[str, asyncio.Future[None]]] = []
 
     @property
     def for_a_list(self) -> bool:
@@ -65,14 +68,14 @@ class Waiting:
     def reach(self, version: str) -> asyncio.Future[None]:
         """Done when all that happened up to `version` has been handed over."""
         reached = asyncio.get_running_loop().create_future()
-        self.reaching.append((version, reached))
+        self._reaching.append((version, reached))
         return reached
 
     def reached(self, version: str) -> None:
         """All up to `version` has been handed over."""
-        left = [each for each in self.reaching if is_older(version, each[0])]
-        answer(future for wanted, future in self.reaching if not is_older(version, wanted))
-        self.reaching = left
+        left = [each for each in self._reaching if is_older(version, each[0])]
+        answer(future for wanted, future in self._reaching if not is_older(version, wanted))
+        self._reaching = left
 
 
 def answer(asked: Iterable[asyncio.Future[None]]) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from agent_scheduler.kube import catching_up
-from agent_scheduler.kube.catching_up import catch_up
+from agent_scheduler.kube import reflector
 
 from .scripted import Action, Request, Stream, running, status
 from .test_reflector import SILENT, World, bookmark, event, listing, pod
-
-PODS = "/api/v1/pods"
 
 
 @dataclass
@@ -22,7 +19,7 @@ class Asked(World):
 
     async def catch_up(self, at_least: str = "") -> None:
         async with asyncio.timeout(5):
-            await catch_up(self.reflector, self.reflector._transport, PODS, at_least=at_least)
+            await self.reflector.catch_up(at_least=at_least)
 
 
 async def test_what_the_watch_has_told_of_already_costs_no_list() -> None:
@@ -59,7 +56,7 @@ async def test_it_waits_for_an_event_or_a_bookmark_of_that_version() -> None:
 
 
 async def test_where_the_watch_stays_silent_the_collection_is_listed(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(catching_up, "_PATIENCE", 0.01)
+    monkeypatch.setattr(reflector, "_CATCH_UP", 0.01)
     world = Asked([listing(11), listing(20, pod("a", 20))], [SILENT])
     async with world.run():
         await world.watching(1)
@@ -69,7 +66,7 @@ async def test_where_the_watch_stays_silent_the_collection_is_listed(monkeypatch
 
 async def test_a_version_of_another_kind_counts_if_it_is_newer(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """An answer to the question may be of a replica that lags; what was written before it is known."""
-    monkeypatch.setattr(catching_up, "_PATIENCE", 0.01)
+    monkeypatch.setattr(reflector, "_CATCH_UP", 0.01)
     world = Asked([listing(21), listing(25)], [SILENT])
     async with world.run():
         await world.watching(1)

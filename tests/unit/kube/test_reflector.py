@@ -162,7 +162,7 @@ async def test_what_is_listed_is_added_and_what_is_watched_follows() -> None:
         )
         assert world.reflector.synced.is_set()
         assert world.watched_from() == ["11"]
-        assert len(world.reflector) == 1
+        assert len(world.reflector.uids) == 1
         assert world.reflector.get("uid-a") is world.held["uid-a"]
         assert world.reflector.get("uid-b") is None
 

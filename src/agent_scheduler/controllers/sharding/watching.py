@@ -18,9 +18,10 @@ from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, Reflector, WatchTimes
+from agent_scheduler.kube.reflector import Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.waiting import RENEWAL_PATIENCE
 from agent_scheduler.kube.watch_events import DELETED, Change, Decode, Handler
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
