@@ -13,7 +13,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.paths import pod_path
+from agent_scheduler.kube.transport import pod_path
 
 from .claim_writer import PatchCall
 

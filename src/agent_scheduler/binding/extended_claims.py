@@ -28,7 +28,7 @@ from agent_scheduler.engine.dra.reservation import Part, Reservation
 from agent_scheduler.engine.state.podclaims import PodRef
 from agent_scheduler.kube.create import Made
 from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.paths import pod_path
+from agent_scheduler.kube.transport import pod_path
 
 from .claim_writer import ClaimWriter, PatchCall
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from agent_scheduler.engine.state.podcounts import Countable
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.paths import PodKey
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
+from agent_scheduler.kube.transport import PodKey
 
 #: Longer condition messages are cut, as kube-scheduler cuts those of its events (`truncateMessage`).
 _MESSAGE_LIMIT = 1024

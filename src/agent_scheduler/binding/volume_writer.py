@@ -21,7 +21,7 @@ from agent_scheduler.engine.volumes.reservation import (
     written,
 )
 from agent_scheduler.kube.patch import Patched
-from agent_scheduler.kube.paths import segment
+from agent_scheduler.kube.transport import segment
 
 from .claim_writer import PatchCall
 

@@ -24,8 +24,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import FailureClass, RequestFailed
 from agent_scheduler.kube.paging import PAGE, collect
-from agent_scheduler.kube.paths import segment
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.kube.watch_events import Decode, Object
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard

@@ -19,7 +19,7 @@ from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resou
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclaims import ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.paths import segment
+from agent_scheduler.kube.transport import segment
 
 from .changes import Changes
 from .informers import Kind, cached_kind

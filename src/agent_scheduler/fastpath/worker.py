@@ -334,14 +334,11 @@ class WorkerPool:
                 return
             if goes_on:
                 self._search.left = PORTION
-                self._keep(self._unfinished.popleft().go_on())
+                if (unfinished := self._unfinished.popleft().go_on()) is not None:
+                    self._unfinished.append(unfinished)
                 self._binder.judge()
             self._binder.send()
             await asyncio.sleep(0)
-
-    def _keep(self, unfinished: Unfinished | None) -> None:
-        if unfinished is not None:
-            self._unfinished.append(unfinished)
 
     def _turn(self, first: Entry) -> None:
         ends = self._clock() + _SECONDS
@@ -359,7 +356,8 @@ class WorkerPool:
                 if place:
                     self._binder.judge()
                 return False
-            self._keep(next(self._workers).cycle(entry))
+            if (unfinished := next(self._workers).cycle(entry)) is not None:
+                self._unfinished.append(unfinished)
             entry = None
         self._binder.judge()
         return True

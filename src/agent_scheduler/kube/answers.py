@@ -24,8 +24,7 @@ from agent_scheduler.kube.errors import (
     from_middlebox,
     has_json,
 )
-from agent_scheduler.kube.paths import object_at
-from agent_scheduler.kube.transport import Response, TransportError
+from agent_scheduler.kube.transport import Response, TransportError, object_at
 
 
 class Verb(Enum):

@@ -21,9 +21,8 @@ from agent_scheduler.kube.answers import Asked, Verb, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.driver import Begun, Driver, Operation, Send, ask, pause, send_once
 from agent_scheduler.kube.errors import Failure, FailureClass, Source, from_middlebox
-from agent_scheduler.kube.paths import Named, pod_path
 from agent_scheduler.kube.retry import REAL, Backoff, Clock, Timing
-from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
+from agent_scheduler.kube.transport import Named, Response, Transport, TransportError, pod_path, start_of
 
 
 class BindOutcome(Enum):
@@ -214,9 +213,9 @@ class Binds:
 
 
 def _post(pod: Named, node: str) -> Send:
-    path = f"{pod_path(pod)}/binding"
     body = binding(pod.namespace, pod.name, pod.uid, node)
-    return Send("POST", path, Asked(Verb.BIND, "pods", pod.name, pod.uid), body)
+    asked = Asked(Verb.BIND, "pods", pod.name, pod.uid)
+    return Send("POST", f"{pod_path(pod)}/binding", asked, body)
 
 
 def _get(pod: Named) -> Send:

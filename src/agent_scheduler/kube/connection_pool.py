@@ -136,12 +136,10 @@ class ConnectionPool:
             self._hand_over(connection, now)
 
     def watch_deadline(self, deadline: float) -> None:
-        """Sees to it that an exchange with this deadline is ended when it is over."""
-        if deadline < self.alarm_at:
-            self.set_alarm(deadline)
-
-    def set_alarm(self, deadline: float) -> None:
-        """To be called for a deadline that is before `alarm_at`: exchanges that reach theirs are then ended."""
+        """Sees to it that an exchange with this deadline is ended when it is over. Nothing is to be done for one that
+        is not before `alarm_at`."""
+        if deadline >= self.alarm_at:
+            return
         if self._alarm is not None:
             self._alarm.cancel()
         self.alarm_at = deadline
@@ -157,7 +155,7 @@ class ConnectionPool:
                 connection.fail("no answer came in time")
         following = min((connection.deadline for connection in busy if connection.busy), default=math.inf)
         if following < math.inf:
-            self.set_alarm(following)
+            self.watch_deadline(following)
 
     def _drop(self, connection: Connection) -> None:
         connection.abort()

@@ -11,7 +11,7 @@ import msgspec
 from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.driver import Operation, Send, ask
 from agent_scheduler.kube.errors import Failure, FailureClass, Source
-from agent_scheduler.kube.paths import collection_at
+from agent_scheduler.kube.transport import collection_at
 
 
 class _Version(msgspec.Struct, rename="camel"):

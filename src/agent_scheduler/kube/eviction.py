@@ -18,9 +18,8 @@ from agent_scheduler.kube.create import DELETE_ATTEMPTS, deletion, is_gone
 from agent_scheduler.kube.driver import Driver, Send, repeat
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.patch import CALLED_OFF, STRATEGIC, called_off, is_about_another_pod, is_conflict
-from agent_scheduler.kube.paths import Named, pod_path
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Named, Transport, pod_path
 from agent_scheduler.objects.times import time_text
 
 _encode = msgspec.json.Encoder().encode

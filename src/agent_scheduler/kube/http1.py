@@ -281,7 +281,8 @@ class Http1Transport:
             return False
         deadline = now + timeout
         connection.send(message, deadline, _Started(self, connection, method, path, timeout, answered))
-        self._pool.watch_deadline(deadline)
+        if deadline < self._pool.alarm_at:
+            self._pool.watch_deadline(deadline)
         return True
 
     def _ended(self, connection: Connection, method: str, status: int) -> None:

@@ -24,10 +24,9 @@ from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.driver import Driver, Operation, Send, ask, pause
 from agent_scheduler.kube.errors import Failure, FailureClass, Source
 from agent_scheduler.kube.patch import MERGE
-from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.times import micro_stamp, micro_time_text
 from agent_scheduler.telemetry.logs import get_logger
 

@@ -20,10 +20,9 @@ from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.driver import Driver, Send, repeat
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict
-from agent_scheduler.kube.paths import Named, PodKey, pod_path
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Named, PodKey, Transport, pod_path
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 

@@ -10,8 +10,7 @@ import pytest
 
 from agent_scheduler.kube.answers import Asked, Verb, asked_at, read
 from agent_scheduler.kube.errors import Failure, FailureClass, Missing, Source
-from agent_scheduler.kube.paths import collection_at
-from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
+from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response, collection_at
 
 STATUSES = (200, 201, 202, 301, 302, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 425, 429)
 FAULTS = (500, 501, 502, 503, 504, 520)

@@ -14,9 +14,8 @@ from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Binds
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.paths import PodKey
 from agent_scheduler.kube.retry import Backoff, Timing
-from agent_scheduler.kube.transport import NotSent, Response, Transport
+from agent_scheduler.kube.transport import NotSent, PodKey, Response, Transport
 from tests.needed import recorded
 
 from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, starting, status

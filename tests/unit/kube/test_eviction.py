@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.kube.eviction import Evicted, evict
-from agent_scheduler.kube.paths import PodKey
+from agent_scheduler.kube.transport import PodKey
 
 from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, status
 

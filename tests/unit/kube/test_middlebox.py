@@ -16,10 +16,10 @@ from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.paths import PodKey
 from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.status import PodCondition, StatusWriter
+from agent_scheduler.kube.transport import PodKey
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster

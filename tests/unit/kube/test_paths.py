@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from agent_scheduler.kube.paths import PodKey, pod_path, segment
+from agent_scheduler.kube.transport import PodKey, pod_path, segment
 
 
 @pytest.mark.parametrize("name", ["web-0.example", "a_b~c", "n" * 253])

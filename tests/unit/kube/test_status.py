@@ -11,9 +11,9 @@ import pytest
 
 from agent_scheduler.kube.bind import BindOutcome, Binds
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.paths import PodKey
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.status import PodCondition, StatusWriter
+from agent_scheduler.kube.transport import PodKey
 
 from .scripted import (
     Action,

@@ -18,9 +18,8 @@ from agent_scheduler.kube.create import create_once, deletion
 from agent_scheduler.kube.driver import Send, send_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard
 
 from .store import OWNER, OWNER_LABEL, Shard, ShardStore, shard_of

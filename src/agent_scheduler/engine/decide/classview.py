@@ -21,7 +21,7 @@ import numpy as np
 from ..framework.plugin import Depends, Faceted, FacetedScore, PodUnrankable, Profile
 from ..state.columns import Columns, Ints, Rows
 from ..state.podclass import PodClass
-from .compiled import CompiledFilter, CompiledScore, Rejection, filters_of, scores_of
+from .compiled import CompiledFilter, CompiledScore, filters_of, scores_of
 from .facet_classes import FacetClasses, Facets, distinct
 from .ranking import REFUSED, best_of
 from .refusals import NO_PLUGINS, Refusal, Refused, fit_error, refused_by
@@ -218,16 +218,16 @@ class ClassView:
     """A class on one snapshot. Owner: whoever owns the snapshot."""
 
     __slots__ = (
-        "_filters",
         "_prefilter",
         "_refused",
-        "_rejection",
         "_rows",
         "_scores",
         "_strategy",
         "best",
+        "filters",
         "pod",
         "reads",
+        "rejection",
         "reserves",
         "seen",
         "unrankable",
@@ -244,10 +244,12 @@ class ClassView:
         shared = shared or SharedPreFilters(profile)
         # Held: `shared` keeps it for as long as a class does.
         self._prefilter = prefilter = shared.of(pod, handle, self.reads)
-        self._filters, self._rejection = filters_of(prefilter.filters, pod, handle)
+        #: What the binder asks again on the live ledger, as their states hold nothing of the snapshot; and the filter
+        #: that has no node at all for the class, where there is one.
+        self.filters, self.rejection = filters_of(prefilter.filters, pod, handle)
         #: Whether some plugin may take more of a node for such a pod than capacity.
         reserving = {id(plugin) for plugin in profile.reserves}
-        self.reserves = pod.reserves or any(id(each.plugin) in reserving for each in self._filters)
+        self.reserves = pod.reserves or any(id(each.plugin) in reserving for each in self.filters)
         self._scores: tuple[CompiledScore, ...] = ()
         #: Why nodes cannot be ranked for the class, where a score says so.
         self.unrankable = ""
@@ -257,12 +259,12 @@ class ClassView:
             self.unrankable = str(why)
         snapshot.take_new_counts()
         nodes = prefilter.answers
-        if nodes is None or self._rejection is not None:
+        if nodes is None or self.rejection is not None:
             nodes = shared.answers(
-                self._filters, self._scores, rejected=self._rejection is not None, reads=self.reads
+                self.filters, self._scores, rejected=self.rejection is not None, reads=self.reads
             )
             self._scores = nodes.with_own(self._scores)
-        self._strategy = strategy_for(nodes, self._filters, self._scores)
+        self._strategy = strategy_for(nodes, self.filters, self._scores)
         self._rows = self._strategy.rows
         #: (columns, count, offset) -> up to `count` rows that pass every filter, by falling final score; among equals
         #: the first at or after row `offset`, wrapping around. To be called after `refresh`.
@@ -280,16 +282,6 @@ class ClassView:
             touched = rows.refresh(snapshot)
             if touched is not None and rows.ranking.follower is not None:
                 self._strategy.follow(snapshot, touched)
-
-    @property
-    def filters(self) -> tuple[CompiledFilter, ...]:
-        """What the binder asks again on the live ledger; their states hold nothing of the snapshot."""
-        return self._filters
-
-    @property
-    def rejection(self) -> Rejection | None:
-        """The filter that has no node at all for the class, where there is one."""
-        return self._rejection
 
     @property
     def is_outdated(self) -> bool:
@@ -330,14 +322,14 @@ class ClassView:
         return self._refused[1]
 
     def _ask_why(self, columns: Columns, rows: Rows) -> Refused:
-        if self._rejection is not None:
-            return Refused({}, frozenset((self._rejection.plugin,)) if rows.size else NO_PLUGINS, rows[:0])
-        return refused_by(self._filters, columns, rows)
+        if self.rejection is not None:
+            return Refused({}, frozenset((self.rejection.plugin,)) if rows.size else NO_PLUGINS, rows[:0])
+        return refused_by(self.filters, columns, rows)
 
     def refusal(self, columns: Columns, refused: Refused | None = None) -> Refusal:
         """`refused`, by default what the filters say of all nodes, as people are told it."""
         refused = self.refused(columns) if refused is None else refused
         nodes = int(np.count_nonzero(columns.present[: columns.size]))
-        if self._rejection is not None and nodes:
-            return Refusal(f"0/{nodes} nodes are available: {self._rejection.message}.", refused.plugins)
+        if self.rejection is not None and nodes:
+            return Refusal(f"0/{nodes} nodes are available: {self.rejection.message}.", refused.plugins)
         return Refusal(fit_error(nodes, refused.counts), refused.plugins)

@@ -144,14 +144,14 @@ class Follower(Protocol):
 class Ranking:
     """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
 
-    __slots__ = ("_admitted", "_has_been_asked", "_heads", "_scores_view", "_size", "follower", "scores")
+    __slots__ = ("_admitted", "_has_been_asked", "_heads", "_scores_view", "follower", "scores", "size")
 
     def __init__(self, capacity: int, size: int = 0) -> None:
         #: [row] its score. To be read.
         self.scores: Ints = np.full(capacity, REFUSED, dtype=np.int64)
         #: The same memory: reading or writing one number through it takes a quarter of the time.
         self._scores_view = self.scores.data
-        self._size = size
+        self.size = size
         self._heads: dict[int, Head] = {}
         self._has_been_asked = False
         #: The rows that are not refused; None where they have to be found again.
@@ -161,9 +161,8 @@ class Ranking:
 
     def resize(self, size: int) -> None:
         """From now on so many rows are in use."""
-        if size != self._size:
-            self._size = size
-            self._start_over()
+        self.size = size
+        self._start_over()
 
     def set(self, row: int, score: int) -> None:
         old = self._scores_view[row]
@@ -201,21 +200,21 @@ class Ranking:
     def admitted(self) -> Rows:
         """The rows that are not refused, upwards. To be read."""
         if self._admitted is None:
-            self._admitted = np.flatnonzero(self.scores[: self._size] != REFUSED)
+            self._admitted = np.flatnonzero(self.scores[: self.size] != REFUSED)
         return self._admitted
 
     def best(self, count: int, offset: int) -> Sequence[int]:
         """The first `count` rows of the order, or fewer."""
-        if not 0 <= offset < self._size:
+        if not 0 <= offset < self.size:
             offset = 0
         head = self._heads.get(offset)
         if head is None:
             if not self._has_been_asked:
                 # Many classes have one pod, which no head would serve twice.
                 self._has_been_asked = True
-                return best_of(self.scores[: self._size], count, offset)
+                return best_of(self.scores[: self.size], count, offset)
             if len(self._heads) >= HEADS_KEPT:
                 self._heads.clear()
-            most = _HEAD + self._size // _ROWS_A_PLACE
-            head = self._heads[offset] = Head(offset, self._size, most)
+            most = _HEAD + self.size // _ROWS_A_PLACE
+            head = self._heads[offset] = Head(offset, self.size, most)
         return head.first(count, self.scores)

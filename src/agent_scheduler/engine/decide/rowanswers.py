@@ -215,7 +215,8 @@ class RowAnswers:
         if touched is None or self.deferred is not None or nodes.generation != self._generation:
             self._ask_about_all(snapshot)
             return None
-        self.ranking.resize(columns.size)
+        if columns.size != self.ranking.size:
+            self.ranking.resize(columns.size)
         if len(touched) <= _ONE_BY_ONE:
             for row in touched:
                 self._ask_about_row(columns, row)

@@ -238,7 +238,8 @@ class NodeResourcesFit(Filter):
 
     def _left_to_devices(self, offered: Mapping[str, int]) -> list[str]:
         """The resources that devices may stand for on a node that offers these."""
-        known = () if self._devices is None else self._devices.resources()
+        devices = self._devices
+        known = devices.resources() if devices is not None and devices.classes else ()
         return [resource for resource in known if not offered.get(resource)]
 
     def _elsewhere_now(self, resources: Iterable[str]) -> frozenset[str]:

@@ -109,7 +109,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             on_backlog=on_deadline,
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
-        self._closed = False
+        self.closed = False
 
     def reconfigure(
         self,
@@ -246,7 +246,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         """
         if self._waker.told:
             self._waker.settle()
-        return None if self._closed else self._places.pop()
+        return None if self.closed else self._places.pop()
 
     @property
     def has_ready(self) -> bool:
@@ -340,12 +340,8 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
 
     def close(self) -> None:
         """From now on `pop` gives None; everyone who waits is told to ask."""
-        self._closed = True
+        self.closed = True
         self._on_ready()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     # -- decisions -----------------------------------------------------------------------------------------
 

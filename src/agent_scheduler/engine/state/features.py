@@ -27,9 +27,9 @@ _RESTARTS_ALL: Final = "RestartAllContainers"
 _rules = msgspec.json.Decoder(list[wire.RestartRule] | None)
 
 
-def known_features(declared: Iterable[str] | None) -> frozenset[str]:
+def known_features(declared: Iterable[str]) -> frozenset[str]:
     """Of those that a node declares the ones that a pod may need. Mostly one object."""
-    return KNOWN.intersection(declared) or NO_FEATURES if declared else NO_FEATURES
+    return KNOWN.intersection(declared) or NO_FEATURES
 
 
 def required_features(spec: wire.PodSpec, problems: list[str]) -> frozenset[str]:

@@ -86,7 +86,8 @@ class Ledger:
         self._changes: dict[PodClass, Amounts] = {}
         #: Priority -> how many pods in `placements` have it.
         self._priorities: dict[int, int] = {}
-        self._counter = 0
+        #: Changes of rows so far: the version of the row that was changed last.
+        self.sequence = 0
         #: [row]: the version that the last bind on the row was decided against; see `used`.
         self._used: list[int] = []
         self._log = RowLog(_LOG_LIMIT)
@@ -119,7 +120,8 @@ class Ledger:
         columns.unschedulable[row] = node.unschedulable
         columns.offer(row, node.allocatable)
         columns.relabel(row, node)
-        self._recount(row, node.name)
+        if old is None:
+            self._recount(row, node.name)
         self._changed(row, spec=True)
         if old is not None and (old.taints != node.taints or old.labels != node.labels):
             columns.interns.drop(len(self.rows))
@@ -267,11 +269,6 @@ class Ledger:
         """Those of the nodes on which a pod is assumed: a bind to them is under way, or about to be."""
         return frozenset(name for name in names if any(each.assumed for each in self.pods_on(name)))
 
-    @property
-    def sequence(self) -> int:
-        """The number of the next change."""
-        return self._log.end
-
     def rows_since(self, sequence: int) -> list[int] | None:
         """Rows changed from change number `sequence` on, each once; None if too long ago to tell."""
         return self._log.since(sequence)
@@ -413,10 +410,10 @@ class Ledger:
             self.columns.ports.pop(row, None)
 
     def _changed(self, row: int, *, spec: bool = False) -> None:
-        self._counter += 1
-        self.columns.version[row] = self._counter
+        self.sequence += 1
+        self.columns.version[row] = self.sequence
         if spec:
-            self.columns.spec_version[row] = self._counter
+            self.columns.spec_version[row] = self.sequence
         self._log.append(row)
 
     def check(self) -> list[str]:

@@ -63,6 +63,7 @@ def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
             errors.append(f"status.allocatable[{resource}]: {error}")
             continue
         allocatable[resource] = min(max(amount, 0), NODE_LIMIT)
+    declared = node.status.declared_features
     return NodeInfo(
         name=node.metadata.name,
         uid=node.metadata.uid,
@@ -75,7 +76,7 @@ def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
         conditions={condition.type: condition.status for condition in node.status.conditions or ()},
         errors=tuple(errors),
         images=_sizes(node.status.images) if images and node.status.images else NO_IMAGES,
-        features=known_features(node.status.declared_features),
+        features=known_features(declared) if declared else NO_FEATURES,
     )
 
 
