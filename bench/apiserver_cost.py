@@ -25,8 +25,8 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
-from agent_scheduler.bench.bare import binding
 from agent_scheduler.bench.embedded import cluster
+from agent_scheduler.bench.load import binding
 from agent_scheduler.bench.manifests import pod_maker
 from agent_scheduler.bench.measure import usage
 from agent_scheduler.bench.model import Batch, Case, Nodes, Template

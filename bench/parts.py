@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from agent_scheduler.bench.machine import machine
+from agent_scheduler.bench.measure import machine
 from agent_scheduler.bench.result import Run, read_runs, run_of
 from agent_scheduler.objects.times import time_text
 

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
-from agent_scheduler.engine.shards.facts import NodeFacts
 from agent_scheduler.engine.shards.planning import Planner
+from agent_scheduler.engine.shards.rates import NodeFacts
 from agent_scheduler.engine.shards.settings import (
     AllocationRateArgs,
     NodeLimitArgs,
@@ -28,7 +28,7 @@ from agent_scheduler.engine.shards.settings import (
     ShardSettings,
     WarmupArgs,
 )
-from agent_scheduler.telemetry.gcpolicy import GcPolicy
+from agent_scheduler.telemetry.pauses import GcPolicy
 from agent_scheduler.telemetry.process import ProcessMetrics
 from bench.tables import table
 

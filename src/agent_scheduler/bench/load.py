@@ -2,20 +2,24 @@
 
 A create that got no answer, or was told to come back, is repeated; its pod is there if the server says that it
 exists. Anything else that the server refuses ends the run: a load that was not carried out is none.
+
+`bare_rate` measures the limit that the API server sets: binds alone, by a client that does nothing else. What a
+scheduler reaches on the same cluster is given as a share of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
 
-from .manifests import pod_maker
-from .model import Batch
-from .requests import BULK, NOW, first_of, for_each, retry
+from .manifests import encode, pod_maker
+from .model import Batch, Template
+from .requests import BULK, NOW, create_all, first_of, for_each, retry
 from .watching import Track
 
 #: Requests of an open loop under way at a time; what waits for one of them is late, and that is reported.
@@ -145,3 +149,35 @@ class Ends:
             self.asked += 1
             await retry(self._transport, "DELETE", f"{self._path}/{name}", NOW, ignore=404)
             self._deleted += 1
+
+
+NOBODY = "agent-scheduler-bench-nobody"
+CONNECTIONS = 32
+_WARM_UP = 64
+
+
+async def bare_rate(
+    transport: Transport, namespace: str, nodes: Sequence[str], *, pods: int, selector: dict[str, str] | None
+) -> float:
+    """Binds a second. Pods that no scheduler takes are bound to the nodes in turn over some keep-alive connections, as
+    fast as the server answers. Raises RequestFailed."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    names = [f"bare-{number:06d}" for number in range(_WARM_UP + pods)]
+    maker = pod_maker(Template(requests={}), scheduler_name=NOBODY, selector=selector)
+    await create_all(transport, path, map(maker, names))
+    turns = itertools.cycle(nodes)
+    requests = [(f"{path}/{name}/binding", binding(name, next(turns))) for name in names]
+
+    async def bind(request: tuple[str, bytes]) -> None:
+        # Refused as bound already: a repetition of one whose answer was lost.
+        await retry(transport, "POST", *request, ignore=409)
+
+    await for_each(requests[:_WARM_UP], bind, parallel=CONNECTIONS)
+    began = time.monotonic()
+    await for_each(requests[_WARM_UP:], bind, parallel=CONNECTIONS)
+    return pods / (time.monotonic() - began)
+
+
+def binding(name: str, node: str) -> bytes:
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return encode({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target})

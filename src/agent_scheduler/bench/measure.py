@@ -1,23 +1,50 @@
 """What the processes under test publish and cost: Prometheus texts and /proc, read before and after, and compared.
 
 A process of this machine is read from /proc, any other from the `process_*` series of its own /metrics. What cannot be
-read (no /metrics, no such name, no /proc) is None and shown as not measured, never a zero.
+read (no /metrics, no such name, no /proc) is None and shown as not measured, never a zero. `machine` says what that was
+measured on: without it figures say nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
 
 from .requests import ask
+
+
+def machine() -> dict[str, str]:
+    """Processor, kernel, and the versions that decide a run's speed, by what they are called."""
+    model = ""
+    try:
+        for text in Path("/proc/cpuinfo").read_text().splitlines():
+            if text.startswith("model name"):
+                model = text.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    found = {
+        "processor": f"{os.cpu_count()} x {model or platform.machine()}",
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+    }
+    for name in ("agent-scheduler", "uvloop", "msgspec", "orjson", "aiohttp", "numpy", "httptools"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
 
 _SERIES = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)", re.MULTILINE)
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')

@@ -17,10 +17,9 @@ from agent_scheduler.kube.errors import RequestFailed
 
 from . import measure
 from .arrivals import Backlog
-from .bare import bare_rate
 from .churn import Churning
 from .judging import Evidence, Tally, Verdict, audit, reasons
-from .load import Ends, Load
+from .load import Ends, Load, bare_rate
 from .measure import Lag, Reading
 from .model import Batch, Case, Fate
 from .processes import ProcessError

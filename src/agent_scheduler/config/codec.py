@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import inspect as schema
 
-from agent_scheduler.config.durations import format_duration, parse_duration
 from agent_scheduler.config.errors import Invalid, Path, found
+from agent_scheduler.config.values import format_duration, parse_duration
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 

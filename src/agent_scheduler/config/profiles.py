@@ -1,13 +1,19 @@
-"""From the profiles of a configuration to those that the engine runs, each mistake told by its place in the file."""
+"""From the profiles of a configuration to those that the engine runs, each mistake told by its place in the file.
+
+Plugins of other distributions are found by their entry points (group `agent_scheduler.plugins`). Only those are loaded
+that a profile names: a broken one that nobody asked for breaks nothing, and a distribution that is merely installed
+changes no decision. The plugins of the scheduler itself cannot be replaced.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import fields
 
-from agent_scheduler.config import discovery
 from agent_scheduler.config.codec import Warn, decode, silent, suggest
 from agent_scheduler.config.errors import Invalid, Path, found
 from agent_scheduler.config.kube_scheduler import KUBE_API_GROUP
@@ -25,12 +31,86 @@ from agent_scheduler.engine.framework.points import (
 from agent_scheduler.engine.framework.registration import Registration, Registry
 from agent_scheduler.engine.profiles.bases import ABSENT, BASES
 from agent_scheduler.engine.profiles.profiles import (
+    REGISTRY,
     ProfileError,
     ProfileSpec,
     UnknownPlugin,
     build_profile,
     is_absent,
 )
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+GROUP = "agent_scheduler.plugins"
+
+
+class BrokenPlugin(ValueError):
+    """A plugin of another distribution that cannot be had. The message begins with its name."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def available_plugins() -> tuple[str, ...]:
+    """Names of plugins that could be named in a profile, those of the scheduler itself included."""
+    return tuple(dict.fromkeys((*REGISTRY.names(), *(entry.name for entry in _entries()))))
+
+
+def plugin_registry(names: Iterable[str]) -> Registry:
+    """The scheduler's plugins and, of other distributions, those among `names`. Raises BrokenPlugin."""
+    wanted = {name for name in names if name not in REGISTRY}
+    if not wanted:
+        return REGISTRY
+    # A process that runs for long may be given new distributions.
+    importlib.invalidate_caches()
+    found: dict[str, EntryPoint] = {}
+    for entry in _entries():
+        if entry.name in wanted:
+            other = found.setdefault(entry.name, entry)
+            if other.value != entry.value:
+                raise BrokenPlugin(
+                    entry.name,
+                    f"plugin {entry.name} is brought by both {_origin(other)} and {_origin(entry)}",
+                )
+    return REGISTRY.with_plugins(*(_load(entry) for entry in found.values()))
+
+
+def _entries() -> Iterable[EntryPoint]:
+    # Here, because most configurations name no such plugin, and the library takes long to load.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+def _load(entry: EntryPoint) -> Registration:
+    whose = f"plugin {entry.name} (from {_origin(entry)})"
+    try:
+        made = entry.load()
+    except Exception as error:
+        raise BrokenPlugin(
+            entry.name, f"{whose} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(made, Registration):
+        raise BrokenPlugin(
+            entry.name,
+            f"{whose}: {entry.value} is a {type(made).__name__}; allowed: an agent_scheduler.plugin.Registration",
+        )
+    if made.name != entry.name:
+        raise BrokenPlugin(entry.name, f"{whose}: its registration is called {made.name!r}")
+    try:
+        Registry((made,))
+    except ValueError as error:
+        raise BrokenPlugin(entry.name, f"{whose}: {error}") from None
+    return replace(made, origin=_origin(entry))
+
+
+def _origin(entry: EntryPoint) -> str:
+    where = f"{entry.dist.name} {entry.dist.version}, " if entry.dist is not None else ""
+    return f"{where}{entry.value}"
+
 
 #: Extension point -> the field of `Plugins` that is about it.
 _POINTS: Mapping[str, str] = {each.encode_name: each.name for each in fields(Plugins)}
@@ -49,7 +129,7 @@ def build_profiles(configuration: Configuration, *, warn: Warn = silent) -> dict
         try:
             built[profile.scheduler_name] = build_profile(spec, registry)
         except UnknownPlugin as error:
-            allowed = {*error.allowed, *discovery.available()} - {ALL}
+            allowed = {*error.allowed, *available_plugins()} - {ALL}
             if error.path[2:3] == ("disabled",):
                 allowed.add(ALL)
             elif error.path[:1] == ("plugins",) and error.path[1] != MULTI_POINT:
@@ -68,8 +148,8 @@ def _registry(profile: ProfileConfig, path: Path) -> Registry:
         for index, plugin in enumerate(getattr(profile.plugins, name).enabled):
             places.setdefault(plugin.name, (*path, "plugins", point, "enabled", index, "name"))
     try:
-        return discovery.registry(places)
-    except discovery.BrokenPlugin as error:
+        return plugin_registry(places)
+    except BrokenPlugin as error:
         raise Invalid(places[error.name], str(error)) from None
 
 
@@ -138,11 +218,11 @@ def _args(
         elif is_absent(config.name, registry):
             why = ABSENT.get(config.name, "it does not exist here")
             warn((*at, "name"), f"has no effect: there is no {config.name} ({why})")
-        elif config.name in discovery.available():
+        elif config.name in available_plugins():
             warn((*at, "name"), f"has no effect: the profile does not enable {config.name}")
         else:
             raise Invalid(
-                (*at, "name"), f"found {config.name!r}; {suggest(config.name, discovery.available())}"
+                (*at, "name"), f"found {config.name!r}; {suggest(config.name, available_plugins())}"
             )
 
 

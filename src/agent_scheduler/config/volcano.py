@@ -18,8 +18,7 @@ from typing import Any
 from agent_scheduler.config.codec import Warn, decode, decode_value, fields, suggest
 from agent_scheduler.config.errors import Invalid, Path, found
 from agent_scheduler.config.schema import API_VERSION, KIND, Configuration
-from agent_scheduler.config.volcano_args import Arguments, boolean, known, listed
-from agent_scheduler.config.volcano_fit import Wish, combined
+from agent_scheduler.config.volcano_args import Arguments, Wish, boolean, combined, known, listed
 from agent_scheduler.engine.framework.args import VolumeBindingArgs
 from agent_scheduler.engine.profiles.profiles import REGISTRY
 

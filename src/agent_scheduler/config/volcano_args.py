@@ -1,14 +1,23 @@
-"""Reads the plain parts of a Volcano configuration: what is there is of the right kind, and nothing goes unread.
+"""Arguments of Volcano's plugins and actions: what is there is of the right kind, and nothing goes unread.
 
-Volcano leaves out in silence what it does not know. Here an argument that nobody asked for is a mistake.
+Volcano ignores what it does not know. Here an argument that nobody asked for is a mistake.
+
+Volcano adds up what several plugins say of a node's utilisation; here one strategy says it all. Each is linear in the
+shares of a node's resources that are requested: `leastrequested` falls with them, `mostrequested` and `binpack` rise.
+So is their sum, and a sum whose parts all fall or all rise is one strategy with its weights. One that rises with one
+resource and falls with another is none, and is refused.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd, lcm
 from typing import Any
 
-from agent_scheduler.config.codec import unknown_key
+from agent_scheduler.config.codec import Warn, unknown_key
 from agent_scheduler.config.errors import Invalid, Path, found
 
 
@@ -71,3 +80,85 @@ def boolean(value: Any, at: Path) -> bool:
     if not isinstance(plain, bool):
         raise Invalid(at, f"found {found(value)}; allowed: true, false")
     return plain
+
+
+#: The largest weight that a resource may have.
+_MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an argument asks for: a weight, below 0 for empty nodes, spread over resources by weights of their own."""
+
+    key: str
+    weight: int
+    resources: Mapping[str, int]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The score of NodeResourcesFit: its weight and its strategy, as a file has it."""
+
+    weight: int
+    strategy: Mapping[str, Any]
+
+
+def combined(wishes: Sequence[Wish], warn: Warn) -> Fit | None:
+    """One strategy for all wishes; None if they ask for nothing. Raises Invalid for what no strategy can say."""
+    asking = [wish for wish in wishes if wish.weight and any(wish.resources.values())]
+    slopes: dict[str, Fraction] = {}
+    for wish in asking:
+        parts = sum(wish.resources.values())
+        for name, weight in wish.resources.items():
+            slopes[name] = slopes.get(name, Fraction()) + Fraction(wish.weight * weight, parts)
+    slopes = {name: slope for name, slope in slopes.items() if slope}
+    if not slopes:
+        if asking:
+            warn(
+                asking[-1].path,
+                f"has no effect: {' and '.join(wish.key for wish in asking)} cancel each other",
+            )
+        return None
+    rising = [name for name, slope in slopes.items() if slope > 0]
+    if rising and len(rising) < len(slopes):
+        keys = " and ".join(wish.key for wish in asking)
+        last = asking[-1]
+        raise Invalid(
+            last.path,
+            f"{keys} together prefer nodes full of {', '.join(sorted(rising))} and empty of "
+            f"{', '.join(sorted(slopes.keys() - set(rising)))}, which is not supported; set one of them to 0",
+        )
+    total = _whole(abs(sum(slopes.values(), Fraction())))
+    if len(asking) > 1:
+        others = ", ".join(wish.key for wish in asking[:-1])
+        kind = "MostAllocated" if rising else "LeastAllocated"
+        warn(
+            asking[-1].path,
+            f"counts together with {others} as one strategy, {kind} with weight {total}",
+        )
+    return Fit(
+        total,
+        {
+            "type": "MostAllocated" if rising else "LeastAllocated",
+            "resources": [{"name": name, "weight": each} for name, each in _weights(slopes).items()],
+        },
+    )
+
+
+def _whole(weight: Fraction) -> int:
+    # Wishes have whole weights, and each is spread over its resources entirely.
+    assert weight.denominator == 1, weight
+    return weight.numerator
+
+
+def _weights(slopes: Mapping[str, Fraction]) -> dict[str, int]:
+    """The least whole numbers in the proportion of `slopes`, rounded if they would be too large."""
+    scale = lcm(*(slope.denominator for slope in slopes.values()))
+    numbers = {name: abs(int(slope * scale)) for name, slope in slopes.items()}
+    common = gcd(*numbers.values())
+    numbers = {name: number // common for name, number in numbers.items()}
+    top = max(numbers.values())
+    if top <= _MOST:
+        return numbers
+    return {name: max(1, round(number * _MOST / top)) for name, number in numbers.items()}

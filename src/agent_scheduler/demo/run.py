@@ -19,7 +19,7 @@ import uvloop
 from rich.console import Console
 
 from agent_scheduler.bench.embedded import embedded
-from agent_scheduler.bench.machine import machine
+from agent_scheduler.bench.measure import machine
 from agent_scheduler.bench.model import Case
 from agent_scheduler.bench.processes import ProcessError
 from agent_scheduler.bench.result import Run, percentiles, waits

@@ -9,7 +9,7 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
-from agent_scheduler.engine.shards.membership import Membership, ShardingMode
+from agent_scheduler.engine.shards.claims import Membership, ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 
 from .settings import FastPathSettings

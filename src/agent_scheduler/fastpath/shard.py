@@ -15,8 +15,7 @@ from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_shard import NodeShard
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.shards.claims import Names
-from agent_scheduler.engine.shards.membership import Membership, ShardingMode
+from agent_scheduler.engine.shards.claims import Membership, Names, ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 

@@ -9,7 +9,7 @@ from agent_scheduler.cluster.informers import Picture, PictureObserver
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.preemption.budgets import Budgets
-from agent_scheduler.engine.shards.membership import ShardingMode
+from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport

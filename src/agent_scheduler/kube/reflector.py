@@ -325,9 +325,7 @@ class Reflector(Generic[T]):
             self._count("stale_list")
             self._stale_lists += 1
             if self._stale_lists <= STALE_LISTS_REFUSED:
-                raise _Stale(
-                    f"the list is of {revision}, older than {self._view.version} which was seen already"
-                )
+                raise _Stale(f"the list is of {revision}; {self._view.version} was seen already")
             raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self._view.version)
         self._stale_lists = 0
         await self._view.refuse_older(fresh)

@@ -23,9 +23,8 @@ from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.serving.sources import ServingError
-from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, get_logger
-from agent_scheduler.telemetry.looplag import LoopLag
+from agent_scheduler.telemetry.pauses import GcPolicy, LoopLag
 from agent_scheduler.telemetry.process import ProcessMetrics
 
 

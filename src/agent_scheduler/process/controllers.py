@@ -29,7 +29,7 @@ from agent_scheduler.process.leading import elector_of, lead
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import server_of
 from agent_scheduler.serving.sources import Sources
-from agent_scheduler.telemetry.gcpolicy import GcPolicy
+from agent_scheduler.telemetry.pauses import GcPolicy
 from agent_scheduler.telemetry.sharding import ShardingMetrics
 
 from .controller_flags import ControllersSettings

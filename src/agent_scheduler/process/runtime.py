@@ -37,10 +37,10 @@ from agent_scheduler.process.leading import CannotLead, beside_others, coordinat
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources, logged_check
-from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import set_level
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
+from agent_scheduler.telemetry.pauses import GcPolicy
 
 if TYPE_CHECKING:
     from agent_scheduler.shards.coordinator import Coordinator

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.bench.arrivals import ClosedLoop, Even, GivenLives
-from agent_scheduler.bench.bare import bare_rate
-from agent_scheduler.bench.load import Ends, Load
+from agent_scheduler.bench.load import Ends, Load, bare_rate
 from agent_scheduler.bench.model import Batch
 from agent_scheduler.bench.requests import retry
 from agent_scheduler.bench.watching import Track

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.controllers.sharding.handover import Step, next_step
 from agent_scheduler.controllers.sharding.store import OWNER_LABEL, Shard, ShardStore, shard_of
 from agent_scheduler.controllers.sharding.watching import read_shard
-from agent_scheduler.controllers.sharding.writes import Result, Writer
+from agent_scheduler.controllers.sharding.writes import Result, Step, Writer, next_step
 from agent_scheduler.kube.retry import Sleep, Timing
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS

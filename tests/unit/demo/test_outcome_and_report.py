@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from agent_scheduler.bench.audit import Audit
-from agent_scheduler.bench.machine import machine
-from agent_scheduler.bench.measure import Usage
+from agent_scheduler.bench.measure import Usage, machine
 from agent_scheduler.bench.model import Batch
 from agent_scheduler.bench.result import Figures, Latency
 from agent_scheduler.bench.specs import GPU_MILLI, NodeSpec, PodSpec, Workload

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.telemetry.gcpolicy import THRESHOLDS, GcPolicy
-from agent_scheduler.telemetry.looplag import LoopLag
 from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.pauses import THRESHOLDS, GcPolicy, LoopLag
 
 
 @pytest.fixture

@@ -25,12 +25,11 @@ from agent_scheduler.objects.shard import NodeShard
 from agent_scheduler.shards.holders import Holders
 
 from .configuration import Effective, ShardingSettings, without
-from .handover import next_step
 from .reports import Reports, shard_reference
 from .retiring import Retirement
 from .store import ShardStore, shard_of
 from .watching import Watches
-from .writes import Result, Writer
+from .writes import Result, Writer, next_step
 
 #: Seconds from a change to the plan that sees it, so that changes which come together cost one plan and one write.
 DEBOUNCE = 0.2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from agent_scheduler.config.durations import parse_duration
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
+from agent_scheduler.config.values import parse_duration
 
 from .configuration import ShardingSettings, complete
 from .controller import CONFIG_MAP, NAMESPACE, ControllerSettings

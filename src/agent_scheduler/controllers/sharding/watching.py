@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from agent_scheduler.engine.shards.facts import node_facts
 from agent_scheduler.engine.shards.planning import Planner
+from agent_scheduler.engine.shards.rates import node_facts
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader

@@ -14,7 +14,7 @@ from ..events.events import NODE_SHARD_UPDATE, ActionType, ClusterEvent, Resourc
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Filter
-from ..shards.membership import Membership
+from ..shards.claims import Membership
 from ..state.columns import Bools, Columns, Rows
 from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass

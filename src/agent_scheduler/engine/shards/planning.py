@@ -27,9 +27,8 @@ import numpy as np
 
 from ..state.requests import Amounts
 from .cascade import Cascade
-from .facts import NodeFacts
 from .plan import Plan
-from .rates import NodeColumns, rows_of
+from .rates import NodeColumns, NodeFacts, rows_of
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
 

@@ -8,7 +8,7 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events.events import NODE_ADD, NODE_SHARD_UPDATE
 from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
-from agent_scheduler.engine.shards.membership import Membership
+from agent_scheduler.engine.shards.claims import Membership
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.controllers.sharding.handover import Step, next_step
+from agent_scheduler.controllers.sharding.writes import Step, next_step
 
 NODES = [f"n{number}" for number in range(6)]
 NAMES = ["a", "b", "c"]

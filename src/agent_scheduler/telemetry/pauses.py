@@ -1,4 +1,4 @@
-"""When Python collects garbage, and how long that stops everything.
+"""What stops the event loop: when Python collects garbage, for how long, and how late the loop is.
 
 After the first sync the process holds every pod and node of the cluster, none of which is garbage. A full
 collection would walk them all and stop the loop for as long (100 ms and more in a large cluster), so what is there
@@ -9,9 +9,10 @@ is cut, so it is cut small: no pause is to be felt beside a bind. The pauses tha
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_scheduler.telemetry.process import ProcessMetrics
@@ -59,3 +60,46 @@ class GcPolicy:
             self._began = time.perf_counter()
         else:
             self._pauses[info["generation"]].observe(time.perf_counter() - self._began)
+
+
+class LoopLag:
+    """Sets a timer again and again and reports how late it ran, in seconds.
+
+    What keeps the loop for longer than two `interval`s is seen whenever it happens, and missed by one of them at most:
+    it is told that much too short.
+    Owner of its one timer, between `start` and `stop`.
+    """
+
+    def __init__(
+        self,
+        observe: Callable[[float], None],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        interval: float = 0.02,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._observe = observe
+        self._loop = loop
+        self._interval = interval
+        # Not the loop's own: uvloop reads its clock once an iteration, in milliseconds.
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._arm()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._due = self._clock() + self._interval
+        self._timer = self._loop.call_later(self._interval, self._tick)
+
+    def _tick(self) -> None:
+        # The loop's clock rounds, so a timer may run a moment early.
+        self._observe(max(0.0, self._clock() - self._due))
+        self._arm()
