@@ -16,7 +16,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from agent_scheduler.binding.result import ScheduleResult
-from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.queueing.places import Place
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import Running, scheduling
 

@@ -12,7 +12,7 @@ backoff and all.
 
 from __future__ import annotations
 
-from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.queueing.places import Place
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import embedded_cluster, until

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.queueing.places import Place
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
 
@@ -142,7 +142,7 @@ class Allocations:
 
         def added(pod: Any) -> None:
             gated = queue.where(pod.uid) is Place.GATED
-            claims = queue._places.pool.get(pod.uid).pod.claims if gated else None
+            claims = queue.places.pool.get(pod.uid).pod.claims if gated else None
             add(pod)
             if gated and claims != pod.claims and queue.where(pod.uid) is not Place.GATED:
                 states.reached("gated pod woken by its own status")

@@ -42,7 +42,7 @@ class _Runtime(Runtime):
 
     def _fast_path(self, transport: Transport) -> FastPath:
         fast_path = super()._fast_path(transport)
-        fast_path.queue.set_portion(self.portion)
+        fast_path.queue.waker.portion = self.portion
         return fast_path
 
 

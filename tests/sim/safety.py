@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.engine.queueing.queue import Place
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.store import Event, Record

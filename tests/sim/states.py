@@ -131,7 +131,7 @@ class States:
             return granted
 
         def deleted(uid: str, **more: Any) -> None:
-            entry = queue._places.active.get(uid)
+            entry = queue.places.active.get(uid)
             if entry is not None and entry.urgent:
                 self.reached("urgent retry of a deleted pod")
             delete(uid, **more)

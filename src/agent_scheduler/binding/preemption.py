@@ -31,7 +31,7 @@ from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.message import NO_CLAIMS, with_preemption
 from agent_scheduler.engine.preemption.nominated import NominatedPods, Nominations
 from agent_scheduler.engine.preemption.select import TERMINATING, Selection
-from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podcounts import Countable
 from agent_scheduler.engine.state.podinfo import PodInfo

@@ -123,7 +123,7 @@ class Cluster:
             return
         if old is not None and old.node_name and self.ledger.remove_pod(pod.uid) is not None:
             # Only a store that was restored from a backup takes a binding back.
-            self.queue.assigned_pod_deleted(old)
+            self.queue.move_all(events.ASSIGNED_POD_DELETE, old)
         if self.is_ours(pod):
             if self._is_bound(pod):
                 # This was said before that: it waits for nothing any more.
@@ -145,10 +145,10 @@ class Cluster:
             return
         if old is not None and not old.node_name:
             self._leave_queue(old, pod.node_name)
-        self.queue.assigned_pod_added(pod)
+        self.queue.move_all(events.ASSIGNED_POD_ADD, None, pod)
         if before is not None and changed:
             # It was assumed on another node, or at another size: some of that room is free now.
-            self.queue.assigned_pod_deleted(old or replace(pod, node_name=""))
+            self.queue.move_all(events.ASSIGNED_POD_DELETE, old or replace(pod, node_name=""))
 
     def _leave_queue(self, pod: PodInfo, node_name: str = "") -> None:
         self.queue.delete(pod.uid, node_name=node_name)
@@ -164,12 +164,12 @@ class Cluster:
         if not pod.node_name:
             self._leave_queue(pod)
         if placement is not None:
-            self.queue.assigned_pod_deleted(pod)
+            self.queue.move_all(events.ASSIGNED_POD_DELETE, pod)
 
     def forget(self, pod: PodInfo) -> None:
         """A bind came to nothing: give the room back and tell those who may use it."""
         if self.ledger.forget(pod.uid) is not None:
-            self.queue.assigned_pod_deleted(pod)
+            self.queue.move_all(events.ASSIGNED_POD_DELETE, pod)
             seen = self.pods.get(pod.uid)
             if (
                 seen is not None

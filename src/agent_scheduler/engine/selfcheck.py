@@ -16,8 +16,8 @@ from .decide.decide import ClassViews
 from .decide.ranking import REFUSED
 from .decide.snapshot import Snapshot
 from .dra.catalogue import Devices
+from .queueing.places import Place
 from .queueing.queue import SchedulingQueue
-from .queueing.views import Place
 from .state.columns import NO_PORTS, Columns
 from .state.ledger import Ledger
 from .state.nodeinfo import same_for_scheduling

@@ -17,11 +17,12 @@ from agent_scheduler.engine.decide.explain import Explanation, explain
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.queueing.views import Place, PodView
+from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.queueing.views import PodView, find
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.times import time_text
 
-#: Places of pods that the queue does not have, beside those of `queueing.views.Place`.
+#: Places of pods that the queue does not have, beside those of `queueing.places.Place`.
 BOUND = "bound"
 DELETING = "deleting"
 NOT_OURS = "not_ours"
@@ -64,7 +65,7 @@ class Explainer:
         found |= {"uid": pod.uid, "scheduler_name": pod.scheduler_name, "priority": pod.priority}
         place, node, why = self._where(pod)
         found |= {"place": place, "node": node or None, "why": why}
-        waiting = self._cluster.queue.find(pod.uid)
+        waiting = find(self._cluster.queue, pod.uid)
         if waiting is not None:
             found["nominated_node"] = self._cluster.queue.nominator.nominated.get(pod.uid, "") or None
             found["queue"] = self._queue(place, waiting.pod)

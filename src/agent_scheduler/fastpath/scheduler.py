@@ -113,7 +113,7 @@ class FastPath:
         self.queue.reconfigure(
             hint_maps=hint_maps,
             pre_enqueue=pre_enqueue,
-            **settings.queue_rules,
+            settings=settings.queue,
         )
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)

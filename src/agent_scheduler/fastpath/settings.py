@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypedDict
 
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.binding.prebind import PREBIND_CONCURRENCY
@@ -12,21 +11,13 @@ from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
 
 #: Events sent at a time. Their rate is what is configured; this only has to be enough to reach it.
 _EVENT_CONCURRENCY = 4
-
-
-class QueueRules(TypedDict):
-    """Arguments of `SchedulingQueue` and of its `reconfigure`."""
-
-    backoff: BackoffSettings
-    max_in_unschedulable: float
-    max_urgent_retries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +46,11 @@ class FastPathSettings:
     watch_times: WatchTimes = field(default_factory=WatchTimes)
 
     @property
-    def queue_rules(self) -> QueueRules:
-        """What a queue is made by, and goes on by when they change."""
-        return QueueRules(
-            backoff=BackoffSettings(
-                initial=self.initial_backoff, maximum=self.max_backoff, pop_from_backoff=self.pop_from_backoff
-            ),
+    def queue(self) -> QueueSettings:
+        return QueueSettings(
+            initial_backoff=self.initial_backoff,
+            max_backoff=self.max_backoff,
+            pop_from_backoff=self.pop_from_backoff,
             max_in_unschedulable=self.max_in_unschedulable,
             max_urgent_retries=self.max_urgent_retries,
         )

@@ -67,7 +67,7 @@ def build_state(
         clock=timing.clock,
         hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
         pre_enqueue=rules.pre_enqueue(rules.profiles),
-        **settings.queue_rules,
+        settings=settings.queue,
         pre_queueing_hints=settings.pre_queueing_hints,
         on_ready=feed.wake,
         on_deadline=deadline_moved.set,

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.queueing.views import page
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -29,7 +30,7 @@ def waiting_pods(
     """
     for where in Place:
         if place is None or where.value == place:
-            for pod in queue.page(where, limit, namespace=namespace):
+            for pod in page(queue, where, limit, namespace=namespace):
                 yield {"place": where.value, **msgspec.to_builtins(pod)}
 
 

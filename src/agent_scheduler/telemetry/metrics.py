@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent_scheduler.engine.queueing.views import PendingCounts
+from agent_scheduler.engine.queueing.places import PendingCounts
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential
 

@@ -20,6 +20,7 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy
 from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
@@ -219,7 +220,7 @@ class World:
             clock=self.clock,
             hint_maps={AGENT.scheduler_name: AGENT.hint_map()},
             pre_enqueue={AGENT.scheduler_name: AGENT.pre_enqueue},
-            max_urgent_retries=2,
+            settings=QueueSettings(max_urgent_retries=2),
             on_ready=feed.wake,
             recorder=self.reports,
             is_pending=self._waits,

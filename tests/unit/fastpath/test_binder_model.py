@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agent_scheduler.engine.decide.decide import ConflictPolicy
-from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.queueing.views import page
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 from tests.unit.stateful import model_test
 
@@ -343,7 +344,8 @@ class BinderMachine(RuleBasedStateMachine):
             if not (server.pod_news or counts.active or counts.backoff or counts.in_flight):
                 break
         else:
-            raise AssertionError(f"nothing settles: {world.queue.pending()}, {world.queue.dump()}")
+            waiting = [page(world.queue, place, 100) for place in Place]
+            raise AssertionError(f"nothing settles: {world.queue.pending()}, {waiting}")
         # What was refused on an outdated picture has its next turn after a while.
         if world.queue.pending().unschedulable and world.now < 1e6:
             world.time_passes(1e6)

@@ -99,7 +99,7 @@ async def test_a_pod_in_flight_that_nothing_is_under_way_for_is_found() -> None:
         await cluster.add_pod("held")
         await until(lambda: len(fast_path.cluster.pods) == 5)
         assert fast_path.queue.where(uid(fast_path, "held")) is not None
-        places = fast_path.queue._places
+        places = fast_path.queue.places
         places.in_flight.start(places.active.pop())
         report = await fast_path.selfcheck.run()
         assert lines(report) == ["queue: Pod default/held: has it in flight, and nothing is under way for it"]

@@ -8,7 +8,7 @@ from typing import Any
 from agent_scheduler.binding.preemption import Gate
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.config.load import load_text
-from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until

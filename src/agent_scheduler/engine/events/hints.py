@@ -84,8 +84,3 @@ class HintMap:
         return tuple(
             dict.fromkeys(entry.pre_hint.index for entry in entries if isinstance(entry.pre_hint, ByKeys))
         )
-
-
-def indexes_of(maps: Mapping[str, HintMap]) -> Callable[[str, str], tuple[PodIndex, ...]]:
-    """(profile, plugin) -> by what the pods that it refused are found. A profile that is not there has nothing."""
-    return lambda profile, plugin: maps[profile].indexes_of(plugin) if profile in maps else ()

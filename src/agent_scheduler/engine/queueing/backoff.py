@@ -19,24 +19,29 @@ from .entry import PodT, QueuedPodInfo
 from .heap import EntryHeap
 
 
-class BackoffSettings(Struct, frozen=True, kw_only=True):
-    """Seconds. `maximum` 0 disables backoff. Raises ValueError for a setting that makes no sense."""
+class QueueSettings(Struct, frozen=True, kw_only=True):
+    """Seconds, but for `max_urgent_retries`. Raises ValueError for a setting that makes no sense."""
 
-    initial: float = 1.0
-    maximum: float = 10.0
+    initial_backoff: float = 1.0
+    #: 0 disables backoff.
+    max_backoff: float = 10.0
     #: Granularity of expirations while `pop_from_backoff` is on.
-    window: float = 1.0
+    backoff_window: float = 1.0
     pop_from_backoff: bool = True
+    #: After so long a pod is retried though no event woke it.
+    max_in_unschedulable: float = 300.0
+    #: See `SchedulingQueue.requeue_urgent`.
+    max_urgent_retries: int = 5
 
     def __post_init__(self) -> None:
-        if self.initial <= 0:
-            raise ValueError(f"backoff initial is {self.initial}: it must be above 0 seconds")
-        if self.maximum != 0 and self.maximum < self.initial:
-            raise ValueError(
-                f"backoff maximum is {self.maximum}: it must be 0 (no backoff) or at least the initial {self.initial}"
-            )
-        if self.window <= 0:
-            raise ValueError(f"backoff window is {self.window}: it must be above 0 seconds")
+        for name in ("initial_backoff", "backoff_window", "max_in_unschedulable"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0 seconds")
+        if self.max_backoff != 0 and self.max_backoff < self.initial_backoff:
+            least = f"at least initial_backoff, {self.initial_backoff}"
+            raise ValueError(f"max_backoff is {self.max_backoff}: it must be 0 (no backoff) or {least}")
+        if self.max_urgent_retries < 0:
+            raise ValueError(f"max_urgent_retries is {self.max_urgent_retries}: it must not be negative")
 
 
 class BackoffQueue(Generic[PodT]):
@@ -48,7 +53,7 @@ class BackoffQueue(Generic[PodT]):
 
     __slots__ = ("_errors", "_refused", "settings")
 
-    def __init__(self, settings: BackoffSettings) -> None:
+    def __init__(self, settings: QueueSettings) -> None:
         self.settings = settings
         self._refused: EntryHeap[PodT] = EntryHeap()
         self._errors: EntryHeap[PodT] = EntryHeap()
@@ -73,11 +78,11 @@ class BackoffQueue(Generic[PodT]):
     def duration(self, entry: QueuedPodInfo[PodT]) -> float:
         """The penalty of `entry` in seconds, before alignment to a window; 0 for a pod that never failed."""
         failures = entry.consecutive_errors_count or entry.unschedulable_count
-        maximum = self.settings.maximum
+        maximum = self.settings.max_backoff
         if failures == 0 or maximum == 0:
             return 0.0
         # The exponent is bounded so that a pod that failed for days does not overflow a float.
-        return min(self.settings.initial * 2.0 ** min(failures - 1, 64), maximum)
+        return min(self.settings.initial_backoff * 2.0 ** min(failures - 1, 64), maximum)
 
     def is_backing_off(self, entry: QueuedPodInfo[PodT], now: float) -> bool:
         """Whether `entry` has to wait at `now`. Sets its expiration on the first question after a failure."""
@@ -92,7 +97,7 @@ class BackoffQueue(Generic[PodT]):
         """`ends`, or the end of the window that holds it: in kube-scheduler a pod waits its last window out."""
         if not self.settings.pop_from_backoff:
             return ends
-        window = self.settings.window
+        window = self.settings.backoff_window
         return (floor(ends / window) + 1) * window
 
     def may_leave_early(self, entry: QueuedPodInfo[PodT]) -> bool:

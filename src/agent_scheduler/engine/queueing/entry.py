@@ -119,6 +119,19 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
         self.pending_plugins = pending
         self._follow()
 
+    def failed(self, *, unschedulable: frozenset[str], pending: frozenset[str], now: float) -> None:
+        """The attempt ended at `now`, refused by these plugins or, where both are empty, in an error."""
+        self.refused_by(unschedulable=unschedulable, pending=pending)
+        if self.rejectors:
+            self.unschedulable_count += 1
+            self.consecutive_errors_count = 0
+        else:
+            self.consecutive_errors_count += 1
+        self.urgent = self.urgent_retries = 0
+        self.timestamp = now
+        self.was_flushed = False
+        self.flush_timestamp = 0.0
+
     def gate(self, plugin: str, *, events: tuple[ClusterEvent, ...], message: str) -> None:
         self.gating_plugin = plugin
         self.gating_events = events

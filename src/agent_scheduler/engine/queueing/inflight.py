@@ -148,19 +148,6 @@ class InFlight(Generic[PodT]):
         if begin > self.begin:
             self._begin_at(begin)
 
-    def timeline(self) -> list[str | ClusterEvent]:
-        """UIDs and events, interleaved as they came: for a debug page and for tests."""
-        line: list[str | ClusterEvent] = []
-        position = self.begin
-        log = self.events_from(position)
-        for uid, pod in self._pods.items():
-            while position < pod.position:
-                line.append(next(log)[0])
-                position += 1
-            line.append(uid)
-        line.extend(event for event, _, _ in log)
-        return line
-
     def check_invariants(self) -> None:
         assert [pod for pod in self._line if not pod.done] == list(self._pods.values()), (
             "the line misses pods"

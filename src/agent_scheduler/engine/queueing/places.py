@@ -11,21 +11,51 @@ lets in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from math import inf
-from typing import Any, Generic, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol
 
-from ..events.events import POP_FROM_BACKOFF
+from ..events.events import BACKOFF_COMPLETE, POP_FROM_BACKOFF, UNSCHEDULABLE_TIMEOUT
 from ..events.hints import HintMap
-from .backoff import BackoffQueue, BackoffSettings
+from .backoff import BackoffQueue, QueueSettings
 from .entry import PodT, QueuedPodInfo
 from .heap import ActiveQueue
 from .inflight import InFlight
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
-from .unschedulable import IndexesOf, UnschedulablePool
-from .views import ACTIVE, BACKOFF, GATED, UNSCHEDULABLE, PendingCounts, Place, PodView, view
+from .unschedulable import UnschedulablePool
+
+
+class Place(StrEnum):
+    """The one place in which a pod is while it waits; the label of pending_pods."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+    IN_FLIGHT = "in_flight"
+
+
+#: The members, for whoever asks often (see `requeue`).
+ACTIVE: Final = Place.ACTIVE
+BACKOFF: Final = Place.BACKOFF
+UNSCHEDULABLE: Final = Place.UNSCHEDULABLE
+GATED: Final = Place.GATED
+
+
+class PendingCounts(NamedTuple):
+    """Pods by place. `unschedulable` leaves out the gated ones."""
+
+    active: int
+    backoff: int
+    unschedulable: int
+    gated: int
+    in_flight: int
+
+
+#: So many pods a flush moves at a time: some four milliseconds.
+_AT_A_TIME = 500
 
 
 class PreEnqueuePlugin(Protocol):
@@ -103,24 +133,24 @@ class Places(Generic[PodT]):
     def __init__(
         self,
         *,
-        gatekeeper: Gatekeeper,
+        hint_maps: Mapping[str, HintMap],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        settings: QueueSettings,
         recorder: QueueRecorder,
-        backoff: BackoffSettings,
-        max_in_unschedulable: float,
         max_inflight_events: int,
         on_deadline: Callable[[], None],
-        indexes_of: IndexesOf,
+        pre_hints: bool,
     ) -> None:
-        """Arguments as in `SchedulingQueue` and `UnschedulablePool`. Raises ValueError."""
-        _check_patience(max_in_unschedulable)
-        self._gatekeeper = gatekeeper
+        """Arguments as in `SchedulingQueue`. Raises ValueError."""
+        self._gatekeeper = Gatekeeper(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=recorder)
         self._recorder = recorder
-        self._max_in_unschedulable = max_in_unschedulable
+        self._pre_hints = pre_hints
+        self.settings = settings
         self._on_deadline = on_deadline
         self.active: ActiveQueue[PodT] = ActiveQueue()
-        self.backoff: BackoffQueue[PodT] = BackoffQueue(backoff)
+        self.backoff: BackoffQueue[PodT] = BackoffQueue(settings)
         self.pool: UnschedulablePool[PodT] = UnschedulablePool(
-            indexes_of=indexes_of,
+            hint_maps=hint_maps if pre_hints else {},
             complain=lambda plugin, error: recorder.plugin_raised(plugin, PRE_HINT, error),
         )
         self.in_flight: InFlight[PodT] = InFlight(
@@ -142,19 +172,18 @@ class Places(Generic[PodT]):
     def reconfigure(
         self,
         *,
-        gatekeeper: Gatekeeper,
-        backoff: BackoffSettings,
-        max_in_unschedulable: float,
-        indexes_of: IndexesOf,
+        hint_maps: Mapping[str, HintMap],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        settings: QueueSettings,
         label: str,
     ) -> None:
         """Go on by other rules. Pods that are ready are put to the new gates; those in the pool are the caller's to
         move. Raises ValueError, having changed nothing."""
-        _check_patience(max_in_unschedulable)
+        gatekeeper = Gatekeeper(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
         self._gatekeeper = gatekeeper
-        self._max_in_unschedulable = max_in_unschedulable
-        self.backoff.settings = backoff
-        self.pool.reconfigure(indexes_of)
+        self.settings = settings
+        self.backoff.settings = settings
+        self.pool.reconfigure(hint_maps if self._pre_hints else {})
         for ready in (self.active, self.backoff):
             for entry in list(ready):
                 if not gatekeeper.lets_in(entry):
@@ -217,7 +246,7 @@ class Places(Generic[PodT]):
         if entry.uid not in self._refused:
             self.before_pool(entry.uid)
             self._recorder.incoming(UNSCHEDULABLE, label)
-        stale_at = max(entry.timestamp, entry.flush_timestamp) + self._max_in_unschedulable
+        stale_at = max(entry.timestamp, entry.flush_timestamp) + self.settings.max_in_unschedulable
         self.pool.put(entry, stale_at=stale_at)
         self._count(entry, entry.rejectors)
         self._tell_deadline(stale_at)
@@ -243,6 +272,25 @@ class Places(Generic[PodT]):
         entry.counted = plugins
 
     # -- time ----------------------------------------------------------------------------------------------
+
+    def flush_backoff(self, now: float) -> int:
+        """As `SchedulingQueue.flush_backoff`."""
+        expired = self.backoff.pop_expired(now, _AT_A_TIME)
+        for entry in expired:
+            self.to_active(entry, label=BACKOFF_COMPLETE, now=now)
+        return len(expired)
+
+    def flush_pool(self, now: float) -> tuple[int, bool]:
+        """As `SchedulingQueue.flush_unschedulable_leftovers`, and whether there is more to be popped now."""
+        moved, ready = 0, False
+        for entry in self.pool.stale(now, _AT_A_TIME):
+            entry.flush_timestamp = now
+            place = self.requeue(entry, AFTER_BACKOFF, label=UNSCHEDULABLE_TIMEOUT.label, now=now)
+            ready = ready or self.poppable(entry, place)
+            # The flag finds events that hints missed; the one that lifts a gate later will not have been missed.
+            entry.was_flushed = place in (ACTIVE, BACKOFF)
+            moved += entry.was_flushed
+        return moved, ready
 
     def next_deadline(self) -> float | None:
         """The instant at which a pod's backoff ends or its wait in the pool becomes too long, or None."""
@@ -293,25 +341,6 @@ class Places(Generic[PodT]):
             return flying.entry
         return self.active.get(uid) or self.backoff.get(uid) or self.pool.get(uid)
 
-    def page(self, place: Place, limit: int, namespace: str | None = None) -> list[PodView]:
-        """The first `limit` pods of `place`, of one namespace if that is named; active and backoff in their order."""
-
-        def select(entry: QueuedPodInfo[PodT]) -> bool:
-            return namespace is None or entry.pod.namespace == namespace
-
-        found: Iterable[QueuedPodInfo[PodT]]
-        match place:
-            case Place.ACTIVE:
-                found = self.active.first(limit, select)
-            case Place.BACKOFF:
-                found = self.backoff.first(limit, select)
-            case Place.IN_FLIGHT:
-                found = filter(select, (flying.entry for flying in self.in_flight))
-            case _:
-                gated = place is Place.GATED
-                found = (entry for entry in self.pool if entry.gated is gated and select(entry))
-        return [view(entry) for entry in islice(found, limit)]
-
     def check_invariants(self) -> None:
         """Raise AssertionError where the places contradict one another or themselves; O(n)."""
         seen: dict[str, str] = {}
@@ -333,8 +362,3 @@ class Places(Generic[PodT]):
             assert entry.backoff_expiration > 0.0, f"{entry.uid} is in backoff without an expiration"
         self.pool.check_invariants()
         self.in_flight.check_invariants()
-
-
-def _check_patience(seconds: float) -> None:
-    if seconds <= 0:
-        raise ValueError(f"max_in_unschedulable is {seconds}: it must be above 0 seconds")

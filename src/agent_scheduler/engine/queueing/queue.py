@@ -1,8 +1,7 @@
-"""The scheduling queue: every pod that waits for a node, and what decides when it is tried.
+"""The scheduling queue, after kube-scheduler's `PriorityQueue`: every pod that waits for a node.
 
-After kube-scheduler's `PriorityQueue`. Synchronous and without locks: one thread owns it, so a method is atomic
-for everyone else. It never waits; `pop` answers at once, `on_ready` says when asking again may help, and
-`next_deadline` says when a flush, or the rest of a portion (`go_on`), is due.
+Synchronous and without locks: one thread owns it. It never waits; `pop` answers at once, `on_ready` says when asking
+again may help, and `next_deadline` when a flush, or the rest of a portion (`go_on`), is due.
 
 What it guarantees:
 - a pod is in exactly one of active, backoff, unschedulable (gated included) and in flight, by UID;
@@ -18,21 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Generic
 
 from ..events import events as ev
 from ..events.events import ClusterEvent
-from ..events.hints import HintMap, indexes_of
-from .backoff import BackoffSettings
+from ..events.hints import HintMap
+from .backoff import QueueSettings
 from .entry import PodT, QueuedPodInfo
-from .flushing import QueueFlushing
-from .inspection import QueueInspection
 from .nominator import Nominator
-from .places import Gatekeeper, Places, PreEnqueuePlugin
+from .places import ACTIVE, PendingCounts, Place, Places, PreEnqueuePlugin
 from .pod_events import pod_change_events
 from .record import NullRecorder, QueueRecorder
 from .requeue import IMMEDIATELY
-from .unschedulable import no_indexes
-from .views import ACTIVE, Place
 from .waking import Waker
 
 _NONE: frozenset[str] = frozenset()
@@ -43,12 +39,7 @@ class QueueError(ValueError):
     """The queue was asked for something that its callers must not ask for."""
 
 
-def _check_retries(number: int) -> None:
-    if number < 0:
-        raise ValueError(f"max_urgent_retries is {number}: it must not be negative")
-
-
-class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
+class SchedulingQueue(Generic[PodT]):
     """Owner of all waiting pods and of the nominations."""
 
     def __init__(
@@ -57,9 +48,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         clock: Callable[[], float],
         hint_maps: Mapping[str, HintMap],
         pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]] | None = None,
-        backoff: BackoffSettings | None = None,
-        max_in_unschedulable: float = 300.0,
-        max_urgent_retries: int = 5,
+        settings: QueueSettings | None = None,
         max_inflight_events: int = 10_000,
         pre_queueing_hints: bool = True,
         on_ready: Callable[[], None] = lambda: None,
@@ -69,39 +58,32 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
     ) -> None:
         """One queue for the profiles that `hint_maps` names; `pre_enqueue` is by profile, too.
 
-        `clock` gives seconds and never goes back. `max_in_unschedulable`: seconds after which a pod is retried though
-        no event woke it. `max_inflight_events`: see `InFlight`. `pre_queueing_hints`: whether plugins' pre-hints are
-        asked; without them every event is put to all that its plugins refused, which costs more and wakes the same.
-        `on_ready` is called once at the end of each call that
-        made a pod poppable, and by `close`; `on_deadline` when `next_deadline` has become earlier than it last
-        answered. `is_pending` says of a UID whether the pod exists without a node, as the watch last said. Raises
-        ValueError for a setting out of range and for a profile that is not there.
+        `clock` gives seconds and never goes back. `max_inflight_events`: see `InFlight`. `pre_queueing_hints`: whether
+        plugins' pre-hints are asked; without them every event is put to all that its plugins refused, which costs more
+        and wakes the same. `on_ready` is called once at the end of each call that made a pod poppable, and by `close`;
+        `on_deadline` when `next_deadline` has become earlier than it last answered. `is_pending` says of a UID whether
+        the pod exists without a node, as the watch last said. Raises ValueError for a profile that is not there.
         """
-        _check_retries(max_urgent_retries)
         self._clock = clock
-        self._hint_maps = dict(hint_maps)
-        self._max_urgent_retries = max_urgent_retries
+        self.hint_maps = dict(hint_maps)
         self._on_ready = on_ready
         self._recorder: QueueRecorder = NullRecorder() if recorder is None else recorder
         self._is_pending = is_pending
-        self._pre_hints = pre_queueing_hints
-        self._places: Places[PodT] = Places(
-            gatekeeper=Gatekeeper(
-                hint_maps=self._hint_maps, pre_enqueue=pre_enqueue or {}, recorder=self._recorder
-            ),
+        self.places: Places[PodT] = Places(
+            hint_maps=self.hint_maps,
+            pre_enqueue=pre_enqueue or {},
+            settings=QueueSettings() if settings is None else settings,
             recorder=self._recorder,
-            backoff=BackoffSettings() if backoff is None else backoff,
-            max_in_unschedulable=max_in_unschedulable,
             max_inflight_events=max_inflight_events,
             on_deadline=on_deadline,
-            indexes_of=indexes_of(self._hint_maps) if pre_queueing_hints else no_indexes,
+            pre_hints=pre_queueing_hints,
         )
         # Asked in every turn of the loop, so it goes past the class straight to its dict.
-        self._active = self._places.active.uids()
-        self._refused, _errors = self._places.backoff.uids()
-        self._waker: Waker[PodT] = Waker(
-            places=self._places,
-            hint_maps=self._hint_maps,
+        self._active = self.places.active.uids()
+        self._refused, _errors = self.places.backoff.uids()
+        self.waker: Waker[PodT] = Waker(
+            places=self.places,
+            hint_maps=self.hint_maps,
             clock=clock,
             recorder=self._recorder,
             pre_hints=pre_queueing_hints,
@@ -116,9 +98,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         *,
         hint_maps: Mapping[str, HintMap],
         pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
-        backoff: BackoffSettings,
-        max_in_unschedulable: float,
-        max_urgent_retries: int,
+        settings: QueueSettings,
     ) -> None:
         """Go on by other rules; arguments as for a new queue. Every pod that was refused is tried again, after its
         backoff, and every gate is asked anew. Attempts in flight go on, and are tried again if they fail.
@@ -126,20 +106,13 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         The pods of profiles that `hint_maps` no longer names have to be deleted before anything else is asked of the
         queue. Raises ValueError, having changed nothing.
         """
-        _check_retries(max_urgent_retries)
-        self._waker.finish()
+        self.waker.finish()
         maps = dict(hint_maps)
-        gatekeeper = Gatekeeper(hint_maps=maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
-        self._places.reconfigure(
-            gatekeeper=gatekeeper,
-            backoff=backoff,
-            max_in_unschedulable=max_in_unschedulable,
-            indexes_of=indexes_of(maps) if self._pre_hints else no_indexes,
-            label=ev.RULES_CHANGED.label,
+        self.places.reconfigure(
+            hint_maps=maps, pre_enqueue=pre_enqueue, settings=settings, label=ev.RULES_CHANGED.label
         )
-        self._hint_maps = maps
-        self._waker.reconfigure(maps)
-        self._max_urgent_retries = max_urgent_retries
+        self.hint_maps = maps
+        self.waker.reconfigure(maps)
         self.move_all(ev.RULES_CHANGED)
 
     # -- the watch's side ----------------------------------------------------------------------------------
@@ -149,35 +122,34 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
 
         Raises QueueError for a pod of a profile that this queue does not have.
         """
-        if self._places.knows(pod.uid):
-            self._waker.settle()
+        if self.places.knows(pod.uid):
+            self.waker.settle()
             kept = self.nominator.nominated.get(pod.uid, "")
             self._update_known(pod)
-            self._wake_behind(pod, kept, self.nominator.nominated.get(pod.uid, ""))
+            self._wake_behind(pod, kept)
             return
-        if pod.scheduler_name not in self._hint_maps:
+        if pod.scheduler_name not in self.hint_maps:
             asks = f"pod {pod.namespace}/{pod.name} asks for scheduler {pod.scheduler_name!r}"
-            raise QueueError(f"{asks}: this queue has {sorted(self._hint_maps)}")
+            raise QueueError(f"{asks}: this queue has {sorted(self.hint_maps)}")
         if pod.nominated_node_name:
             self.nominator.add(pod)
         now = self._clock()
         entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=now)
-        label = _ADDED
-        if self._places.requeue(entry, IMMEDIATELY, label=label, now=now) is ACTIVE:
+        if self.places.requeue(entry, IMMEDIATELY, label=_ADDED, now=now) is ACTIVE:
             self._on_ready()
 
     def delete(self, uid: str, *, node_name: str = "") -> None:
         """`uid` is gone, or on `node_name`. Unknown is fine. An attempt in flight goes on, but cannot requeue it."""
-        self._waker.settle()
+        self.waker.settle()
         kept = self.nominator.nominated.get(uid, "")
         nominated = self.nominator.delete(uid) if kept else None
-        flying = self._places.in_flight.get(uid)
+        flying = self.places.in_flight.get(uid)
         if flying is not None:
             flying.deleted = True
-        elif self._places.knows(uid):
-            self._places.remove(uid)
+        elif self.places.knows(uid):
+            self.places.remove(uid)
         if nominated is not None:
-            self._wake_behind(nominated, kept, node_name)
+            self._wake_behind(nominated, kept, stays=node_name)
 
     def nominate(self, pod: PodT, node_name: str) -> None:
         """`pod` is to run on that node from now on, or, where it is empty, on none in particular."""
@@ -186,11 +158,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             self.nominator.add(pod, node_name)
         else:
             self.nominator.delete(pod.uid)
-        self._wake_behind(pod, kept, self.nominator.nominated.get(pod.uid, ""))
-
-    def of_interest(self, event: ClusterEvent) -> bool:
-        """Whether `move_all` with this event could do anything: some plugin of some profile registered it."""
-        return bool(self._waker.judge.registered(event))
+        self._wake_behind(pod, kept)
 
     def move_all(
         self,
@@ -205,37 +173,25 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         `pre_check` leaves out the pods for which it is False. Where many are concerned, some are left to `go_on`; see
         `waking`. Returns how many pods left the pool at once.
         """
-        return self._waker.move_all(event, old, new, pre_check)
+        return self.waker.move_all(event, old, new, pre_check)
 
     def burst(self) -> AbstractContextManager[None]:
         """Until it ends, events are gathered and then put to the pool one after the other, in one go: `on_ready` is
         called once, and the same change told twice asks once. The same pods are woken as without; `move_all` answers 0
         meanwhile. Bursts may be nested."""
-        return self._waker
+        return self.waker
 
     def go_on(self) -> int:
         """Wake the next of those that earlier events have left to be asked; `next_deadline` says whether there are any.
         Returns how many left the pool."""
-        return self._waker.go_on()
-
-    def set_portion(self, questions: int) -> None:
-        """Let events ask about so many pods at a time (`waking.PORTION` otherwise)."""
-        self._waker.portion = questions
-
-    def assigned_pod_added(self, pod: object) -> int:
-        """A pod that has a node appeared. Returns how many pods left the pool."""
-        return self._waker.move_all(ev.ASSIGNED_POD_ADD, None, pod, None)
+        return self.waker.go_on()
 
     def assigned_pod_updated(self, old: PodT, new: PodT) -> int:
         """A pod that has a node changed, in one or more properties. Returns how many pods left the pool."""
         moved = 0
         for event in pod_change_events(new, old, assigned=True):
-            moved += self._waker.move_all(event, old, new, None)
+            moved += self.waker.move_all(event, old, new, None)
         return moved
-
-    def assigned_pod_deleted(self, pod: object) -> int:
-        """A pod that had a node is gone. Returns how many pods left the pool."""
-        return self._waker.move_all(ev.ASSIGNED_POD_DELETE, pod, None, None)
 
     # -- the scheduling loop's side ------------------------------------------------------------------------
 
@@ -244,18 +200,18 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
 
         When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
         """
-        if self._waker.told:
-            self._waker.settle()
-        return None if self.closed else self._places.pop()
+        if self.waker.told:
+            self.waker.settle()
+        return None if self.closed else self.places.pop()
 
     @property
     def has_ready(self) -> bool:
         """Whether `pop` has a pod to give, but for what a burst that has not ended will wake."""
-        return bool(self._active) or (self._places.backoff.settings.pop_from_backoff and bool(self._refused))
+        return bool(self._active) or (self.places.settings.pop_from_backoff and bool(self._refused))
 
     def done(self, uid: str) -> None:
         """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""
-        self._places.in_flight.done(uid)
+        self.places.in_flight.done(uid)
 
     def add_unschedulable(
         self,
@@ -274,35 +230,35 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         if not self._taken_back(entry):
             return None
         refused, pending = frozenset(unschedulable_plugins), frozenset(pending_plugins)
-        return self._fail(entry, unschedulable=refused, pending=pending)
+        entry.failed(unschedulable=refused, pending=pending, now=self._clock())
+        return self.waker.failed(entry)
 
     def requeue_urgent(self, entry: QueuedPodInfo[PodT]) -> bool:
         """`entry` lost a race for its nodes: try it again before all others, without backoff.
 
-        An urgent pod is popped before every pod that is not, whatever their priorities; urgent pods among themselves
-        go by priority and age. To keep one that always loses from starving the rest, this is granted
-        `max_urgent_retries` times in a row; then the pod backs off as after its first error, and has as many again.
-        The penalty does not grow: losers of many races that waited ever longer would leave the last free node to stand
-        idle. Attempts are kept, and nothing of this is ever read from or written to the pod. Returns whether the pod
+        Urgent pods are popped before all others whatever their priorities, among themselves by priority and age. To
+        keep one that always loses from starving the rest, this is granted `max_urgent_retries` times in a row; then the
+        pod backs off as after its first error, and has as many again. The penalty does not grow: losers of many races
+        that waited ever longer would leave the last free node to stand idle. Attempts are kept. Returns whether the pod
         is urgent now. Raises as `add_unschedulable`.
         """
         if not self._taken_back(entry):
             return False
-        granted = entry.urgent_retries < self._max_urgent_retries
+        granted = entry.urgent_retries < self.places.settings.max_urgent_retries
         self._recorder.urgent_retry(granted)
         if not granted:
             entry.consecutive_errors_count = 0
-            self._fail(entry, unschedulable=_NONE, pending=_NONE)
+            entry.failed(unschedulable=_NONE, pending=_NONE, now=self._clock())
+            self.waker.failed(entry)
             return False
         entry.urgent_retries += 1
         entry.urgent = 1
         entry.refused_by(unschedulable=_NONE, pending=_NONE)
         now = self._clock()
-        place = self._places.requeue(entry, IMMEDIATELY, label=ev.URGENT_RETRY, now=now)
-        ready = place is ACTIVE
+        ready = self.places.requeue(entry, IMMEDIATELY, label=ev.URGENT_RETRY, now=now) is ACTIVE
         # A pod that a gate stopped on the way comes back like any other.
         entry.urgent = int(ready)
-        self._places.in_flight.done(entry.uid)
+        self.places.in_flight.done(entry.uid)
         if ready:
             self._on_ready()
         return ready
@@ -313,10 +269,8 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         A pod in flight gets the request when its attempt fails. Unknown and active pods are left alone.
         Returns how many became active.
         """
-        self._waker.settle()
-        places = self._places
-        now = self._clock()
-        label = ev.FORCE_ACTIVATE.label
+        self.waker.settle()
+        places, now, label = self.places, self._clock(), ev.FORCE_ACTIVATE.label
         activated = 0
         for uid in uids:
             flying = places.in_flight.get(uid)
@@ -343,22 +297,69 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         self.closed = True
         self._on_ready()
 
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def flush_backoff(self) -> int:
+        """Move some of the pods whose backoff has ended to activeQ; returns how many."""
+        self.waker.settle()
+        moved = self.places.flush_backoff(self._clock())
+        if moved:
+            self._on_ready()
+        return moved
+
+    def flush_unschedulable_leftovers(self) -> int:
+        """Retry some of the pods that no event woke for `max_in_unschedulable`; returns how many left the pool.
+
+        A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
+        """
+        self.waker.settle()
+        moved, ready = self.places.flush_pool(self._clock())
+        if ready:
+            self._on_ready()
+        return moved
+
+    def next_deadline(self) -> float | None:
+        """The instant of the clock at which a flush or `go_on` has something to do; None when neither will."""
+        deadline = self.places.next_deadline()
+        return self._clock() if self.waker.backlog else deadline
+
+    # -- questions -----------------------------------------------------------------------------------------
+
+    def pending(self) -> PendingCounts:
+        self.waker.settle()
+        return self.places.pending()
+
+    def where(self, uid: str) -> Place | None:
+        """Where `uid` is; None when it does not wait."""
+        self.waker.settle()
+        return self.places.where(uid)
+
+    def kept_in_flight(self) -> Mapping[str, int]:
+        """How many events are kept for pods in flight, by label."""
+        return self.places.in_flight.counts()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError where the queue contradicts itself. For tests and for a debug switch: O(n)."""
+        self.places.check_invariants()
+        self.waker.check_invariants()
+        self.nominator.check_invariants()
+
     # -- decisions -----------------------------------------------------------------------------------------
 
-    def _wake_behind(self, pod: PodT, kept: str, now: str) -> None:
-        """Room that was kept for `pod`, and is no longer, is for those who had to leave it."""
-        if kept not in ("", now):
+    def _wake_behind(self, pod: PodT, kept: str, *, stays: str = "") -> None:
+        """Room that was kept for `pod`, and is no longer, is for those who had to leave it. `stays`: on that node."""
+        if kept and kept != (stays or self.nominator.nominated.get(pod.uid, "")):
             behind = lambda other: other.uid != pod.uid and other.priority <= pod.priority  # noqa: E731
             self.move_all(ev.ASSIGNED_POD_DELETE, pod, pre_check=behind)
 
     def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
         """The attempt on `entry` did not place it: give it its newest pod. False, and done, when it is gone."""
-        self._waker.settle()
+        self.waker.settle()
         uid = entry.uid
-        flying = self._places.in_flight.get(uid)
+        flying = self.places.in_flight.get(uid)
         name = f"pod {entry.pod.namespace}/{entry.pod.name} ({uid})"
         if flying is None:
-            if (place := self._places.where(uid)) is not None:
+            if (place := self.places.where(uid)) is not None:
                 raise QueueError(f"{name} waits already: {place}")
         elif flying.entry is not entry:
             raise QueueError(f"{name} is in flight on another attempt")
@@ -366,33 +367,14 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             entry.pod = flying.newest
         if (flying is not None and flying.deleted) or not self._is_pending(uid):
             self.nominator.delete(uid)
-            self._places.in_flight.done(uid)
+            self.places.in_flight.done(uid)
             return False
         return True
 
-    def _fail(
-        self, entry: QueuedPodInfo[PodT], *, unschedulable: frozenset[str], pending: frozenset[str]
-    ) -> Place:
-        """`entry` was refused, or its attempt ended in an error; it has been taken back."""
-        entry.refused_by(unschedulable=unschedulable, pending=pending)
-        if entry.rejectors:
-            entry.unschedulable_count += 1
-            entry.consecutive_errors_count = 0
-        else:
-            entry.consecutive_errors_count += 1
-        entry.urgent_retries = 0
-        now = self._clock()
-        entry.timestamp = now
-        entry.was_flushed = False
-        entry.flush_timestamp = 0.0
-        entry.urgent = 0
-        return self._waker.failed(entry)
-
     def _update_known(self, pod: PodT) -> None:
         """Take in the new version of a pod that waits or is in flight."""
-        self._waker.catch_up(pod.uid)
-        places = self._places
-        uid = pod.uid
+        self.waker.catch_up(pod.uid)
+        places, uid = self.places, pod.uid
         flying = places.in_flight.get(uid)
         if flying is not None:
             old = flying.newest
@@ -401,12 +383,13 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             self.nominator.update(old, pod)
             flying.newest = pod
             flying.deleted = False
-        elif (entry := places.active.get(uid)) is not None:
-            self.nominator.update(entry.pod, pod)
+            return
+        entry = places.entry(uid)
+        assert entry is not None, f"{uid} is unknown"
+        self.nominator.update(entry.pod, pod)
+        if uid in places.active:
             places.active.update(entry, pod)
-        elif (entry := places.backoff.get(uid)) is not None:
-            self.nominator.update(entry.pod, pod)
+        elif uid in places.backoff:
             places.backoff.update(entry, pod)
-        elif (entry := places.pool.get(uid)) is not None:
-            self.nominator.update(entry.pod, pod)
-            self._waker.updated(entry, pod)
+        else:
+            self.waker.updated(entry, pod)

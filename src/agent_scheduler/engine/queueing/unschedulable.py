@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterator, KeysView, Mapping, Sequence
 from typing import Generic, NamedTuple
 
+from ..events.hints import HintMap
 from ..events.prehints import PodIndex
 from .entry import PodT, QueuedPodInfo
 from .heap import EntryHeap
 from .podindex import RefusedIndex
-
-#: (profile, plugin) -> by what the pods that it refused are found.
-IndexesOf = Callable[[str, str], tuple[PodIndex, ...]]
 
 #: Is told which plugin raised while a pod's keys were made out, and what.
 Complain = Callable[[str, Exception], None]
@@ -54,11 +52,6 @@ class _Filed(NamedTuple):
     sequence: int
 
 
-def no_indexes(profile: str, plugin: str) -> tuple[PodIndex, ...]:
-    """For pods that are found by who refused them alone."""
-    return ()
-
-
 class UnschedulablePool(Generic[PodT]):
     """Owner of every pod that only an event, an activation or the leftover flush can move."""
 
@@ -67,7 +60,7 @@ class UnschedulablePool(Generic[PodT]):
         "_entries",
         "_filed",
         "_gated",
-        "_indexes_of",
+        "_hint_maps",
         "_names",
         "_pending",
         "_sequence",
@@ -75,10 +68,10 @@ class UnschedulablePool(Generic[PodT]):
         "buckets",
     )
 
-    def __init__(
-        self, *, indexes_of: IndexesOf = no_indexes, complain: Complain = lambda plugin, error: None
-    ) -> None:
-        self._indexes_of = indexes_of
+    def __init__(self, *, hint_maps: Mapping[str, HintMap], complain: Complain) -> None:
+        """`hint_maps`, by profile, say by what the pods that a plugin refused are found; those of a profile that is not
+        there by the plugin alone."""
+        self._hint_maps = hint_maps
         self._complain = complain
         self._entries: dict[str, QueuedPodInfo[PodT]] = {}
         #: profile -> plugin -> the pods that it refused. An entry is under each plugin of `QueuedPodInfo.asked`. Empty
@@ -128,9 +121,9 @@ class UnschedulablePool(Generic[PodT]):
         """How many of the pods have a pending plugin."""
         return len(self._pending)
 
-    def reconfigure(self, indexes_of: IndexesOf) -> None:
+    def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
         """From now on pods are found by other keys. The same pods stay here."""
-        self._indexes_of = indexes_of
+        self._hint_maps = hint_maps
         self.buckets = {}
         for uid, entry in self._entries.items():
             filed = self._filed[uid]
@@ -164,10 +157,9 @@ class UnschedulablePool(Generic[PodT]):
         buckets = self.buckets.setdefault(profile, {})
         found = buckets.get(plugin)
         if found is None:
-            complain = self._complain
-            found = buckets[plugin] = Bucket(
-                self._indexes_of(profile, plugin), lambda error: complain(plugin, error)
-            )
+            complain, hints = self._complain, self._hint_maps.get(profile)
+            specs = () if hints is None else hints.indexes_of(plugin)
+            found = buckets[plugin] = Bucket(specs, lambda error: complain(plugin, error))
         return found
 
     def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:

@@ -1,42 +1,16 @@
-"""What the queue tells people: where a pod is, how many wait, and a page of details."""
+"""What the queue tells people: pages of the pods that wait, and one of them with the events that would wake it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from ..events.hints import HintMap
-from .entry import QueuedPodInfo
-
-
-class Place(StrEnum):
-    """The one place in which a pod is while it waits; the label of pending_pods."""
-
-    ACTIVE = "active"
-    BACKOFF = "backoff"
-    UNSCHEDULABLE = "unschedulable"
-    GATED = "gated"
-    IN_FLIGHT = "in_flight"
-
-
-#: The members, for whoever asks often (see `requeue`).
-ACTIVE: Final = Place.ACTIVE
-BACKOFF: Final = Place.BACKOFF
-UNSCHEDULABLE: Final = Place.UNSCHEDULABLE
-GATED: Final = Place.GATED
-
-
-class PendingCounts(NamedTuple):
-    """Pods by place. `unschedulable` leaves out the gated ones."""
-
-    active: int
-    backoff: int
-    unschedulable: int
-    gated: int
-    in_flight: int
+from .entry import PodT, QueuedPodInfo
+from .places import Place
+from .queue import SchedulingQueue
 
 
 class PodView(Struct, frozen=True):
@@ -65,14 +39,19 @@ class WaitingPod(NamedTuple):
     wakes: Mapping[str, tuple[str, ...]]
 
 
-def waiting_pod(entry: QueuedPodInfo[Any], hints: HintMap) -> WaitingPod:
+def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPod | None:
+    """One pod that waits or is in flight; None when it does neither."""
+    entry = queue.places.entry(uid)
+    if entry is None:
+        return None
+    hints = queue.hint_maps[entry.pod.scheduler_name]
     registered = (
         {entry.gating_plugin: entry.gating_events}
         if entry.gated
         else {plugin: hints.events_of(plugin) for plugin in entry.rejectors}
     )
     return WaitingPod(
-        view(entry),
+        _view(entry),
         {
             plugin: tuple(dict.fromkeys(name for event in events for name in event.parts()))
             for plugin, events in registered.items()
@@ -80,7 +59,31 @@ def waiting_pod(entry: QueuedPodInfo[Any], hints: HintMap) -> WaitingPod:
     )
 
 
-def view(entry: QueuedPodInfo[Any]) -> PodView:
+def page(
+    queue: SchedulingQueue[PodT], place: Place, limit: int, *, namespace: str | None = None
+) -> list[PodView]:
+    """The first `limit` pods of one place, of one namespace if that is named; active and backoff in their order. Costs
+    a look at each pod there."""
+    places = queue.places
+
+    def select(entry: QueuedPodInfo[PodT]) -> bool:
+        return namespace is None or entry.pod.namespace == namespace
+
+    found: Iterable[QueuedPodInfo[PodT]]
+    match place:
+        case Place.ACTIVE:
+            found = places.active.first(limit, select)
+        case Place.BACKOFF:
+            found = places.backoff.first(limit, select)
+        case Place.IN_FLIGHT:
+            found = filter(select, (flying.entry for flying in places.in_flight))
+        case _:
+            gated = place is Place.GATED
+            found = (entry for entry in places.pool if entry.gated is gated and select(entry))
+    return [_view(entry) for entry in islice(found, limit)]
+
+
+def _view(entry: QueuedPodInfo[Any]) -> PodView:
     pod = entry.pod
     return PodView(
         uid=entry.uid,

@@ -24,7 +24,7 @@ from ..events.events import ClusterEvent
 from ..events.hints import HintMap
 from .entry import PodT, QueuedPodInfo
 from .inflight import InFlightEvent
-from .places import Places
+from .places import ACTIVE, BACKOFF, Place, Places
 from .pod_events import pod_change_events
 from .record import QueueRecorder
 from .replay import Replay
@@ -37,7 +37,6 @@ from .requeue import (
     Strategy,
     Woken,
 )
-from .views import ACTIVE, BACKOFF, Place
 
 _LEFT_POOL = (ACTIVE, BACKOFF)
 

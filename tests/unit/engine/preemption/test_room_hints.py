@@ -8,6 +8,7 @@ from typing import Any
 
 from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.select import Selection
@@ -67,7 +68,7 @@ class Scene:
     def end(self, pod: PodInfo) -> int:
         """How many of those who wait are woken."""
         self.ledger.remove_pod(pod.uid)
-        return self.queue.assigned_pod_deleted(pod)
+        return self.queue.move_all(ev.ASSIGNED_POD_DELETE, pod)
 
 
 def _near(kind: str, app: str) -> dict[str, Any]:
@@ -195,4 +196,4 @@ def test_a_pod_that_was_on_no_node_gives_room_back_that_anybody_may_use() -> Non
     scene.world.run("x", "a", cpu="2")
     assumed = read_pod(pod_json("assumed", requests={"cpu": "1"}), scene.world.classes)
     _waiting(scene, "w", "5")
-    assert scene.queue.assigned_pod_deleted(assumed) == 1
+    assert scene.queue.move_all(ev.ASSIGNED_POD_DELETE, assumed) == 1

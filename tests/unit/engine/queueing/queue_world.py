@@ -9,9 +9,10 @@ from typing import Any
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
-from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.views import PodView, page
 
 PROFILE = "agent-scheduler"
 
@@ -147,6 +148,11 @@ def scheduling_gates() -> tuple[Gate, list[ClusterEventWithHint]]:
     return Gate("SchedulingGates", lambda pod: bool(pod.gates)), [on(GATES_ELIMINATED, own_update)]
 
 
+def dump(queue: SchedulingQueue[Any], limit: int = 100) -> dict[Place, list[PodView]]:
+    """The first `limit` pods of each place."""
+    return {place: page(queue, place, limit) for place in Place}
+
+
 class World:
     """One queue and all that it was given. Its invariants are checked by `check` and whenever a place is asked."""
 
@@ -155,7 +161,6 @@ class World:
         plugins: dict[str, Iterable[ClusterEventWithHint] | None] | None = None,
         *,
         gates: Sequence[Gate] = (),
-        backoff: BackoffSettings | None = None,
         **settings: Any,
     ) -> None:
         self.clock = Clock()
@@ -169,7 +174,6 @@ class World:
             clock=self.clock,
             hint_maps={PROFILE: HintMap(registered)},
             pre_enqueue={PROFILE: gates},
-            backoff=backoff,
             on_ready=self._on_ready,
             on_deadline=self._on_deadline,
             recorder=self.recorder,
@@ -215,6 +219,16 @@ class World:
         place = self.queue.where(one.uid)
         return None if place is None else str(place)
 
+    def in_flight_timeline(self) -> list[str | ev.ClusterEvent]:
+        """The UIDs in flight and the events kept for them, interleaved as they came."""
+        flying = self.queue.places.in_flight
+        line: list[tuple[int, bool, str | ev.ClusterEvent]] = [
+            (one.position, False, one.entry.uid) for one in flying
+        ]
+        events = enumerate(flying.events_from(flying.begin), start=flying.begin)
+        line += [(position, True, event) for position, (event, _, _) in events]
+        return [each for _, _, each in sorted(line, key=lambda each: each[:2])]
+
     def incoming(self, queue: str, event: str) -> int:
         return self.recorder.incoming_total[(queue, event)]
 
@@ -230,6 +244,7 @@ __all__ = [
     "Pod",
     "Recorder",
     "World",
+    "dump",
     "on",
     "own_update",
     "pod",

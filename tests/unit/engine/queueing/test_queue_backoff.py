@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.engine.events import events as ev
-from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
 from .queue_world import Gate, World, on, pod, scheduling_gates
@@ -32,14 +32,14 @@ def test_case_53_the_penalty_doubles_up_to_its_maximum():
 
 
 def test_case_53_without_windows_the_penalty_is_exact():
-    world = World(backoff=BackoffSettings(pop_from_backoff=False))
+    world = World(settings=QueueSettings(pop_from_backoff=False))
     world.clock.now = 1000.25
     world.queue.add(pod("a"))
     assert waits_of(world, failures=7) == [1, 2, 4, 8, 10, 10, 10]
 
 
 def test_a_pod_that_failed_thousands_of_times_waits_the_maximum():
-    world = World(backoff=BackoffSettings(pop_from_backoff=False))
+    world = World(settings=QueueSettings(pop_from_backoff=False))
     entry = world.try_pod(pod("a"))
     entry.consecutive_errors_count = 5000
     world.queue.add_unschedulable(entry)
@@ -47,7 +47,7 @@ def test_a_pod_that_failed_thousands_of_times_waits_the_maximum():
 
 
 def test_case_54_errors_and_refusals_are_counted_apart_and_a_refusal_ends_a_row_of_errors():
-    world = World(backoff=BackoffSettings(pop_from_backoff=False))
+    world = World(settings=QueueSettings(pop_from_backoff=False))
     one = pod("a")
     entry = world.try_pod(one)
     counts = []
@@ -68,7 +68,7 @@ def test_case_54_errors_and_refusals_are_counted_apart_and_a_refusal_ends_a_row_
 
 
 def test_case_55_without_a_maximum_there_is_no_backoff():
-    world = World(backoff=BackoffSettings(maximum=0))
+    world = World(settings=QueueSettings(max_backoff=0))
     assert world.queue.add_unschedulable(world.try_pod(pod("error"))) == "active"
     world.pop_names()
     refused = pod("refused")
@@ -136,7 +136,7 @@ def test_case_57_leftovers_are_flushed_after_five_minutes_best_first():
 
 
 def test_case_58_the_time_in_the_pool_can_be_set():
-    world = World({"foo": []}, max_in_unschedulable=30)
+    world = World({"foo": []}, settings=QueueSettings(max_in_unschedulable=30))
     world.refuse(pod("a"), "foo")
     world.clock.step(29)
     assert world.queue.flush_unschedulable_leftovers() == 0
@@ -211,7 +211,7 @@ def test_the_next_deadline_is_when_a_flush_has_something_to_do():
 @pytest.mark.parametrize("window", [0.1, 0.3, 1.0])
 def test_a_flush_at_the_deadline_always_finds_its_pod(window: float):
     """Windows are multiples of a float: a deadline that rounding puts a hair early would never be met."""
-    world = World(backoff=BackoffSettings(initial=0.1, maximum=0.1, window=window))
+    world = World(settings=QueueSettings(initial_backoff=0.1, max_backoff=0.1, backoff_window=window))
     for step in range(200):
         world.clock.step(0.0371)
         world.queue.add_unschedulable(world.try_pod(pod(f"pod-{step}")))
@@ -241,21 +241,24 @@ def test_a_sleeper_is_told_of_an_earlier_deadline_and_only_of_that():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"initial": 0}, "backoff initial is 0: it must be above 0 seconds"),
-        ({"initial": 5, "maximum": 2}, "backoff maximum is 2: it must be 0 .* or at least the initial 5"),
-        ({"window": 0}, "backoff window is 0: it must be above 0 seconds"),
+        ({"initial_backoff": 0}, "initial_backoff is 0: it must be above 0 seconds"),
+        (
+            {"initial_backoff": 5, "max_backoff": 2},
+            "max_backoff is 2: it must be 0 .* or at least initial_backoff, 5",
+        ),
+        ({"backoff_window": 0}, "backoff_window is 0: it must be above 0 seconds"),
+        ({"max_in_unschedulable": 0}, "max_in_unschedulable is 0"),
+        ({"max_urgent_retries": -1}, "max_urgent_retries is -1"),
     ],
 )
-def test_backoff_settings_that_make_no_sense_are_refused(settings: dict[str, float], says: str):
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], says: str):
     with pytest.raises(ValueError, match=says):
-        BackoffSettings(**settings)
+        QueueSettings(**settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"max_in_unschedulable": 0}, "max_in_unschedulable is 0"),
-        ({"max_urgent_retries": -1}, "max_urgent_retries is -1"),
         ({"max_inflight_events": 0}, "max_events is 0"),
         (
             {"pre_enqueue": {"nobody": ()}},
@@ -263,6 +266,6 @@ def test_backoff_settings_that_make_no_sense_are_refused(settings: dict[str, flo
         ),
     ],
 )
-def test_queue_settings_that_make_no_sense_are_refused(settings: dict[str, object], says: str):
+def test_queue_arguments_that_make_no_sense_are_refused(settings: dict[str, object], says: str):
     with pytest.raises(ValueError, match=says):
         SchedulingQueue(clock=lambda: 0.0, hint_maps={}, **settings)

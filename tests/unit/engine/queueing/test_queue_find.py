@@ -6,6 +6,7 @@ import pytest
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.views import find
 
 from .queue_world import World, on, pod, scheduling_gates
 
@@ -13,12 +14,12 @@ from .queue_world import World, on, pod, scheduling_gates
 def test_a_pod_is_found_wherever_it_waits_and_nowhere_else() -> None:
     world = World({"foo": [on(ev.NODE_ADD)]})
     one = pod("a")
-    assert world.queue.find(one.uid) is None
+    assert find(world.queue, one.uid) is None
     world.queue.add(one)
     places = []
 
     def note() -> None:
-        found = world.queue.find(one.uid)
+        found = find(world.queue, one.uid)
         assert found is not None and found.pod.uid == one.uid
         places.append(world.queue.where(one.uid))
 
@@ -31,7 +32,7 @@ def test_a_pod_is_found_wherever_it_waits_and_nowhere_else() -> None:
     note()
     assert places == ["active", "in_flight", "unschedulable", "backoff"]
     world.queue.delete(one.uid)
-    assert world.queue.find(one.uid) is None
+    assert find(world.queue, one.uid) is None
 
 
 def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> None:
@@ -40,7 +41,7 @@ def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> No
         {"labels": [on(labels)], "room": [on(ev.ASSIGNED_POD_DELETE), on(labels)], "other": [on(ev.NODE_ADD)]}
     )
     world.refuse(pod("a"), "room", pending=("labels",))
-    found = world.queue.find(pod("a").uid)
+    found = find(world.queue, pod("a").uid)
     assert found is not None
     assert found.wakes == {
         "labels": ("NodeAdd", "NodeUpdateLabel"),
@@ -52,7 +53,7 @@ def test_a_gated_pod_is_woken_by_what_opens_its_gate_alone() -> None:
     gate, registered = scheduling_gates()
     world = World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate])
     world.queue.add(pod("a", gates=("hold",)))
-    found = world.queue.find(pod("a").uid)
+    found = find(world.queue, pod("a").uid)
     assert found is not None
     assert found.wakes == {gate.name: ("TargetPodUpdateSchedulingGatesEliminated",)}
 

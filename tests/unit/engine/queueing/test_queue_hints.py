@@ -10,6 +10,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.views import find
 
 from .queue_world import PROFILE, QUEUE, SKIP, Clock, Gate, Hint, Pod, World, on, pod
 
@@ -201,7 +202,7 @@ def test_a_gate_that_activates_whom_it_lets_in_is_asked_about_no_event():
     world.queue.add(one)
     world.queue.move_all(ev.ASSIGNED_POD_DELETE, NODE, None)
     assert (hint.asked, gate.asked) == ([], ["a"])
-    assert world.queue.find(one.uid).wakes == {"gate": ()}
+    assert find(world.queue, one.uid).wakes == {"gate": ()}
     shut.clear()
     world.queue.activate([one.uid])
     assert world.where(one) == "active"
@@ -259,7 +260,10 @@ def test_case_39_an_assigned_pod_wakes_those_whose_terms_it_matches_and_no_other
     world.refuse(spread, "PodTopologySpread")
     world.refuse(other_namespace, "PodTopologySpread")
     world.refuse(crowded, "NodeResourcesFit")
-    assert world.queue.assigned_pod_added(pod("web-1", namespace="ns", labels={"app": "web"})) == 2
+    assert (
+        world.queue.move_all(ev.ASSIGNED_POD_ADD, None, pod("web-1", namespace="ns", labels={"app": "web"}))
+        == 2
+    )
     assert (world.where(near), world.where(spread)) == ("backoff", "backoff")
     for unmoved in (elsewhere, other_namespace, crowded):
         assert world.where(unmoved) == "unschedulable"

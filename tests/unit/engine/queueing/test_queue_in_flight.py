@@ -28,14 +28,14 @@ def test_case_13_events_before_the_first_pop_are_not_kept():
     world = every(ev.NODE_ADD)
     world.queue.move_all(ev.NODE_ADD, None, object())
     world.try_pod(pod("a"))
-    assert world.queue.in_flight_timeline() == ["a-uid"]
+    assert world.in_flight_timeline() == ["a-uid"]
 
 
 def test_case_14_events_that_no_plugin_registered_are_not_kept():
     world = every(ev.NODE_ADD)
     world.try_pod(pod("a"))
     world.queue.move_all(PV_ADD, None, object())
-    assert world.queue.in_flight_timeline() == ["a-uid"]
+    assert world.in_flight_timeline() == ["a-uid"]
 
 
 def test_case_15_an_event_is_put_to_the_pods_popped_before_it_and_to_no_others():
@@ -55,7 +55,7 @@ def test_case_16_finishing_a_pod_leaves_the_events_that_older_pods_still_need():
     world.queue.move_all(ev.NODE_ADD, None, object())
     in_flight(world, "pod3")
     world.queue.move_all(ev.ASSIGNED_POD_ADD, None, object())
-    assert world.queue.in_flight_timeline() == [
+    assert world.in_flight_timeline() == [
         "pod1-uid",
         PV_ADD,
         "pod2-uid",
@@ -64,7 +64,7 @@ def test_case_16_finishing_a_pod_leaves_the_events_that_older_pods_still_need():
         ev.ASSIGNED_POD_ADD,
     ]
     world.queue.done("pod2-uid")
-    assert world.queue.in_flight_timeline() == [
+    assert world.in_flight_timeline() == [
         "pod1-uid",
         PV_ADD,
         ev.NODE_ADD,
@@ -80,10 +80,10 @@ def test_case_17_finishing_the_oldest_pod_prunes_the_events_before_the_next():
     in_flight(world, "pod2")
     world.queue.move_all(ev.NODE_ADD, None, object())
     world.queue.done("pod1-uid")
-    assert world.queue.in_flight_timeline() == ["pod2-uid", ev.NODE_ADD]
+    assert world.in_flight_timeline() == ["pod2-uid", ev.NODE_ADD]
     assert world.queue.kept_in_flight() == {"PodPopped": 1, "NodeAdd": 1}
     world.queue.done("pod2-uid")
-    assert world.queue.in_flight_timeline() == []
+    assert world.in_flight_timeline() == []
     assert not any(world.queue.kept_in_flight().values())
 
 
@@ -189,7 +189,7 @@ def test_case_26_a_pod_that_waits_already_is_not_queued_twice():
     with pytest.raises(QueueError, match="waits already: backoff"):
         world.queue.requeue_urgent(again)
     assert world.queue.pending() == (0, 1, 0, 0, 0)
-    assert world.queue.in_flight_timeline() == []
+    assert world.in_flight_timeline() == []
 
 
 def test_a_pod_deleted_in_flight_does_not_come_back():
@@ -201,7 +201,7 @@ def test_a_pod_deleted_in_flight_does_not_come_back():
     assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) is None
     assert world.where(one) is None
     assert not any(world.recorder.unschedulable_gauge.values())
-    assert world.queue.in_flight_timeline() == []
+    assert world.in_flight_timeline() == []
 
 
 def test_a_pod_that_is_seen_again_after_its_deletion_comes_back():
@@ -286,7 +286,7 @@ def test_a_slow_pod_does_not_make_the_queue_remember_where_quick_ones_were_poppe
         quick = world.try_pod(pod(f"quick-{index}"))
         world.queue.move_all(ev.NODE_ADD, None, object())
         world.queue.done(quick.uid)
-    assert len(world.queue._places.in_flight._line) < 100
+    assert len(world.queue.places.in_flight._line) < 100
     world.queue.check_invariants()
 
 
@@ -297,4 +297,4 @@ def test_a_thousand_pods_popped_between_two_events_share_one_position():
     for index in reversed(range(1000)):
         world.queue.done(f"pod-{index}-uid")
     world.queue.check_invariants()
-    assert world.queue.in_flight_timeline() == []
+    assert world.in_flight_timeline() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_scheduler.engine.events import events as ev
 
-from .queue_world import World, on, pod, replace, scheduling_gates
+from .queue_world import World, dump, on, pod, replace, scheduling_gates
 
 
 def test_case_61_pending_pods_are_counted_by_place_through_a_pods_whole_way():
@@ -117,7 +117,7 @@ def test_the_debug_page_shows_each_place_in_its_order_and_no_more_than_asked_for
     world = World()
     for index in range(5):
         world.queue.add(pod(f"pod-{index}", priority=index))
-    page = world.queue.dump(limit=2)
+    page = dump(world.queue, limit=2)
     assert [shown.key for shown in page["active"]] == ["ns/pod-4", "ns/pod-3"]
     assert {place: len(pods) for place, pods in page.items()} == {
         "active": 2,
@@ -128,6 +128,6 @@ def test_the_debug_page_shows_each_place_in_its_order_and_no_more_than_asked_for
     }
     entry = world.pop()
     world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"], pending_plugins=["bar"])
-    [refused] = world.queue.dump()["unschedulable"]
+    [refused] = dump(world.queue)["unschedulable"]
     assert (refused.unschedulable_plugins, refused.pending_plugins) == (("foo",), ("bar",))
     assert (refused.uid, refused.attempts, refused.priority) == ("pod-4-uid", 1, 4)

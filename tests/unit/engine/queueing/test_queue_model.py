@@ -8,10 +8,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from tests.examples import examples
 
-from .queue_world import Gate, Pod, World, on, own_update, pod, replace, scheduling_gates
+from .queue_world import Gate, Pod, World, dump, on, own_update, pod, replace, scheduling_gates
 
 LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
 #: What each plugin waits for; its hints always say Queue, so that what must happen is known.
@@ -41,7 +42,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.world = World(
             {**plugins, gate.name: gate_events},
             gates=[gate, Gate("open", lambda one: False)],
-            max_urgent_retries=2,
+            settings=QueueSettings(max_urgent_retries=2),
         )
         self.queue = self.world.queue
         self.waiting: dict[str, Pod] = {}
@@ -117,7 +118,7 @@ class QueueMachine(RuleBasedStateMachine):
             # The room that was kept for it is there for those who had to leave it.
             for events in self.happened.values():
                 events.add(ev.ASSIGNED_POD_DELETE)
-            for shown in self.queue.dump(limit=10_000)["unschedulable"]:
+            for shown in dump(self.queue, limit=10_000)["unschedulable"]:
                 cured = [
                     name for name in shown.unschedulable_plugins if ev.ASSIGNED_POD_DELETE in CURES[name]
                 ]
@@ -128,7 +129,7 @@ class QueueMachine(RuleBasedStateMachine):
         for events in self.happened.values():
             events.add(event)
         self.queue.move_all(event, None, object())
-        for shown in self.queue.dump(limit=10_000)["unschedulable"]:
+        for shown in dump(self.queue, limit=10_000)["unschedulable"]:
             cured = [name for name in shown.unschedulable_plugins if event in CURES[name]]
             assert not cured, f"{shown.key} slept through {event}, which {cured} waited for"
 
@@ -148,7 +149,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(target=attempts)
     def pop(self):
-        page = self.queue.dump(limit=10_000)
+        page = dump(self.queue, limit=10_000)
         active = [self.entry_key(shown.uid) for shown in page["active"]]
         counts = {shown.uid: shown.attempts for shown in [*page["active"], *page["backoff"]]}
         ready = self.queue.has_ready
@@ -216,7 +217,7 @@ class QueueMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.clock.step(seconds)
         self.queue.flush_backoff()
-        for shown in self.queue.dump(limit=10_000)["backoff"]:
+        for shown in dump(self.queue, limit=10_000)["backoff"]:
             assert shown.backoff_expiration > self.world.clock.now
 
     @rule()
@@ -230,14 +231,14 @@ class QueueMachine(RuleBasedStateMachine):
     # -- what always holds -------------------------------------------------------------------------------
 
     def refused_by(self, uid: str) -> set[str]:
-        for shown in self.queue.dump(limit=10_000)["unschedulable"]:
+        for shown in dump(self.queue, limit=10_000)["unschedulable"]:
             if shown.uid == uid:
                 return {*shown.unschedulable_plugins, *shown.pending_plugins}
         return set()
 
     def entry_key(self, uid: str) -> tuple[int, int, float, int, str]:
-        order = [shown.uid for shown in self.queue.dump(limit=10_000)["active"]]
-        for shown in self.queue.dump(limit=10_000)["active"]:
+        order = [shown.uid for shown in dump(self.queue, limit=10_000)["active"]]
+        for shown in dump(self.queue, limit=10_000)["active"]:
             if shown.uid == uid:
                 return (-shown.urgent, -shown.priority, shown.timestamp, order.index(uid), uid)
         raise AssertionError(uid)
@@ -245,7 +246,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def every_pod_is_in_exactly_one_place(self) -> None:
         self.queue.check_invariants()
-        page = self.queue.dump(limit=10_000)
+        page = dump(self.queue, limit=10_000)
         shown = [(one.uid, str(place)) for place, pods in page.items() for one in pods]
         assert len(shown) == len({uid for uid, _ in shown})
         flying = {uid for uid, place in shown if place == "in_flight"}

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from agent_scheduler.engine.events import events as ev
-from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.queue import QueueError
 
 from .queue_world import World, on, pod, replace, scheduling_gates
@@ -109,7 +109,7 @@ def test_case_08_a_pod_that_is_added_again_in_flight_is_not_popped_twice():
     world.queue.done(entry.uid)
     assert world.where(one) is None
     assert world.queue.pending() == (0, 0, 0, 0, 0)
-    assert world.queue.in_flight_timeline() == []
+    assert world.in_flight_timeline() == []
 
 
 def test_case_09_attempts_count_pops_and_the_first_attempt_is_remembered():
@@ -168,7 +168,7 @@ def test_case_11_when_nothing_is_active_a_refused_pod_leaves_its_backoff_early()
 
 
 def test_case_11_when_early_leaving_is_off_a_pod_sits_its_backoff_out():
-    world = World(backoff=BackoffSettings(pop_from_backoff=False))
+    world = World(settings=QueueSettings(pop_from_backoff=False))
     world.refuse(pod("a"), "foo")
     ready = world.ready
     world.queue.move_all(ev.NODE_ADD, None, object())

@@ -9,20 +9,19 @@ import pytest
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import HintMap
-from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 
 from .queue_world import PROFILE, Gate, World, on, pod
 
 REASON = "RulesChanged"
+SETTINGS = set(QueueSettings.__struct_fields__)
 
 
 def reconfigure(world: World, *, gates: Sequence[Gate] = (), **rules: Any) -> None:
     settings: dict[str, Any] = {
         "hint_maps": {PROFILE: HintMap({"bar": [on(ev.NODE_ADD)]})},
         "pre_enqueue": {PROFILE: gates},
-        "backoff": BackoffSettings(),
-        "max_in_unschedulable": 300.0,
-        "max_urgent_retries": 5,
+        "settings": QueueSettings(**{name: rules.pop(name) for name in SETTINGS & rules.keys()}),
         **rules,
     }
     world.queue.reconfigure(**settings)
@@ -98,7 +97,9 @@ def test_backoff_and_patience_are_those_of_the_new_rules() -> None:
     world = World()
     reconfigure(
         world,
-        backoff=BackoffSettings(initial=7.0, maximum=20.0, pop_from_backoff=False),
+        initial_backoff=7.0,
+        max_backoff=20.0,
+        pop_from_backoff=False,
         max_in_unschedulable=50.0,
     )
     world.refuse(pod("a"), "bar")

@@ -7,7 +7,7 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 
-from .queue_world import QUEUE, SKIP, Gate, Hint, World, on, own_update, pod, replace, scheduling_gates
+from .queue_world import QUEUE, SKIP, Gate, Hint, World, dump, on, own_update, pod, replace, scheduling_gates
 
 LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
 
@@ -173,7 +173,7 @@ def test_a_gate_that_raises_holds_the_pod_and_is_reported():
     world.queue.add(one)
     assert world.where(one) == "gated"
     assert world.recorder.raised == [("gate", "PreEnqueue", "no informer")]
-    [shown] = world.queue.dump()["gated"]
+    [shown] = dump(world.queue)["gated"]
     assert shown.gating_message == "RuntimeError: no informer"
 
 

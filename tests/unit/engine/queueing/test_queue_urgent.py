@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 
 from .queue_world import Gate, World, on, pod, replace
 
@@ -14,7 +15,7 @@ def test_a_pod_that_lost_a_race_is_popped_before_every_other_whatever_their_prio
     ready = world.ready
     assert world.queue.requeue_urgent(loser)
     assert world.ready == ready + 1
-    assert world.queue.in_flight_timeline() == []
+    assert world.in_flight_timeline() == []
     assert world.pop_names() == ["loser", "important"]
     assert world.incoming("active", "UrgentRetry") == 1
 
@@ -44,7 +45,7 @@ def test_an_urgent_retry_keeps_attempts_and_the_first_attempt():
 
 
 def test_a_pod_that_always_loses_backs_off_after_its_urgent_retries():
-    world = World(max_urgent_retries=3)
+    world = World(settings=QueueSettings(max_urgent_retries=3))
     entry = world.try_pod(pod("loser"))
     world.queue.add(pod("patient"))
     granted = []
@@ -60,7 +61,7 @@ def test_a_pod_that_always_loses_backs_off_after_its_urgent_retries():
 
 def test_a_pod_that_lost_many_races_waits_no_longer_than_one_that_lost_a_few():
     """Each race it lost was won by another; under `strict` the last free node stood idle for minutes otherwise."""
-    world = World(max_urgent_retries=1)
+    world = World(settings=QueueSettings(max_urgent_retries=1))
     entry = world.try_pod(pod("loser"))
     waits = []
     for _ in range(3):
@@ -75,7 +76,7 @@ def test_a_pod_that_lost_many_races_waits_no_longer_than_one_that_lost_a_few():
 
 
 def test_a_refusal_by_a_plugin_gives_a_pod_its_urgent_retries_back():
-    world = World(max_urgent_retries=1)
+    world = World(settings=QueueSettings(max_urgent_retries=1))
     entry = world.try_pod(pod("loser"))
     assert world.queue.requeue_urgent(entry)
     world.queue.add_unschedulable(world.pop(), unschedulable_plugins=["foo"])

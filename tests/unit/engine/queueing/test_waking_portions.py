@@ -10,7 +10,7 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.queueing import waking
-from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.queueing.backoff import QueueSettings
 from tests.examples import FACTOR, in_time
 
 from .queue_world import QUEUE, SKIP, Gate, Hint, Pod, World, on, pod, replace, scheduling_gates
@@ -36,7 +36,7 @@ def refused(
 ) -> World:
     """`foo` refused them all, and wakes them when there is a node; one is asked about at a time."""
     world = World({"foo": [on(ev.NODE_ADD, hint)], "bar": [on(ev.ASSIGNED_POD_DELETE)]}, **more)
-    world.queue.set_portion(portion)
+    world.queue.waker.portion = portion
     for one in pods:
         world.clock.step(1)
         world.refuse(one, "foo")
@@ -183,9 +183,7 @@ def test_new_rules_come_after_all_that_happened_before() -> None:
     world.queue.reconfigure(
         hint_maps={"agent-scheduler": HintMap({"other": [], gate.name: gate_events})},
         pre_enqueue={"agent-scheduler": [Gate("never", lambda one: False)]},
-        backoff=BackoffSettings(),
-        max_in_unschedulable=300.0,
-        max_urgent_retries=5,
+        settings=QueueSettings(),
     )
     assert sorted(hint.asked) == ["p0", "p1", "p2", "p3"]
     finish(world)
@@ -198,7 +196,7 @@ def test_more_events_than_can_be_kept_make_their_sender_wait(monkeypatch: pytest
     world = refused(*(pod(f"p{number}") for number in range(4)), hint=hint)
     for number in range(50):
         world.queue.move_all(ev.NODE_ADD, None, number)
-        assert world.queue._waker.backlog <= 6
+        assert world.queue.waker.backlog <= 6
     finish(world)
     assert len(hint.asked) == 4 * 50
 
@@ -208,7 +206,7 @@ def test_what_a_plugin_tells_while_it_is_asked_has_its_turn() -> None:
 
     def hint(waiting: Pod, old: object, new: object) -> QueueingHint:
         if new is NODE:
-            world.queue.assigned_pod_deleted(pod("gone"))
+            world.queue.move_all(ev.ASSIGNED_POD_DELETE, pod("gone"))
         return SKIP
 
     one, other = pod("a"), pod("b")

@@ -63,7 +63,7 @@ class History:
         )
         self.queues = (self.narrowed, self.scanned)
         if portion:
-            self.narrowed.set_portion(portion)
+            self.narrowed.waker.portion = portion
         hints = self.profile.hint_map()
         self.plugins = sorted(
             {NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in self.profile.filters)}
@@ -111,13 +111,13 @@ class History:
         with self.narrowed.burst() if self.bursts else nullcontext():
             for change in changes:
                 for say in change:
-                    self.left += bool(self.narrowed._waker.backlog)
+                    self.left += bool(self.narrowed.waker.backlog)
                     for queue in self.queues:
                         say(queue)
                     if self.portion and self.chance.random() < 0.3:
                         self.narrowed.go_on()
                         self.narrowed.check_invariants()
-        while self.narrowed._waker.backlog:
+        while self.narrowed.waker.backlog:
             self.narrowed.go_on()
         self.clock.step(self.chance.choice((0, 0.2, 1.5)))
         for queue in self.queues:
@@ -131,7 +131,7 @@ class History:
 
     @staticmethod
     def _places(queue: Queue) -> tuple[list[Any], ...]:
-        places = queue._places
+        places = queue.places
         return (
             list(places.pool.uids()),
             [(entry.uid, entry.gating_plugin) for entry in places.pool],
@@ -177,7 +177,7 @@ class History:
             self.events += 1
             for queue in self.queues:
                 queue.done(uid)
-                queue.assigned_pod_added(pod)
+                queue.move_all(ev.ASSIGNED_POD_ADD, None, pod)
             return
         self._tick()
         count = self.chance.choice((0, 1, 1, 1, 2, 3))
@@ -232,7 +232,7 @@ class History:
         self.assigned[body["metadata"]["uid"]] = body
         pod = self.objects.read(body)
         self.ledger.set_pod(pod, pod.node_name)
-        yield lambda queue: queue.assigned_pod_added(pod)
+        yield lambda queue: queue.move_all(ev.ASSIGNED_POD_ADD, None, pod)
 
     def _assigned_changes(self) -> Iterator[Callable[[Queue], object]]:
         if not self.assigned:
@@ -250,7 +250,7 @@ class History:
             return
         pod = self.objects.read(self.assigned.pop(self.chance.choice(list(self.assigned))))
         self.ledger.remove_pod(pod.uid)
-        yield lambda queue: queue.assigned_pod_deleted(pod)
+        yield lambda queue: queue.move_all(ev.ASSIGNED_POD_DELETE, pod)
 
     def _node(self) -> Iterator[Callable[[Queue], object]]:
         name = self.chance.choice(NODES)
