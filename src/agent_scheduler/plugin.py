@@ -25,7 +25,16 @@ from agent_scheduler.engine.framework.plugin import (
     default_normalize,
     default_normalize_reversed,
 )
-from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
+from agent_scheduler.engine.framework.prebind import (
+    Attempt,
+    Permit,
+    PreBind,
+    Rejected,
+    Reserve,
+    Wait,
+    WaitingPod,
+    Writes,
+)
 from agent_scheduler.engine.framework.registration import Registration
 from agent_scheduler.engine.state.columns import Bools, Columns, Ints, Rows
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -51,6 +60,7 @@ __all__ = [
     "Ints",
     "NodeInfo",
     "Own",
+    "Permit",
     "PluginArgs",
     "PodClass",
     "PodIndex",
@@ -60,11 +70,14 @@ __all__ = [
     "PreEnqueue",
     "QueueingHint",
     "Registration",
+    "Rejected",
     "Reserve",
     "Resource",
     "Rows",
     "Score",
     "UpTo",
+    "Wait",
+    "WaitingPod",
     "Writes",
     "default_normalize",
     "default_normalize_reversed",

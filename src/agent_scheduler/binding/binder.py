@@ -22,6 +22,7 @@ from functools import partial
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import Candidate, ConflictPolicy, judge
+from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import BindOutcome, BindResult
@@ -69,13 +70,7 @@ class Binder:
         self._limit = _limit(concurrency, adapts=adapts)
         self._clock = timing.clock
         self._observer = observer
-        self._open = OpenBinds(
-            cluster,
-            binds.bind,
-            observer,
-            timing,
-            answered=lambda took: self._limit.answered(took, under_way=self._sending),
-        )
+        self._open = OpenBinds(cluster, binds.bind, observer, timing, answered=self._answered)
         self._nominations = nominations
         self._prebind = prebind
         self._results: deque[ScheduleResult] = deque()
@@ -237,15 +232,18 @@ class Binder:
             )
             return None if candidate is None else (candidate, reserved)
 
-    def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
-        """The pod's claims are written, or will not be, and nothing is reserved any more."""
+    def _claims_ended(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
+        """PreBind has ended: without a problem the pod is to be bound, else nothing is reserved for it any more."""
         if not problem:
             self._idle.clear()
             self._accepted.append((result, node_name))
             self.send()
             return
-        self._observer.bind_failed(result.pod, node_name, problem)
-        self._failures.error(result.entry, result.pod, problem, started=result.started)
+        if isinstance(problem, Refusal):
+            self._failures.unschedulable(result.entry, result.pod, problem, started=result.started)
+        else:
+            self._observer.bind_failed(result.pod, node_name, problem)
+            self._failures.error(result.entry, result.pod, problem, started=result.started)
         self._check_idle()
 
     # ---- binding

@@ -1,8 +1,8 @@
-"""Reserve and PreBind: what happens to a pod of which a plugin has something reserved or written before its bind.
+"""Reserve, Permit and PreBind: what happens to a pod before its bind if a plugin reserves, awaits or writes anything.
 
-    judged ──> reserve, with the judging ──> nothing to write: the bind
-                   └─> refused: next one        └─> else a task: write ──> wait ──> all there: the bind
-                                                                            └─> failed: nothing stays reserved
+    judged ──> reserve, with the judging ──> permit ──> nothing to write or to wait for: the bind
+                   └─> refused: next one        └─> else a task: permitted ──> write ──> wait ──> all there: the bind
+                                                                    └───────────┴─────────┴─> failed: nothing stays
 
 A node is reserved as the cluster is known, in the same step that assumes the pod. What has to be written, first of all
 where the pod is about to go, is written a request at a time, outside the places that binds have. What is written, and
@@ -27,6 +27,7 @@ from agent_scheduler.engine.decide.compiled import (
     first_refusing,
 )
 from agent_scheduler.engine.decide.decide import Candidate
+from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import Depends, Profile
 from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -38,18 +39,21 @@ from .claim_writer import PatchCall
 from .expectations import Expectations
 from .plugin_writes import Background
 from .result import ScheduleResult
+from .waiting_pods import Waiting, WaitingPods
 
 #: Writes of claims and volumes under way at a time.
 PREBIND_CONCURRENCY: Final = 32
 
-#: Called with how it ended for a pod: what went wrong, or nothing.
-Ended = Callable[[ScheduleResult, str, str], None]
+#: Called with how it ended for a pod: which plugin rejected it, what went wrong, or an empty text.
+Ended = Callable[[ScheduleResult, str, Refusal | str], None]
 
 
 class Reserved(NamedTuple):
     """What plugins have taken for a pod and have something to write for."""
 
     parts: tuple[tuple[PreBind, Any], ...]
+    #: What Permit plugins have the pod wait for; None: they allow it.
+    waiting: Waiting | None = None
 
     @property
     def waits_for_others(self) -> bool:
@@ -93,7 +97,8 @@ class PreBinder:
         self._cluster = cluster
         self._profile_of = profile_of
         self._expectations = Expectations(cluster, patch)
-        self._now = timing.now
+        self._clock, self._now = timing.clock, timing.now
+        self._waiting_pods = WaitingPods()
         self._background = background
         self._writes = writes
         #: UID of each pod that something is reserved for -> the plugins that have done so: the profile may be gone by
@@ -160,7 +165,8 @@ class PreBinder:
             pre_bind = pre_binds.get(plugin.name)
             if pre_bind is not None and pre_bind.is_due(pod, reservation, self._writes):
                 parts.append((pre_bind, reservation))
-        return Reserved(tuple(parts)) if parts else None
+        waiting = self._waiting_pods.ask(profile.permits, pod, node)
+        return Reserved(tuple(parts), waiting) if parts or waiting is not None else None
 
     def give_back(self, pod: PodInfo) -> None:
         """What the pod still counts on is for others, but for what has been written."""
@@ -220,7 +226,7 @@ class PreBinder:
         pod, writes = job.result.pod, not job.reserved.waits_for_others
         try:
             await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
-            problem = await self._write_all(job)
+            problem = await self._permitted(job) or await self._write_all(job)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         except asyncio.CancelledError:
@@ -242,6 +248,17 @@ class PreBinder:
         finally:
             self._end(writes)
         self._tell(job.result, job.node_name, problem)
+
+    async def _permitted(self, job: _Job) -> Refusal | str:
+        """As `Waiting.settled`."""
+        waiting = job.reserved.waiting
+        if waiting is None:
+            return ""
+        with self._waiting(not job.reserved.waits_for_others):
+            try:
+                return await waiting.settled(self._clock, lambda: self._is_wanted(job))
+            finally:
+                self._waiting_pods.end(job.result.pod)
 
     async def _write_all(self, job: _Job) -> str:
         """What went wrong; empty once all is written and there."""
@@ -301,10 +318,11 @@ class PreBinder:
         self._background.start(undo, unreserve)
 
     def _drop(self, job: _Job) -> None:
+        self._waiting_pods.end(job.result.pod)
         self._end(not job.reserved.waits_for_others)
         self._undo(job.result.pod)
 
-    def _tell(self, result: ScheduleResult, node_name: str, problem: str) -> None:
+    def _tell(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
         assert self._ended is not None, "work is done in `run`"
         self._ended(result, node_name, problem)
 

@@ -30,7 +30,7 @@ from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from .handle import Handle
-from .prebind import PreBind, Reserve
+from .prebind import Permit, PreBind, Reserve
 
 MAX_NODE_SCORE = 100
 
@@ -231,6 +231,7 @@ class Profile:
     #: None where nobody is evicted for pods that every node refused.
     preemption: PostFilter | None = None
     reserves: tuple[Reserve, ...] = ()
+    permits: tuple[Permit, ...] = ()
     pre_binds: tuple[PreBind, ...] = ()
 
     @property
@@ -242,7 +243,7 @@ class Profile:
     def seeing(self, ledger: Ledger, devices: Devices) -> Profile:
         """The profile for one picture of a cluster. A plugin that stands in two places stays one."""
         seen: dict[int, Any] = {}
-        for plugin in (*self.pre_enqueue, *self.filters, *self.reserves, *self.pre_binds):
+        for plugin in (*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds):
             if id(plugin) not in seen:
                 seen[id(plugin)] = plugin.seeing(ledger, devices) if isinstance(plugin, Seeing) else plugin
         return replace(
@@ -250,6 +251,7 @@ class Profile:
             filters=tuple(seen[id(plugin)] for plugin in self.filters),
             pre_enqueue=tuple(seen[id(plugin)] for plugin in self.pre_enqueue),
             reserves=tuple(seen[id(plugin)] for plugin in self.reserves),
+            permits=tuple(seen[id(plugin)] for plugin in self.permits),
             pre_binds=tuple(seen[id(plugin)] for plugin in self.pre_binds),
         )
 
@@ -263,7 +265,7 @@ class Profile:
             POD_SPEC: (own_change,),
             NO_NODES: (any_node,),
         }
-        plugins: tuple[PreEnqueue | Filter, ...] = (*self.pre_enqueue, *self.filters)
+        plugins: tuple[PreEnqueue | Filter | Permit, ...] = (*self.pre_enqueue, *self.filters, *self.permits)
         for plugin in plugins:
             events[plugin.name] = (
                 plugin.events_to_register() if isinstance(plugin, EnqueueExtensions) else None

@@ -1,7 +1,8 @@
-"""Reserve and PreBind: what a plugin takes of a node beside capacity, and what it has written before a pod is bound.
+"""Reserve, Permit and PreBind: what a plugin takes of a node beside capacity, whether a pod may go there yet, and what
+is written before it is bound.
 
-    decided ──> reserve, in the step that assumes the pod ──> pre_bind, in a task ──> the bind
-                   └─> None: the next candidate                 └─> failed: unreserve, take_back
+    decided ──> reserve and permit, in the step that assumes the pod ──> wait ──> pre_bind, in a task ──> the bind
+                   └─> None: the next candidate                           └─> rejected ─┴─> failed: unreserve, take_back
 
 A plugin says what is to be done and does no I/O of its own: requests go through the `Writes` that it is given, each
 within a budget and as long as this process may write.
@@ -10,10 +11,10 @@ within a budget and as long as this process may write.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..dra.reservation import Reservation as ClaimReservation
 from ..state.nodeinfo import NodeInfo
@@ -102,6 +103,49 @@ class Reserve(Protocol):
 
     def bound(self, pod: PodInfo, writes: Writes) -> None:
         """The pod is bound to the node, and the watch will show it."""
+
+
+class Rejected(NamedTuple):
+    """Permit's answer for a pod that may not be bound now."""
+
+    #: For people; told as a filter's reason is.
+    reason: str
+
+
+class Wait(NamedTuple):
+    """Permit's answer for a pod that may be bound once the plugin allows it."""
+
+    #: Seconds, 900 at most, after which the pod is rejected in the plugin's name.
+    timeout: float
+
+
+class WaitingPod(Protocol):
+    """A pod that is assumed on its node until each plugin that answered `Wait` has allowed it, or any has rejected it.
+    What comes after that does nothing."""
+
+    pod: PodInfo
+    node_name: str
+
+    @property
+    def pending_plugins(self) -> tuple[str, ...]:
+        """Names of the plugins that have not allowed it yet."""
+
+    def allow(self, plugin_name: str) -> None: ...
+    def reject(self, plugin_name: str, reason: str) -> None: ...
+
+
+@runtime_checkable
+class Permit(Protocol):
+    """Decides when a pod that has a node may be bound, pods of a group together for example."""
+
+    name: str
+
+    @abstractmethod
+    def permit(
+        self, pod: PodInfo, node: NodeInfo, waiting: Mapping[str, WaitingPod]
+    ) -> Rejected | Wait | None:
+        """None: it may be bound as far as this plugin is concerned. Called behind `reserve`, in the same step.
+        `waiting`: by UID, the pods that wait now, of all profiles; it stays true and may be kept."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..framework.plugin import MAX_NODE_SCORE, Filter, PodRejected, PreEnqueue, Score
-from ..framework.prebind import PreBind, Reserve
+from ..framework.prebind import Permit, PreBind, Rejected, Reserve, Wait
 from ..framework.registration import Registration
 
 #: What is wrong with an answer, given the method's arguments; empty if nothing is.
@@ -28,6 +28,7 @@ _PROTOCOLS: dict[str, type] = {
     "filter": Filter,
     "score": Score,
     "reserve": Reserve,
+    "permit": Permit,
     "preBind": PreBind,
 }
 
@@ -152,6 +153,11 @@ def _normalize(answer: Any, raw: Any) -> str:
     return problem
 
 
+def _permit(answer: object, *_asked: Any) -> str:
+    known = answer is None or isinstance(answer, Rejected | Wait)
+    return "" if known else f"answered {answer!r}; allowed: a Rejected, a Wait or None"
+
+
 _CHECKS: Mapping[str, Check] = {
     "feasible": _feasible,
     "feasible_row": _feasible_row,
@@ -159,6 +165,7 @@ _CHECKS: Mapping[str, Check] = {
     "score": _raw_score,
     "score_row": _raw_row,
     "normalize": _normalize,
+    "permit": _permit,
 }
 
 #: Of scores that are not normalised.

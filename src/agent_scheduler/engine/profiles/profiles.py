@@ -201,7 +201,13 @@ REGISTRY: Final = Registry(
 
 #: Extension point -> the field of `Profile` that has its plugins. Scores have weights and are made apart.
 _FIELDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"preEnqueue": "pre_enqueue", "filter": "filters", "reserve": "reserves", "preBind": "pre_binds"}
+    {
+        "preEnqueue": "pre_enqueue",
+        "filter": "filters",
+        "reserve": "reserves",
+        "permit": "permits",
+        "preBind": "pre_binds",
+    }
 )
 
 
