@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from .controllers import nobody
+from .controllers import WorkQueue, nobody
 from .handlers import Api
 from .registry import NAMESPACES
 from .store import Event
@@ -25,9 +25,9 @@ class ServiceAccounts:
         self.wake: Callable[[], None] = nobody
         self._api = api
         #: Namespaces that may lack their account, in order of arrival.
-        self._noted: dict[str, None] = {}
+        self._noted = WorkQueue[str]()
         namespaces = api.registry.stored(NAMESPACES).table
-        self._noted.update((record.name, None) for record in namespaces.scan(""))
+        self._noted.extend(record.name for record in namespaces.scan(""))
         namespaces.subscribers.append(self._namespace_changed)
         api.registry.stored(SERVICE_ACCOUNTS).table.subscribers.append(self._account_changed)
 
@@ -40,16 +40,16 @@ class ServiceAccounts:
             self._note(event.record.namespace)
 
     def _note(self, namespace: str) -> None:
-        self._noted[namespace] = None
+        self._noted.add(namespace)
         self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
         """See `Controller`."""
-        registry = self._api.registry
-        for _ in range(min(most, len(self._noted))):
-            namespace = next(iter(self._noted))
-            del self._noted[namespace]
-            if registry.namespace(namespace) is not None and namespace not in registry.terminating:
-                # None if the name is taken: it is there.
-                self._api.create(SERVICE_ACCOUNTS, {"metadata": {"name": DEFAULT, "namespace": namespace}})
+        self._noted.work(most, self._see)
         return -inf if self._noted else None
+
+    def _see(self, namespace: str) -> None:
+        registry = self._api.registry
+        if registry.namespace(namespace) is not None and namespace not in registry.terminating:
+            # None if the name is taken: it is there.
+            self._api.create(SERVICE_ACCOUNTS, {"metadata": {"name": DEFAULT, "namespace": namespace}})

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from .deletion import CLEANUP, FOREGROUND, ORPHAN, delete_record, may_go, store_released
+from .controllers import nobody
+from .deletion import CLEANUP, FOREGROUND, ORPHAN, delete_record, may_go, release, store_released
 from .registry import DEFINITIONS, NAMESPACES, Registry, Served
 from .resource import Object
 from .store import Event, Record
@@ -37,7 +38,7 @@ class Collector:
 
     def __init__(self, registry: Registry, *, definitions_only: bool = False) -> None:
         self._registry = registry
-        self.wake: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] = nobody
         #: Jobs in order of arrival, each at most once. A job that is running has left it, so that an event
         #: during its run queues it again.
         self._jobs: dict[_Job, None] = {}
@@ -217,13 +218,7 @@ class Collector:
         record = served.table.records.get(key)
         if done is None or record is None:
             return
-        obj = served.stored.decode(record.data)
-        left = [finalizer for finalizer in obj["metadata"].get("finalizers", ()) if finalizer != done]
-        if left:
-            obj["metadata"]["finalizers"] = left
-        else:
-            obj["metadata"].pop("finalizers", None)
-        store_released(self._registry, served, record, obj)
+        release(self._registry, served, record, done)
         yield
 
     def _delete_dependent(self, served: Served, key: str, *, owner: str) -> bool:
@@ -303,17 +298,8 @@ class Collector:
                 return  # the last object that goes queues this job again
         owner = self._registry.stored(DEFINITIONS)
         current = owner.table.records.get(definition)
-        if current is not None and current.deleting:
-            obj = owner.stored.decode(current.data)
-            left = [kept for kept in obj["metadata"].get("finalizers", ()) if kept != CLEANUP]
-            if left == obj["metadata"].get("finalizers", []):
-                return
-            obj["metadata"]["finalizers"] = left
-            if not left:
-                del obj["metadata"]["finalizers"]
-            store_released(self._registry, owner, current, obj)
+        if current is None or not current.deleting:
+            return
+        if CLEANUP in owner.stored.decode(current.data)["metadata"].get("finalizers", ()):
+            release(self._registry, owner, current, CLEANUP)
             yield
-
-
-def _nobody() -> None:
-    """Nobody works yet."""

@@ -10,9 +10,11 @@ them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Generic, Protocol, TypeVar
 
+K = TypeVar("K")
+V = TypeVar("V")
 #: Seconds for which changes are gathered after a wake.
 _GATHER = 0.01
 
@@ -28,6 +30,53 @@ class Controller(Protocol):
         Returns the time (of the store's clock) at which to call again: past if more is to be done at once,
         None if only a wake can bring anything.
         """
+
+
+class WorkQueue(dict[K, None]):
+    """Keys to look at, each once, in order of arrival."""
+
+    def add(self, key: K) -> None:
+        self[key] = None
+
+    def extend(self, keys: Iterable[K]) -> None:
+        self.update(dict.fromkeys(keys))
+
+    def take(self) -> K:
+        """Take off what was noted first."""
+        key = next(iter(self))
+        del self[key]
+        return key
+
+    def work(self, most: int, see: Callable[[K], None]) -> None:
+        """Take off up to `most` of the keys that are there now, and look at each."""
+        for _ in range(min(most, len(self))):
+            see(self.take())
+
+
+class Index(Generic[K, V]):
+    """Which keys have which values, found both ways. Keys of a value are in the order in which they got it."""
+
+    def __init__(self) -> None:
+        self.by_value: dict[V, dict[K, None]] = {}
+        self.by_key: dict[K, tuple[V, ...]] = {}
+
+    def put(self, key: K, values: tuple[V, ...]) -> bool:
+        """From now on the key has exactly these values. True if it had any."""
+        before = self.by_key.pop(key, ())
+        if before != values:
+            for value in before:
+                keys = self.by_value[value]
+                del keys[key]
+                if not keys:
+                    del self.by_value[value]
+            for value in values:
+                self.by_value.setdefault(value, {})[key] = None
+        if values:
+            self.by_key[key] = values
+        return bool(before)
+
+    def keys(self, value: V) -> Collection[K]:
+        return self.by_value.get(value, {})
 
 
 async def run(

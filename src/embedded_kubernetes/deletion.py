@@ -83,10 +83,7 @@ def delete_record(registry: Registry, served: Served, old: Record, options: Obje
     metadata = obj["metadata"]
     finalizers = _finalizers(metadata, options)
     changed = finalizers != metadata.get("finalizers", [])
-    if finalizers:
-        metadata["finalizers"] = finalizers
-    else:
-        metadata.pop("finalizers", None)
+    _set_finalizers(metadata, finalizers)
 
     if served.name == NAMESPACES:
         return _delete_namespace(registry, served, old, obj, dry=dry)
@@ -232,6 +229,22 @@ def may_go(served: Served, obj: Object) -> bool:
     if served.name == NAMESPACES and obj.get("spec", {}).get("finalizers"):
         return False
     return not metadata.get("deletionGracePeriodSeconds")
+
+
+def _set_finalizers(metadata: Object, finalizers: list[str]) -> None:
+    """An object without any has no list of them."""
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+
+
+def release(registry: Registry, served: Served, old: Record, finalizer: str) -> Record:
+    """Take a finalizer off a stored object, which goes if that was the last thing it waited for."""
+    obj = served.stored.decode(old.data)
+    metadata = obj["metadata"]
+    _set_finalizers(metadata, [name for name in metadata.get("finalizers", ()) if name != finalizer])
+    return store_released(registry, served, old, obj)
 
 
 def store_released(registry: Registry, served: Served, old: Record, obj: Object) -> Record:

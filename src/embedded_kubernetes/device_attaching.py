@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from .controllers import nobody
+from .controllers import WorkQueue, nobody
 from .handlers import Api
 from .pod_claims import CLAIMS
 from .resource import Object
@@ -48,7 +48,7 @@ class DeviceAttacher:
         self._attaching = attaching
         self._claims = api.registry.stored(CLAIMS)
         #: Claims to look at, and when attachments are done: (time of the store's clock, claim, its UID).
-        self._noted: dict[str, None] = {}
+        self._noted = WorkQueue[str]()
         self._due: list[tuple[float, str, str]] = []
         for record in self._claims.table.scan(""):
             self._note(record.key, record.data)
@@ -60,16 +60,13 @@ class DeviceAttacher:
 
     def _note(self, key: str, data: bytes) -> None:
         if _CONDITION in data:
-            self._noted[key] = None
+            self._noted.add(key)
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
         """See `Controller`."""
         now = self._api.store.clock()
-        for _ in range(min(most, len(self._noted))):
-            key = next(iter(self._noted))
-            del self._noted[key]
-            self._see(key, now)
+        self._noted.work(most, self._see)
         while self._due and self._due[0][0] <= now:
             _, key, uid = heappop(self._due)
             self._report(key, uid)
@@ -77,13 +74,13 @@ class DeviceAttacher:
             return now
         return self._due[0][0] if self._due else None
 
-    def _see(self, key: str, now: float) -> None:
+    def _see(self, key: str) -> None:
         record = self._claims.table.records.get(key)
         seconds = self._attaching.seconds
         if record is None or seconds is None or not self._unreported(self._claims.stored.decode(record.data)):
             return
         if not any((key, record.uid) == each[1:] for each in self._due):
-            heappush(self._due, (now + seconds, key, record.uid))
+            heappush(self._due, (self._api.store.clock() + seconds, key, record.uid))
 
     def _unreported(self, claim: Object) -> list[Any]:
         """Devices of the allocation that have to be attached, and of which nothing was said."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from .controllers import nobody
+from .controllers import WorkQueue, nobody
 from .deletion import delete_record
 from .device_attaching import ATTACH_FAILED, ATTACHED, Attaching
 from .handlers import Api
@@ -93,10 +93,9 @@ class DeviceDriver:
         #: The latest generation of each node's pool, also of pools that are gone.
         self._generations: dict[str, int] = {}
         #: Nodes to look at, in order of arrival.
-        self._noted = {record.name: None for record in self._nodes.scan("")}
-        self._noted.update(
-            (r.fields[self._node], None) for r in self._slices.table.scan("") if self._is_ours(r)
-        )
+        self._noted = WorkQueue[str]()
+        self._noted.extend(record.name for record in self._nodes.scan(""))
+        self._noted.extend(r.fields[self._node] for r in self._slices.table.scan("") if self._is_ours(r))
         selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
         spec = {"selectors": [selector], "extendedResourceName": EXTENDED_RESOURCE}
         api.create(CLASSES, {"metadata": {"name": DRIVER}, "spec": spec})
@@ -109,20 +108,17 @@ class DeviceDriver:
     def _node_changed(self, event: Event) -> None:
         # A node's labels and status, which change often, are nothing to its devices.
         if event.type != "MODIFIED":
-            self._noted[event.record.name] = None
+            self._noted.add(event.record.name)
             self.wake()
 
     def _slice_changed(self, event: Event) -> None:
         if self._is_ours(event.record):
-            self._noted[event.record.fields[self._node]] = None
+            self._noted.add(event.record.fields[self._node])
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
         """See `Controller`."""
-        for _ in range(min(most, len(self._noted))):
-            node = next(iter(self._noted))
-            del self._noted[node]
-            self._see(node)
+        self._noted.work(most, self._see)
         return -inf if self._noted else None
 
     def _see(self, name: str) -> None:

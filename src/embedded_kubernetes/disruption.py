@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from .builtin.eviction import budget_status, matches
-from .controllers import nobody
+from .controllers import WorkQueue, nobody
 from .registry import Registry
 from .resource import Object
 from .store import Event, Record
@@ -29,7 +28,6 @@ from .times import parse
 #: Seconds within which an evicted pod must be on its way, or it counts as healthy again (DeletionTimeout).
 DELETION_SECONDS = 120.0
 _FINAL = ("Succeeded", "Failed")
-_K = TypeVar("_K")
 
 
 class _Condition(Struct):
@@ -98,9 +96,9 @@ class Budgets:
         #: Namespace -> name -> budget. A namespace without any is absent; subscribers look here.
         self._held: dict[str, dict[str, _Budget]] = {}
         #: Keys noted by subscribers, and budgets whose status may be untrue, in order of arrival.
-        self._changed_budgets: dict[str, None] = {}
-        self._changed_pods: dict[str, None] = {}
-        self._stale: dict[tuple[str, str], None] = {}
+        self._changed_budgets = WorkQueue[str]()
+        self._changed_pods = WorkQueue[str]()
+        self._stale = WorkQueue[tuple[str, str]]()
         #: When an evicted pod of a budget is to be looked at again: (time, namespace, name), and the earliest
         #: such time of each budget, so that few are kept.
         self._timers: list[tuple[float, str, str]] = []
@@ -117,12 +115,12 @@ class Budgets:
     def _note_budget(self, record: Record) -> None:
         # From now on its namespace's pods count, also before it is looked at.
         self._held.setdefault(record.namespace, {})
-        self._changed_budgets[record.key] = None
+        self._changed_budgets.add(record.key)
 
     def _pod_changed(self, event: Event) -> None:
         record = event.record
         if record.namespace in self._held:
-            self._changed_pods[record.key] = None
+            self._changed_pods.add(record.key)
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
@@ -131,14 +129,11 @@ class Budgets:
         while self._timers and self._timers[0][0] <= now:
             _, namespace, name = heappop(self._timers)
             self._due.pop((namespace, name), None)
-            self._stale[namespace, name] = None
-        for _ in range(min(most, len(self._changed_budgets))):
-            self._see_budget(_first(self._changed_budgets))
-        for _ in range(min(most, len(self._changed_pods))):
-            self._see_pod(_first(self._changed_pods))
+            self._stale.add((namespace, name))
+        self._changed_budgets.work(most, self._see_budget)
+        self._changed_pods.work(most, self._see_pod)
         if not self._changed_pods and not self._changed_budgets:
-            for _ in range(min(most, len(self._stale))):
-                self._write(*_first(self._stale))
+            self._stale.work(most, self._write)
         if self._changed_budgets or self._changed_pods or self._stale:
             return -inf
         return self._timers[0][0] if self._timers else None
@@ -158,8 +153,8 @@ class Budgets:
             held[name] = budget = _Budget(record.uid, selector)
             for pod in self._pods.table.scan(namespace):
                 if matches(budget.selector, pod.labels):
-                    self._changed_pods[pod.key] = None
-        self._stale[namespace, name] = None
+                    self._changed_pods.add(pod.key)
+        self._stale.add((namespace, name))
 
     def _see_pod(self, key: str) -> None:
         namespace, _, name = key.partition("/")
@@ -172,10 +167,11 @@ class Budgets:
             if covered and record is not None and ready is None:
                 ready = not record.deleting and _is_ready(record.data)
             if budget.put(name, ready if covered else None):
-                self._stale[namespace, budget_name] = None
+                self._stale.add((namespace, budget_name))
 
-    def _write(self, namespace: str, name: str) -> None:
+    def _write(self, key: tuple[str, str]) -> None:
         """Store the budget's status, if it is not what is stored."""
+        namespace, name = key
         budget = self._held.get(namespace, {}).get(name)
         record = self._budgets.table.get(namespace, name)
         if budget is None or record is None or record.uid != budget.uid:
@@ -208,10 +204,3 @@ class Budgets:
                     self._due[namespace, name] = until
                     heappush(self._timers, (until, namespace, name))
         return waiting
-
-
-def _first(keys: dict[_K, None]) -> _K:
-    """Take off what was noted first."""
-    key = next(iter(keys))
-    del keys[key]
-    return key

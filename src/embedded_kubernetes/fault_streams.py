@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from .errors import gone
-from .watch import Watcher
+from .watch import Watcher, nobody
 
 
 class Pause(NamedTuple):
@@ -220,7 +220,7 @@ class DisturbedWatcher:
         self._paused = False
         self._timer: Cancellable | None = None
         self._end: End | None = None
-        self.wake: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] = nobody
         inner.wake = self._woken
 
     @property
@@ -282,7 +282,7 @@ class DisturbedWatcher:
         self._inner.end()
 
     def close(self) -> None:
-        self.wake = _nobody
+        self.wake = nobody
         self._steps.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -291,7 +291,3 @@ class DisturbedWatcher:
 
 class Cancellable(Protocol):
     def cancel(self) -> None: ...
-
-
-def _nobody() -> None:
-    """Nobody listens yet, or any more."""

@@ -25,7 +25,7 @@ import orjson
 
 from agent_scheduler.objects.quantity import QuantityError
 
-from .controllers import nobody, run
+from .controllers import WorkQueue, nobody, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_claims import PodClaims
 from .kubelet_leases import LEASES, NodeLeases
@@ -141,11 +141,8 @@ class Kubelets:
                 self._see_node(event)
             else:
                 self._see_pod(event)
-        woken = self._claims.woken if self._claims is not None else {}
-        for _ in range(min(most, len(woken))):
-            uid = next(iter(woken))
-            del woken[uid]
-            self._try_again(uid)
+        woken = self._claims.woken if self._claims is not None else WorkQueue[str]()
+        woken.work(most, self._try_again)
         now = self._store.clock()
         for _ in range(most):
             if not self._timers or self._timers[0][0] > now:

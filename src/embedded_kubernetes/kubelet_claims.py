@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from .controllers import Index, WorkQueue
 from .pod_claims import CLAIMS, Use, uses_of
 from .recorder import Recorder
 from .store import Record, Store, Table
@@ -137,17 +138,15 @@ class PodClaims:
         self._held: dict[str, tuple[str, ...]] = {}
         #: Device -> UID and name of the claim that uses it.
         self._used: dict[Device, tuple[str, str]] = {}
-        #: Waiting pod -> keys of its claims; claim's key -> UIDs of the pods that wait for it to change.
-        self._waits: dict[str, tuple[str, ...]] = {}
-        self._waited: dict[str, dict[str, None]] = {}
+        #: UIDs of waiting pods, by the keys of their claims.
+        self._waits: Index[str, str] = Index()
         #: Waiting pods whose claims changed, to be tried again.
-        self.woken: dict[str, None] = {}
+        self.woken = WorkQueue[str]()
 
     def changed(self, claim: Record) -> bool:
         """Take in that a claim changed or went. True if that wakes a pod."""
-        waiting = self._waited.get(claim.key)
-        if waiting:
-            self.woken.update(waiting)
+        waiting = self._waits.keys(claim.key)
+        self.woken.extend(waiting)
         return bool(waiting)
 
     def prepare(self, pod: Record, node: Record | None) -> bool:
@@ -161,9 +160,9 @@ class PodClaims:
                     self._check(pod, node, use, taken)
         except _Unready as why:
             self._recorder.warn(pod, REASON, f"Failed to prepare dynamic resources: {why}")
-            self._waits[pod.uid] = keys = tuple(f"{pod.namespace}/{use.claim}" for use in uses if use.claim)
-            for key in keys:
-                self._waited.setdefault(key, {})[pod.uid] = None
+            # A claim that was not made yet has a key that none has.
+            keys = dict.fromkeys(f"{pod.namespace}/{use.claim or ''}" for use in uses)
+            self._waits.put(pod.uid, tuple(keys))
             return False
         self.hold(pod)
         return True
@@ -192,15 +191,11 @@ class PodClaims:
                 for device in self._devices.pop(claim, ()):
                     if self._used.get(device, ("", ""))[0] == claim:
                         del self._used[device]
-                        self.woken.update(dict.fromkeys(self._waits))
+                        self.woken.extend(self._waits.by_key)
 
     def _wait_no_more(self, uid: str) -> None:
         self.woken.pop(uid, None)
-        for key in self._waits.pop(uid, ()):
-            waiting = self._waited[key]
-            waiting.pop(uid, None)
-            if not waiting:
-                del self._waited[key]
+        self._waits.put(uid, ())
 
     def _check(self, pod: Record, node: Record | None, use: Use, taken: dict[Device, str]) -> None:
         """That the pod may have this claim's devices, which are then noted in `taken`. Raises `_Unready`."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from .collector import Collector
+from .controllers import nobody
 from .requests import Stream
 
 _log = logging.getLogger(__name__)
@@ -77,8 +78,4 @@ class CollectorTurns:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        self._collector.wake = _nobody
-
-
-def _nobody() -> None:
-    """Nobody takes turns any more."""
+        self._collector.wake = nobody

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from .controllers import nobody
+from .controllers import WorkQueue, nobody
 from .deletion import delete_record
 from .registry import Registry
 from .resource import Object
@@ -36,7 +36,7 @@ class PodCollector:
         #: Missing node -> when its pods are to go. In the order of those times, since all wait equally long.
         self._missing: dict[str, float] = {}
         #: Pods that are due, as (key, uid).
-        self._due: dict[tuple[str, str], None] = {}
+        self._due = WorkQueue[tuple[str, str]]()
         for record in self._pods.table.scan(""):
             self._look(record)
         self._pods.table.subscribers.append(self._pod_changed)
@@ -71,17 +71,16 @@ class PodCollector:
                 return due
             del self._missing[node]
             bound = self._pods.table.having(self._node, node) or ()
-            self._due = {(record.key, record.uid): None for record in bound}
-        for _ in range(min(most, len(self._due))):
-            key, uid = next(iter(self._due))
-            del self._due[key, uid]
-            record = self._pods.table.records.get(key)
-            # The node may have come back while others' pods were collected.
-            if record is not None and record.uid == uid and record.fields[self._node] not in self._nodes:
-                self._collect(record)
+            self._due.extend((record.key, record.uid) for record in bound)
+        self._due.work(most, self._collect)
         return -inf if self._due or self._missing else None
 
-    def _collect(self, record: Record) -> None:
+    def _collect(self, due: tuple[str, str]) -> None:
+        key, uid = due
+        record = self._pods.table.records.get(key)
+        # The node may have come back while others' pods were collected.
+        if record is None or record.uid != uid or record.fields[self._node] in self._nodes:
+            return
         pod = self._pods.stored.decode(record.data)
         status = pod.setdefault("status", {})
         if status.get("phase") not in _FINAL:

@@ -17,9 +17,9 @@ from math import inf
 import orjson
 
 from .builtin.storage import CLAIM_PROTECTION, VOLUME_PROTECTION
-from .controllers import nobody
-from .deletion import store_released
-from .registry import Registry, Served
+from .controllers import WorkQueue, nobody
+from .deletion import release
+from .registry import Registry
 from .store import Event, Record
 from .subresources import PODS
 
@@ -47,52 +47,44 @@ class Protection:
         self._leaving: dict[str, set[str]] = {}
         self._leaving_volumes: set[str] = set()
         #: Keys to look at, in order of arrival.
-        self._noted_claims: dict[str, None] = {}
-        self._noted_pods: dict[str, None] = {}
-        self._noted_volumes: dict[str, None] = {}
+        self._noted_claims = WorkQueue[str]()
+        self._noted_pods = WorkQueue[str]()
+        self._noted_volumes = WorkQueue[str]()
         for table, noted in (
             (self._claims.table, self._noted_claims),
             (self._volumes.table, self._noted_volumes),
         ):
-            noted.update((record.key, None) for record in table.scan("") if record.deleting)
+            noted.extend(record.key for record in table.scan("") if record.deleting)
         self._pods.table.subscribers.append(self._pod_changed)
         self._claims.table.subscribers.append(self._claim_changed)
         self._volumes.table.subscribers.append(self._volume_changed)
 
     def _pod_changed(self, event: Event) -> None:
         if event.record.namespace in self._leaving:
-            self._noted_pods[event.record.key] = None
+            self._noted_pods.add(event.record.key)
             self.wake()
 
     def _claim_changed(self, event: Event) -> None:
         if event.record.deleting:
-            self._noted_claims[event.record.key] = None
+            self._noted_claims.add(event.record.key)
             self.wake()
         if self._leaving_volumes:
-            self._noted_volumes.update(dict.fromkeys(self._leaving_volumes))
+            self._noted_volumes.extend(self._leaving_volumes)
             self.wake()
 
     def _volume_changed(self, event: Event) -> None:
         if event.record.deleting:
-            self._noted_volumes[event.record.key] = None
+            self._noted_volumes.add(event.record.key)
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
         """See `Controller`. Claims are judged once every noted pod has been looked at."""
-        for _ in range(min(most, len(self._noted_pods))):
-            key = next(iter(self._noted_pods))
-            del self._noted_pods[key]
-            self._see_pod(key)
+        self._noted_pods.work(most, self._see_pod)
         for _ in range(most):
             if self._noted_pods or not self._noted_claims:
                 break
-            key = next(iter(self._noted_claims))
-            del self._noted_claims[key]
-            self._see_claim(key)
-        for _ in range(min(most, len(self._noted_volumes))):
-            key = next(iter(self._noted_volumes))
-            del self._noted_volumes[key]
-            self._see_volume(key)
+            self._see_claim(self._noted_claims.take())
+        self._noted_volumes.work(most, self._see_volume)
         return -inf if self._noted_pods or self._noted_claims or self._noted_volumes else None
 
     def _see_pod(self, key: str) -> None:
@@ -115,7 +107,7 @@ class Protection:
                 if not users[claim]:
                     del users[claim]
                     if claim in self._leaving[namespace]:
-                        self._noted_claims[f"{namespace}/{claim}"] = None
+                        self._noted_claims.add(f"{namespace}/{claim}")
 
     def _claims_of(self, record: Record) -> tuple[str, ...]:
         """Names of the claims that a pod uses; none for a pod that has ended."""
@@ -145,10 +137,10 @@ class Protection:
         leaving.add(name)
         if namespace not in self._users:
             self._users[namespace] = {}
-            self._noted_pods.update((pod.key, None) for pod in self._pods.table.scan(namespace))
-            self._noted_claims[key] = None
+            self._noted_pods.extend(pod.key for pod in self._pods.table.scan(namespace))
+            self._noted_claims.add(key)
         elif name not in self._users[namespace]:
-            self._release(self._claims, record, CLAIM_PROTECTION)
+            release(self._registry, self._claims, record, CLAIM_PROTECTION)
             self._drop(namespace, name)
 
     def _drop(self, namespace: str, name: str) -> None:
@@ -170,7 +162,7 @@ class Protection:
             return
         self._leaving_volumes.add(key)
         if not self._is_bound(record):
-            self._release(self._volumes, record, VOLUME_PROTECTION)
+            release(self._registry, self._volumes, record, VOLUME_PROTECTION)
             self._leaving_volumes.discard(key)
 
     def _is_bound(self, record: Record) -> bool:
@@ -183,15 +175,6 @@ class Protection:
         bound = (volume.get("status") or {}).get("phase") == "Bound"
         spec = self._claims.stored.decode(claim.data)["spec"]
         return bound or spec.get("volumeName") == record.name
-
-    def _release(self, served: Served, record: Record, finalizer: str) -> None:
-        obj = served.stored.decode(record.data)
-        left = [name for name in obj["metadata"].get("finalizers", ()) if name != finalizer]
-        if left:
-            obj["metadata"]["finalizers"] = left
-        else:
-            obj["metadata"].pop("finalizers", None)
-        store_released(self._registry, served, record, obj)
 
 
 def _has(record: Record, finalizer: str) -> bool:

@@ -17,8 +17,8 @@ from heapq import heappop, heappush
 from math import inf
 
 from .claim_parts import Consumer, Owner, read_claim
-from .controllers import nobody
-from .deletion import delete_record, store_released
+from .controllers import Index, WorkQueue, nobody
+from .deletion import delete_record, release
 from .errors import ApiError
 from .generated_claims import TEMPLATES, ClaimMaker, NoTemplate
 from .handlers import Api
@@ -41,7 +41,7 @@ _RETRY_SECONDS, _LONGEST_RETRY = 1.0, 300.0
 class ResourceClaims:
     """The resource claims of one server, a `Controller`.
 
-    Invariant: once what was noted is worked off, `_users` has exactly the pods that name a claim, by claim; every pod
+    Invariant: once what was noted is worked off, `_users` has exactly the pods that name a claim; every pod
     that may still run has its generated claims or waits in `_awaiting` or `_retries`; and no claim is reserved for a
     pod that will not run.
     """
@@ -59,14 +59,12 @@ class ResourceClaims:
         #: UIDs of the pods whose specs have claims.
         self._claiming: set[str] = set()
         #: Keys to look at, in order of arrival.
-        self._noted_pods: dict[str, None] = {}
-        self._noted_claims: dict[str, None] = {}
-        #: Claim -> pods that name it, and the same by pod.
-        self._users: dict[str, dict[str, None]] = {}
-        self._uses: dict[str, tuple[str, ...]] = {}
-        #: Template -> pods that wait for it, and the same by pod.
-        self._awaiting: dict[str, dict[str, None]] = {}
-        self._awaited: dict[str, str] = {}
+        self._noted_pods = WorkQueue[str]()
+        self._noted_claims = WorkQueue[str]()
+        #: Pods by the claims that they name.
+        self._users: Index[str, str] = Index()
+        #: Pods by the template that they wait for.
+        self._awaiting: Index[str, str] = Index()
         #: When pods whose claims were refused are tried again; those that stand there; how long each waited last.
         self._retries: list[tuple[float, str]] = []
         self._retried: set[str] = set()
@@ -74,8 +72,8 @@ class ResourceClaims:
         for record in self._pods.table.scan(""):
             if names_claims(record):
                 self._claiming.add(record.uid)
-                self._noted_pods[record.key] = None
-        self._noted_claims.update((record.key, None) for record in self._claims.table.scan(""))
+                self._noted_pods.add(record.key)
+        self._noted_claims.extend(record.key for record in self._claims.table.scan(""))
         self._pods.table.subscribers.append(self._pod_changed)
         self._claims.table.subscribers.append(self._claim_changed)
         api.registry.stored(TEMPLATES).table.subscribers.append(self._template_changed)
@@ -85,7 +83,7 @@ class ResourceClaims:
         if event.type == "ADDED" and names_claims(record):
             self._claiming.add(record.uid)
         if record.uid in self._claiming:
-            self._noted_pods[record.key] = None
+            self._noted_pods.add(record.key)
             if gone:
                 # Another pod may have its name by the time that it is looked at.
                 self._note_claims_of(record, uses_of(record))
@@ -98,27 +96,27 @@ class ResourceClaims:
 
     def _note_claims_of(self, pod: Record, uses: tuple[Use, ...]) -> None:
         """Look at the claims of a pod that has ended, also at those that it was not told of."""
-        self._noted_claims.update(dict.fromkeys(_keys(pod, uses)))
+        self._noted_claims.extend(_keys(pod, uses))
         owned = self._store.dependents.get(pod.uid, ())
-        self._noted_claims.update((key, None) for table, key in owned if table == CLAIMS)
+        self._noted_claims.extend(key for table, key in owned if table == CLAIMS)
 
     def _claim_changed(self, event: Event) -> None:
         record, previous = event.record, event.previous
         if event.type == "DELETED":
-            self._noted_pods.update(self._users.get(record.key, {}))
+            self._noted_pods.extend(self._users.keys(record.key))
         else:
-            self._noted_claims[record.key] = None
+            self._noted_claims.add(record.key)
             if _ALLOCATED in record.data and (previous is None or _ALLOCATED not in previous.data):
                 # It can be reserved now for those that have a node.
                 pods = self._pods.table.records
-                for key in self._users.get(record.key, ()):
+                for key in self._users.keys(record.key):
                     if key in pods and pods[key].fields[self._node]:
-                        self._noted_pods[key] = None
+                        self._noted_pods.add(key)
         self.wake()
 
     def _template_changed(self, event: Event) -> None:
-        if event.type == "ADDED" and event.record.key in self._awaiting:
-            self._noted_pods.update(self._awaiting[event.record.key])
+        if event.type == "ADDED" and (waiting := self._awaiting.keys(event.record.key)):
+            self._noted_pods.extend(waiting)
             self.wake()
 
     def advance(self, *, most: int = 16) -> float | None:
@@ -127,11 +125,9 @@ class ResourceClaims:
         while self._retries and self._retries[0][0] <= now:
             _, key = heappop(self._retries)
             self._retried.discard(key)
-            self._noted_pods[key] = None
-        for _ in range(min(most, len(self._noted_pods))):
-            self._see_pod(_first(self._noted_pods))
-        for _ in range(min(most, len(self._noted_claims))):
-            self._see_claim(_first(self._noted_claims))
+            self._noted_pods.add(key)
+        self._noted_pods.work(most, self._see_pod)
+        self._noted_claims.work(most, self._see_claim)
         if self._noted_pods or self._noted_claims:
             return -inf
         return self._retries[0][0] if self._retries else None
@@ -141,8 +137,8 @@ class ResourceClaims:
     def _see_pod(self, key: str) -> None:
         record = self._pods.table.records.get(key)
         uses = uses_of(record) if record is not None else ()
-        self._index(key, _keys(record, uses) if record is not None else ())
-        self._await(key, "")
+        self._users.put(key, _keys(record, uses) if record is not None else ())
+        self._awaiting.put(key, ())
         if record is None or self._is_done(record):
             self._waits.pop(key, None)
             if record is not None:
@@ -153,7 +149,7 @@ class ResourceClaims:
         try:
             made = self._make_claims(record, uses)
         except NoTemplate as missing:
-            self._await(key, f"{record.namespace}/{missing}")
+            self._awaiting.put(key, (f"{record.namespace}/{missing}",))
             return
         except ApiError:
             self._retry(key)
@@ -171,34 +167,6 @@ class ResourceClaims:
             self._waits[key] = wait
             self._retried.add(key)
             heappush(self._retries, (self._store.clock() + wait, key))
-
-    def _index(self, key: str, claims: tuple[str, ...]) -> None:
-        before = self._uses.get(key, ())
-        if before == claims:
-            return
-        for claim in before:
-            users = self._users[claim]
-            del users[key]
-            if not users:
-                del self._users[claim]
-        for claim in claims:
-            self._users.setdefault(claim, {})[key] = None
-        if claims:
-            self._uses[key] = claims
-        else:
-            del self._uses[key]
-
-    def _await(self, key: str, template: str) -> None:
-        """The pod waits for this template, or for none any more."""
-        before = self._awaited.pop(key, "")
-        if before:
-            waiting = self._awaiting[before]
-            del waiting[key]
-            if not waiting:
-                del self._awaiting[before]
-        if template:
-            self._awaited[key] = template
-            self._awaiting.setdefault(template, {})[key] = None
 
     def _is_done(self, pod: Record) -> bool:
         """None of its containers runs, and none ever will."""
@@ -234,7 +202,7 @@ class ResourceClaims:
         status["resourceClaimStatuses"] = [*others, *told_now]
         self._store.put(PODS, with_status(pod, self._store.rv + 1, status), pod)
         told = tuple([Use(use.entry, use.template, made.get(use.entry, use.claim)) for use in uses])
-        self._index(pod.key, _keys(pod, told))
+        self._users.put(pod.key, _keys(pod, told))
         # What has just been written needs no second look.
         self._noted_pods.pop(pod.key, None)
         return told
@@ -272,13 +240,13 @@ class ResourceClaims:
         if len(valid) < len(reserved):
             record = self._withdraw(record, valid, deallocate=protected and not valid)
             if len(reserved) >= MOST_RESERVED:
-                self._noted_pods.update(self._users.get(key, {}))
+                self._noted_pods.extend(self._users.keys(key))
             if protected and not valid:
-                self._unprotect(record)
+                release(self._registry, self._claims, record, DELETE_PROTECTION)
         elif protected and record.deleting and not valid:
             if claim.status.is_allocated:
                 record = self._withdraw(record, valid, deallocate=True)
-            self._unprotect(record)
+            release(self._registry, self._claims, record, DELETE_PROTECTION)
         if not valid and claim.metadata.owner_references:
             self._drop_needless(key, claim.metadata.owner_references)
 
@@ -295,15 +263,6 @@ class ResourceClaims:
             status["reservedFor"] = [each for each in obj["status"]["reservedFor"] if each["uid"] in valid]
         obj["status"] = status
         return self._store.replace(CLAIMS, record, obj)
-
-    def _unprotect(self, record: Record) -> None:
-        obj = self._claims.stored.decode(record.data)
-        left = [name for name in obj["metadata"]["finalizers"] if name != DELETE_PROTECTION]
-        if left:
-            obj["metadata"]["finalizers"] = left
-        else:
-            del obj["metadata"]["finalizers"]
-        store_released(self._registry, self._claims, record, obj)
 
     def _drop_needless(self, key: str, owners: list[Owner]) -> None:
         """Delete a claim that belongs to a pod which is replaced or will not run. One whose pod is gone is garbage,
@@ -328,9 +287,3 @@ def _owning_pod(owners: list[Owner]) -> Owner | None:
         if owner.controller and owner.api_version == "v1" and owner.kind == "Pod":
             return owner
     return None
-
-
-def _first(keys: dict[str, None]) -> str:
-    key = next(iter(keys))
-    del keys[key]
-    return key

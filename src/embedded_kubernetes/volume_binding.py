@@ -23,7 +23,7 @@ import orjson
 from agent_scheduler.objects.quantity import value
 
 from .builtin.causes import check_driver_name
-from .controllers import nobody
+from .controllers import Index, WorkQueue, nobody
 from .deletion import delete_record
 from .free_volumes import FreeVolumes
 from .handlers import Api
@@ -56,40 +56,35 @@ class VolumeBinding:
         self._claims = api.registry.stored(CLAIMS)
         self._volumes = api.registry.stored(VOLUMES)
         #: Keys to look at, in order of arrival.
-        self._noted_claims: dict[str, None] = {}
-        self._noted_volumes: dict[str, None] = {}
-        #: Claims that wait for a volume, by what they wait for (`_awaited`), and that of each.
-        self._pending: dict[Awaited, dict[str, None]] = {}
-        self._awaits: dict[str, Awaited] = {}
+        self._noted_claims = WorkQueue[str]()
+        self._noted_volumes = WorkQueue[str]()
+        #: Claims that wait for a volume, by what they wait for (`_awaited`).
+        self._pending: Index[str, Awaited] = Index()
         self._free = FreeVolumes(self._volumes.table)
-        for record in self._volumes.table.scan(""):
-            self._noted_volumes[record.key] = None
-        for record in self._claims.table.scan(""):
-            self._noted_claims[record.key] = None
+        self._noted_volumes.extend(record.key for record in self._volumes.table.scan(""))
+        self._noted_claims.extend(record.key for record in self._claims.table.scan(""))
         self._claims.table.subscribers.append(self._claim_changed)
         self._volumes.table.subscribers.append(self._volume_changed)
         api.registry.stored(CLASSES).table.subscribers.append(self._class_changed)
 
     def _claim_changed(self, event: Event) -> None:
-        self._noted_claims[event.record.key] = None
+        self._noted_claims.add(event.record.key)
         self.wake()
 
     def _volume_changed(self, event: Event) -> None:
         self._free.changed(event)
-        self._noted_volumes[event.record.key] = None
+        self._noted_volumes.add(event.record.key)
         self.wake()
 
     def _class_changed(self, event: Event) -> None:
-        self._noted_claims.update(self._pending.get(("class", event.record.name), {}))
+        self._noted_claims.extend(self._pending.keys(("class", event.record.name)))
         self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
         """See `Controller`. Volumes are looked at before the claims that may have them."""
-        for _ in range(min(most, len(self._noted_volumes))):
-            self._see_volume(_first(self._noted_volumes))
+        self._noted_volumes.work(most, self._see_volume)
         if not self._noted_volumes:
-            for _ in range(min(most, len(self._noted_claims))):
-                self._see_claim(_first(self._noted_claims))
+            self._noted_claims.work(most, self._see_claim)
         return -inf if self._noted_volumes or self._noted_claims else None
 
     # ---- volumes
@@ -104,9 +99,9 @@ class VolumeBinding:
         if ref is None:
             self._enter(record, volume, "Available")
             class_name = volume["spec"].get("storageClassName") or ""
-            self._noted_claims.update(self._pending.get(("volume", record.name), {}))
+            self._noted_claims.extend(self._pending.keys(("volume", record.name)))
             if not self._waits(class_name):
-                self._noted_claims.update(self._pending.get(("class", class_name), {}))
+                self._noted_claims.extend(self._pending.keys(("class", class_name)))
             return
         claim = self._claims.table.records.get(f"{ref.get('namespace')}/{ref.get('name')}")
         if claim is not None and ref.get("uid") in (None, "", claim.uid):
@@ -115,7 +110,7 @@ class VolumeBinding:
             if self._has_another(claim, key):
                 self._let_go(record, volume)
             else:
-                self._noted_claims[claim.key] = None
+                self._noted_claims.add(claim.key)
         elif not ref.get("uid"):
             self._enter(record, volume, "Available")
         elif not record.deleting:
@@ -145,19 +140,17 @@ class VolumeBinding:
     def _see_claim(self, key: str) -> None:
         record = self._claims.table.records.get(key)
         if record is None:
-            self._settled(key)
-            self._noted_volumes.update(dict.fromkeys(self._free.naming(key)))
+            self._pending.put(key, ())
+            self._noted_volumes.extend(self._free.naming(key))
             return
         claim = self._decoded(CLAIMS, record)
         if BIND_COMPLETED in (claim["metadata"].get("annotations") or {}):
-            if self._settled(key):
+            if self._pending.put(key, ()):
                 # Others may have been put down for it, too.
-                self._noted_volumes.update(dict.fromkeys(self._free.naming(key)))
+                self._noted_volumes.extend(self._free.naming(key))
             self._check_bound(record, claim)
             return
-        self._settled(key)
-        self._awaits[key] = awaited = _awaited(claim)
-        self._pending.setdefault(awaited, {})[key] = None
+        self._pending.put(key, (_awaited(claim),))
         if record.deleting:
             return
         name = claim["spec"].get("volumeName")
@@ -166,17 +159,6 @@ class VolumeBinding:
             volume = self._other(claim)
         if volume is not None and self._may_have(volume, record):
             self._bind(record, claim, volume)
-
-    def _settled(self, key: str) -> bool:
-        """The claim waits no longer. Returns whether it did."""
-        awaited = self._awaits.pop(key, None)
-        if awaited is None:
-            return False
-        waiting = self._pending[awaited]
-        del waiting[key]
-        if not waiting:
-            del self._pending[awaited]
-        return True
 
     def _waits(self, class_name: str) -> bool:
         """Whether claims of the class wait for their consumer, so that no volume alone can help them."""
@@ -292,9 +274,3 @@ def _reference(claim: Object) -> Object:
 
 def _requested(spec: Object) -> int:
     return value(((spec.get("resources") or {}).get("requests") or {}).get("storage", 0))
-
-
-def _first(keys: dict[str, None]) -> str:
-    key = next(iter(keys))
-    del keys[key]
-    return key

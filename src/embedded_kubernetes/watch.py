@@ -65,9 +65,9 @@ class Watcher:
         self.lines: list[bytes] = []
         self.size = 0
         self.ended = False
-        self.wake: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] = nobody
         self._backlog: Iterator[bytes] | None = iter(backlog)
-        self._close: Callable[[], None] = _nobody
+        self._close: Callable[[], None] = nobody
 
     @property
     def torn(self) -> bool:
@@ -132,13 +132,13 @@ class Watcher:
 
     def close(self) -> None:
         """The reader has gone: forget everything."""
-        self.wake = _nobody
+        self.wake = nobody
         self.end()
         self.lines = []
         self._backlog = None
 
 
-def _nobody() -> None:
+def nobody() -> None:
     """Nobody listens yet, or any more."""
 
 
@@ -173,7 +173,7 @@ class Hub:
     def open(self, watcher: Watcher) -> None:
         """From now on `watcher` is given events, until it ends."""
         group = self._broad
-        drop: Callable[[], None] = _nobody
+        drop: Callable[[], None] = nobody
         if watcher.selector is not None:
             for field in self._pinnable:
                 value = watcher.selector.pinned(field)

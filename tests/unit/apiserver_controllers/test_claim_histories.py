@@ -162,13 +162,14 @@ class History:
         }
         with_claims = {pod["metadata"]["uid"] for pod in pods.values() if "resourceClaims" in pod["spec"]}
         assert controller._claiming == with_claims
-        assert {key: {*claims} for key, claims in controller._uses.items()} == {
+        assert {key: {*claims} for key, claims in controller._users.by_key.items()} == {
             key: claims for key, claims in uses.items() if claims
         }
-        by_claim = {(claim, pod) for claim, users in controller._users.items() for pod in users}
+        by_claim = {(claim, pod) for claim, users in controller._users.by_value.items() for pod in users}
         assert by_claim == {(claim, pod) for pod, claims in uses.items() for claim in claims}
-        assert {*controller._awaited} == {pod for users in controller._awaiting.values() for pod in users}
-        assert {*controller._awaited} <= {f"default/{name}" for name in pods}
+        awaiting = controller._awaiting
+        assert {*awaiting.by_key} == {pod for users in awaiting.by_value.values() for pod in users}
+        assert {*awaiting.by_key} <= {f"default/{name}" for name in pods}
         assert controller._retries == []
 
     def _check_reserved(self, pod: Any, told: dict[str, str], claims: dict[str, Any]) -> None:
