@@ -383,7 +383,7 @@ def _check_preemption(world: World, process: Process) -> None:
     left = {
         # Who waits behind a gate keeps what it was told until that opens.
         "nominations": fast_path.queue.nominator.nominated.keys() - gated,
-        "gate": preemption._gate.shut_for,
+        "gate": preemption._gate.gated,
         "leaving": preemption._unseen(),
         "under way": preemption._under_way,
         "resting": preemption._resting,

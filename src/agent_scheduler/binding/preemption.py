@@ -81,7 +81,7 @@ class PreemptionObserver(Protocol):
 
 
 class Gate:
-    """Keeps pods out of the queue while others are evicted for them. Owner of who they are: `Preemption`.
+    """Keeps pods out of activeQ while others are evicted for them. Owner of who they are: `Preemption`.
 
     It opens when the last request has been answered, and no sooner if a victim has left, so no event is put to whom it
     holds back: each end of a victim would be put to all who wait here for others.
@@ -91,10 +91,11 @@ class Gate:
     activates = True
 
     def __init__(self) -> None:
-        self.shut_for: set[str] = set()
+        #: UIDs (kube-scheduler: `preempting`).
+        self.gated: set[str] = set()
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
-        return WAITING if pod.uid in self.shut_for else None
+        return WAITING if pod.uid in self.gated else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +200,14 @@ class Preemption:
             told = told._replace(plugins=told.plugins | {NAME})
         return Attempt(told, no_more if found.clear else None)
 
-    def shut(self, pod: PodInfo) -> None:
+    def gate(self, pod: PodInfo) -> None:
         """From now on `pod` waits for its preemption; before it is put back into the queue."""
-        self._gate.shut_for.add(pod.uid)
+        self._gate.gated.add(pod.uid)
 
     def start(self, pod: PodInfo, candidate: Candidate, *, waits: bool) -> None:
         """Evict the victims, beside. `waits`: whether the pod has gone back to the queue; it is gone otherwise."""
         if not waits:
-            self._gate.shut_for.discard(pod.uid)
+            self._gate.gated.discard(pod.uid)
             return
         self._observer.preempted(len(candidate.victims))
         for victim in candidate.victims:
@@ -258,7 +259,7 @@ class Preemption:
                     job = await self._jobs.get()
                     tasks.create_task(self._carry_out(job))
         finally:
-            self._gate.shut_for.clear()
+            self._gate.gated.clear()
             for kept in (self._leaving, self._under_way, self._resting, self._failed):
                 kept.clear()
 
@@ -270,7 +271,7 @@ class Preemption:
         outcomes = set(ended.values())
         queue, uid, wanted = self._cluster.queue, job.pod.uid, self._is_wanted(job)
         self._under_way.pop(uid, None)
-        self._gate.shut_for.discard(uid)
+        self._gate.gated.discard(uid)
         if outcomes - _LEAVES:
             # Others may have been told to wait for the end of those who stay now.
             on_node = queue.nominator.pods_for(job.candidate.node_name)

@@ -170,7 +170,7 @@ class Worker:
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
         candidate, preemption = attempt.candidate, self._preemption
         if candidate is not None and preemption is not None:
-            preemption.shut(pod)
+            preemption.gate(pod)
         waits = self._failures.unschedulable(
             entry, pod, attempt.refusal, started=started, nominated=attempt.nominated
         )

@@ -280,7 +280,7 @@ async def test_victims_that_the_watch_has_not_shown_to_be_leaving_count_as_leavi
             await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
             await until(lambda: _all(cluster, 1))
             (uid,) = [uid for uid, pod in running.fast_path.cluster.pods.items() if pod.name == "high"]
-            await until(lambda: not running.fast_path.preemption._gate.shut_for)
+            await until(lambda: not running.fast_path.preemption._gate.gated)
             running.fast_path.queue.activate((uid,))
             await until(lambda: _says(cluster, "high", TERMINATING))
             assert running.reports.counts["victims"] == 1

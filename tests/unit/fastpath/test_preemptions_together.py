@@ -111,9 +111,9 @@ async def test_a_victim_of_two_counts_as_leaving_when_one_eviction_is_called_off
             await until(lambda: held)
             await cluster.add_pod("higher", cpu="2", priorityClassName=HIGHEST)
             await until(lambda: is_leaving(cluster))
-            await until(lambda: uid_of(running, "higher") not in preemption._gate.shut_for)
+            await until(lambda: uid_of(running, "higher") not in preemption._gate.gated)
             free.set()
-            await until(lambda: not preemption._gate.shut_for)
+            await until(lambda: not preemption._gate.gated)
             assert list(preemption._unseen()) == [victim]
 
 
@@ -175,7 +175,7 @@ async def test_what_is_not_yet_evicted_is_not_when_the_profile_preempts_no_more(
             running.fast_path.reconfigure(without_preemption())
             await until(lambda: not running.fast_path.queue.nominator.nominated)
             free.set()
-            await until(lambda: not preemption._gate.shut_for)
+            await until(lambda: not preemption._gate.gated)
             assert [outcome.value for outcome, _ in outcomes] == ["called off"]
             assert not running.fast_path.queue.nominator.nominated
             assert await leaving(cluster) == set()
@@ -195,7 +195,7 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
             await cluster.add_pod("other", containers=[other], priorityClassName=HIGHEST, scheduler="other")
             await cluster.bind("other", "n1")
             await settled(running, 2)
-            await until(lambda: not running.fast_path.preemption._gate.shut_for)
+            await until(lambda: not running.fast_path.preemption._gate.gated)
             high = await until(lambda: _uid(running, "high"))
             running.fast_path.queue.activate((high,))
             await until(lambda: _waits_for_victims(cluster, "high"))
@@ -217,7 +217,7 @@ async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside
             await cluster.add_pod("higher", cpu="1", priorityClassName=HIGHEST, scheduler="other")
             await cluster.bind("higher", "n1")
             await settled(running, 2)
-            await until(lambda: not running.fast_path.preemption._gate.shut_for)
+            await until(lambda: not running.fast_path.preemption._gate.gated)
             await end(cluster, "low")
             await until(lambda: not running.fast_path.queue.nominator.nominated)
             assert await until(lambda: _is_nominated_no_more(cluster, "high"))

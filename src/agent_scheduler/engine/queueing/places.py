@@ -65,7 +65,8 @@ class PreEnqueuePlugin(Protocol):
     def pre_enqueue(self, pod: Any) -> str | None:
         """Why the pod has to wait, or None to let it in.
 
-        Not asked of a pod for which the plugin's `concerns(pod)`, if it has one, is false.
+        Not asked of a pod for which the plugin's `concerns(pod)`, if it has one, is false, nor of one whose UID is not
+        in its `gated`, if it has that.
         """
 
 
@@ -82,12 +83,13 @@ class Gatekeeper:
         unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
         if unknown:
             raise ValueError(f"pre_enqueue names profiles {unknown}: known profiles are {sorted(hint_maps)}")
-        #: By profile: each plugin's name, whom it concerns (None: all), its question, and the events after which to ask
-        #: it again.
+        #: By profile: each plugin's name, the UIDs that it gates and whom it concerns (None: to be asked), its question,
+        #: and the events after which to ask it again.
         self._gates = {
             profile: tuple(
                 (
                     plugin.name,
+                    getattr(plugin, "gated", None),
                     getattr(plugin, "concerns", None),
                     plugin.pre_enqueue,
                     () if getattr(plugin, "activates", False) else hint_maps[profile].events_of(plugin.name),
@@ -110,7 +112,9 @@ class Gatekeeper:
         previous = entry.gating_plugin
         if previous:
             gates = tuple(sorted(gates, key=lambda gate: gate[0] != previous))
-        for name, concerns, pre_enqueue, events in gates:
+        for name, gated, concerns, pre_enqueue, events in gates:
+            if gated is not None and pod.uid not in gated:
+                continue
             try:
                 if concerns is not None and not concerns(pod):
                     continue
