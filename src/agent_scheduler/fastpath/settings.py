@@ -11,7 +11,7 @@ from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.queueing.backoff import QueueSettings
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes

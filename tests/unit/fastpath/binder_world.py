@@ -20,8 +20,8 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses

@@ -18,12 +18,10 @@ from typing import Any, Final, Generic, NamedTuple, Protocol
 
 from ..events.events import BACKOFF_COMPLETE, POP_FROM_BACKOFF, UNSCHEDULABLE_TIMEOUT
 from ..events.hints import HintMap
-from .backoff import BackoffQueue, QueueSettings
 from .entry import PodT, QueuedPodInfo
-from .heap import ActiveQueue
-from .inflight import InFlight
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
+from .subqueues import ActiveQueue, BackoffQueue, InFlight, QueueSettings
 from .unschedulable import UnschedulablePool
 
 
@@ -83,8 +81,8 @@ class Gatekeeper:
         unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
         if unknown:
             raise ValueError(f"pre_enqueue names profiles {unknown}: known profiles are {sorted(hint_maps)}")
-        #: By profile: each plugin's name, the UIDs that it gates and whom it concerns (None: to be asked), its question,
-        #: and the events after which to ask it again.
+        #: By profile: each plugin's name, the UIDs that it gates and whom it concerns (None: to be asked), its
+        #: question, and the events after which to ask it again.
         self._gates = {
             profile: tuple(
                 (
@@ -256,7 +254,7 @@ class Places(Generic[PodT]):
         self._tell_deadline(stale_at)
 
     def _to_backoff(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
-        self.backoff.push(entry)
+        self.backoff.add(entry)
         self._count(entry, entry.rejectors)
         self._recorder.incoming(BACKOFF, label)
         self._tell_deadline(entry.backoff_expiration)

@@ -22,13 +22,13 @@ from typing import Generic
 from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
-from .backoff import QueueSettings
 from .entry import PodT, QueuedPodInfo
 from .nominator import Nominator
 from .places import ACTIVE, PendingCounts, Place, Places, PreEnqueuePlugin
 from .pod_events import pod_change_events
 from .record import NullRecorder, QueueRecorder
 from .requeue import IMMEDIATELY
+from .subqueues import QueueSettings
 from .waking import Waker
 
 _NONE: frozenset[str] = frozenset()
@@ -387,9 +387,12 @@ class SchedulingQueue(Generic[PodT]):
         entry = places.entry(uid)
         assert entry is not None, f"{uid} is unknown"
         self.nominator.update(entry.pod, pod)
-        if uid in places.active:
-            places.active.update(entry, pod)
-        elif uid in places.backoff:
-            places.backoff.update(entry, pod)
-        else:
+        if uid in places.pool:
             self.waker.updated(entry, pod)
+            return
+        moves = pod.priority != entry.pod.priority
+        entry.pod = pod
+        if moves:
+            ready = places.active if uid in places.active else places.backoff
+            ready.remove(uid)
+            ready.add(entry)

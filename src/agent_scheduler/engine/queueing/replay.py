@@ -19,8 +19,8 @@ from sortedcontainers import SortedList
 from ..events.hints import ClusterEventWithHint, HintFn, HintMap
 from ..events.prehints import ALL_PODS, Amount, ByKeys, Key, Own, PodIndex, UpTo
 from .entry import PodT, QueuedPodInfo
-from .inflight import InFlight, InFlightEvent
 from .requeue import AFTER_BACKOFF, IMMEDIATELY, RequeueJudge, Strategy
+from .subqueues import InFlight, InFlightEvent
 
 
 class Replay(Generic[PodT]):

@@ -12,8 +12,8 @@ from typing import Generic, NamedTuple
 from ..events.hints import HintMap
 from ..events.prehints import PodIndex
 from .entry import PodT, QueuedPodInfo
-from .heap import EntryHeap
 from .podindex import RefusedIndex
+from .subqueues import EntryHeap
 
 #: Is told which plugin raised while a pod's keys were made out, and what.
 Complain = Callable[[str, Exception], None]
@@ -211,12 +211,7 @@ class UnschedulablePool(Generic[PodT]):
 
     def stale(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
         """Up to `limit` pods that have waited too long at `now`; they stay here until they are moved or put again."""
-        found: list[QueuedPodInfo[PodT]] = []
-        while len(found) < limit and (first := self._stale.first_key()) is not None and first <= now:
-            entry = self._stale.pop()
-            assert entry is not None
-            found.append(entry)
-        return found
+        return self._stale.pop_until(now, limit)
 
     def next_stale(self) -> float | None:
         """When the next pod has waited too long, or None when nobody waits."""

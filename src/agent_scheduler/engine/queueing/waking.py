@@ -23,7 +23,6 @@ from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
 from .entry import PodT, QueuedPodInfo
-from .inflight import InFlightEvent
 from .places import ACTIVE, BACKOFF, Place, Places
 from .pod_events import pod_change_events
 from .record import QueueRecorder
@@ -37,6 +36,7 @@ from .requeue import (
     Strategy,
     Woken,
 )
+from .subqueues import InFlightEvent
 
 _LEFT_POOL = (ACTIVE, BACKOFF)
 

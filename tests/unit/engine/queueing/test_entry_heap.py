@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
-from agent_scheduler.engine.queueing.heap import EntryHeap
+from agent_scheduler.engine.queueing.subqueues import EntryHeap
 
 from .queue_world import Pod, pod
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.engine.events import events as ev
-from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 
 from .queue_world import Gate, World, on, pod, scheduling_gates
 

@@ -8,8 +8,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from tests.examples import examples
 
 from .queue_world import Gate, Pod, World, dump, on, own_update, pod, replace, scheduling_gates

@@ -7,8 +7,8 @@ from collections import deque
 import pytest
 
 from agent_scheduler.engine.events import events as ev
-from agent_scheduler.engine.queueing.backoff import QueueSettings
 from agent_scheduler.engine.queueing.queue import QueueError
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 
 from .queue_world import World, on, pod, replace, scheduling_gates
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import HintMap
-from agent_scheduler.engine.queueing.backoff import QueueSettings
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 
 from .queue_world import PROFILE, Gate, World, on, pod
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_scheduler.engine.events import events as ev
-from agent_scheduler.engine.queueing.backoff import QueueSettings
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 
 from .queue_world import Gate, World, on, pod, replace
 

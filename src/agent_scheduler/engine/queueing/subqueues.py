@@ -1,0 +1,390 @@
+"""The sub-queues activeQ and backoffQ, and the pods in flight with the events that arrived meanwhile.
+
+backoffQ is two queues, as in kube-scheduler: pods that plugins refused, which may leave early when nothing else is
+ready (KEP-5142), and pods whose attempt failed with an error, which never do, so that a failing API server is not
+hammered.
+
+An event that happens while a pod is being tried may be the one that its refusal needed, and the attempt cannot have
+seen it. So events are kept while any pod is in flight, and a pod that fails is asked about those that came after it was
+popped. kube-scheduler interleaves pods and events in one linked list (inFlightEvents). Here an event has a position in
+one log and a pod remembers the position at which it was popped. The log is pruned up to the oldest pod that is still in
+flight; pods that are done leave the line when they come to its head, so popping and finishing a pod costs no list
+surgery.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, KeysView, Mapping
+from heapq import heapify, heappop, heappush, nsmallest
+from math import floor
+from typing import Any, Generic
+
+from msgspec import Struct
+
+from ..events.events import POD_POPPED, ClusterEvent
+from .entry import PodT, QueuedPodInfo
+
+#: So many items that nobody needs are not worth a pass over the rest: dead ones in a heap, pods that are done in the
+#: line behind one that is not, events before the oldest pod's.
+_SLACK = 64
+
+
+class EntryHeap(Generic[PodT]):
+    """Pods by ascending key; equal keys leave in the order in which they came. Any can be asked for by UID.
+
+    Deletion is lazy: a removed pod's item stays in the heap until it surfaces or until dead items outnumber the living
+    ones, which costs less than keeping positions (about 0.6 µs a push and pop, heapq in C).
+    """
+
+    __slots__ = ("_heap", "_live", "_sequence")
+
+    def __init__(self) -> None:
+        # Items are (*key, sequence, entry), never compared beyond the sequence. An item counts only while
+        # `_live` maps its UID to this very item; every other item in `_heap` is dead.
+        self._heap: list[tuple[Any, ...]] = []
+        self._live: dict[str, tuple[Any, ...]] = {}
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._live
+
+    def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
+        """All pods, in no particular order."""
+        return (item[-1] for item in self._live.values())
+
+    def uids(self) -> KeysView[str]:
+        """The UIDs that are here, as a view that stays current."""
+        return self._live.keys()
+
+    def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        item = self._live.get(uid)
+        return None if item is None else item[-1]
+
+    def push(self, entry: QueuedPodInfo[PodT], key: tuple[float, ...]) -> None:
+        """Put `entry` in; `key` has the same length for every pod of one heap. The UID must not be in yet."""
+        self._sequence += 1
+        item = (*key, self._sequence, entry)
+        self._live[entry.uid] = item
+        heappush(self._heap, item)
+
+    def first_key(self) -> float | None:
+        """The first component of the smallest key, or None when empty."""
+        self._drop_dead()
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self) -> QueuedPodInfo[PodT] | None:
+        """The pod with the smallest key, or None when empty."""
+        heap, live = self._heap, self._live
+        while heap:
+            item = heappop(heap)
+            entry: QueuedPodInfo[PodT] = item[-1]
+            if live.get(entry.uid) is item:
+                del live[entry.uid]
+                return entry
+        return None
+
+    def pop_until(self, bound: float, limit: int) -> list[QueuedPodInfo[PodT]]:
+        """Up to `limit` pods of which the first component of the key is at most `bound`, the smallest first."""
+        found: list[QueuedPodInfo[PodT]] = []
+        while len(found) < limit and (first := self.first_key()) is not None and first <= bound:
+            entry = self.pop()
+            assert entry is not None
+            found.append(entry)
+        return found
+
+    def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        """Take out `uid`; None when it was not in."""
+        item = self._live.pop(uid, None)
+        if item is None:
+            return None
+        if len(self._heap) > 2 * len(self._live) + _SLACK:
+            self._heap = list(self._live.values())
+            heapify(self._heap)
+        entry: QueuedPodInfo[PodT] = item[-1]
+        return entry
+
+    def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
+        """The first `count` of the pods that `select` wants, in the order in which they would leave; O(n)."""
+        chosen = nsmallest(count, (item for item in self._live.values() if select(item[-1])))
+        return [item[-1] for item in chosen]
+
+    def _drop_dead(self) -> None:
+        heap, live = self._heap, self._live
+        while heap and live.get(heap[0][-1].uid) is not heap[0]:
+            heappop(heap)
+
+
+class ActiveQueue(EntryHeap[PodT]):
+    """activeQ: owner of every pod that can be popped without waiting for anything, best first.
+
+    The order is urgent level, then PrioritySort as in kube-scheduler: priority descending, then the time at which
+    the pod was last queued, so that a pod just tried goes behind its peers. Equal in all that: first come first.
+    """
+
+    __slots__ = ()
+
+    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry` may be tried from now on."""
+        self.push(entry, (-entry.urgent, -entry.pod.priority, entry.timestamp))
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True):
+    """Seconds, but for `max_urgent_retries`. Raises ValueError for a setting that makes no sense."""
+
+    initial_backoff: float = 1.0
+    #: 0 disables backoff.
+    max_backoff: float = 10.0
+    #: Granularity of expirations while `pop_from_backoff` is on.
+    backoff_window: float = 1.0
+    pop_from_backoff: bool = True
+    #: After so long a pod is retried though no event woke it.
+    max_in_unschedulable: float = 300.0
+    #: See `SchedulingQueue.requeue_urgent`.
+    max_urgent_retries: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("initial_backoff", "backoff_window", "max_in_unschedulable"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0 seconds")
+        if self.max_backoff != 0 and self.max_backoff < self.initial_backoff:
+            least = f"at least initial_backoff, {self.initial_backoff}"
+            raise ValueError(f"max_backoff is {self.max_backoff}: it must be 0 (no backoff) or {least}")
+        if self.max_urgent_retries < 0:
+            raise ValueError(f"max_urgent_retries is {self.max_urgent_retries}: it must not be negative")
+
+
+class BackoffQueue(Generic[PodT]):
+    """backoffQ: owner of every pod that waits only for time to pass.
+
+    The penalty is min(initial * 2^(n-1), maximum) for the n-th refusal, or the n-th error in a row. Where early leaving
+    is on, penalties end on whole ordering windows and pods of one window leave by priority.
+
+    Invariant: an entry here has its `backoff_expiration` set and was let in by all PreEnqueue plugins, so it
+    may go to activeQ without asking them again.
+    """
+
+    __slots__ = ("_errors", "_refused", "settings")
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self._refused: EntryHeap[PodT] = EntryHeap()
+        self._errors: EntryHeap[PodT] = EntryHeap()
+
+    def __len__(self) -> int:
+        return len(self._refused) + len(self._errors)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._refused or uid in self._errors
+
+    def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
+        yield from self._refused
+        yield from self._errors
+
+    def uids(self) -> tuple[KeysView[str], KeysView[str]]:
+        """The UIDs that are here, refused and after an error, as views that stay current."""
+        return self._refused.uids(), self._errors.uids()
+
+    def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        return self._refused.get(uid) or self._errors.get(uid)
+
+    def duration(self, entry: QueuedPodInfo[PodT]) -> float:
+        """The penalty of `entry` in seconds, before alignment to a window; 0 for a pod that never failed."""
+        failures = entry.consecutive_errors_count or entry.unschedulable_count
+        maximum = self.settings.max_backoff
+        if failures == 0 or maximum == 0:
+            return 0.0
+        # The exponent is bounded so that a pod that failed for days does not overflow a float.
+        return min(self.settings.initial_backoff * 2.0 ** min(failures - 1, 64), maximum)
+
+    def is_backing_off(self, entry: QueuedPodInfo[PodT], now: float) -> bool:
+        """Whether `entry` has to wait at `now`. Sets its expiration on the first question after a failure."""
+        if entry.backoff_expiration == 0.0:
+            duration = self.duration(entry)
+            if duration == 0.0:
+                return False
+            entry.backoff_expiration = self._expiration(entry.timestamp + duration)
+        return entry.backoff_expiration > now
+
+    def _expiration(self, ends: float) -> float:
+        """`ends`, or the end of the window that holds it: in kube-scheduler a pod waits its last window out."""
+        if not self.settings.pop_from_backoff:
+            return ends
+        window = self.settings.backoff_window
+        return (floor(ends / window) + 1) * window
+
+    def may_leave_early(self, entry: QueuedPodInfo[PodT]) -> bool:
+        """Whether `entry`, which waits here, can be popped before its time."""
+        return self.settings.pop_from_backoff and bool(entry.rejectors)
+
+    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry` waits from now on; nobody having refused it, it waits among the errors."""
+        heap = self._refused if entry.rejectors else self._errors
+        heap.push(entry, (entry.backoff_expiration, -entry.pod.priority, entry.timestamp))
+
+    def pop_early(self) -> QueuedPodInfo[PodT] | None:
+        """The refused pod whose penalty ends first, though it has not ended; None when none may leave early."""
+        return self._refused.pop() if self.settings.pop_from_backoff else None
+
+    def pop_expired(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
+        """Up to `limit` pods whose penalty has ended, soonest first in each of the two queues."""
+        refused = self._refused.pop_until(now, limit)
+        return refused + self._errors.pop_until(now, limit - len(refused))
+
+    def next_expiration(self) -> float | None:
+        """When the next penalty ends, or None when nobody waits."""
+        firsts = [first for heap in (self._refused, self._errors) if (first := heap.first_key()) is not None]
+        return min(firsts, default=None)
+
+    def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        return self._refused.remove(uid) or self._errors.remove(uid)
+
+    def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
+        """As `EntryHeap.first`: refused pods in their order, then those that wait after an error."""
+        refused = self._refused.first(count, select)
+        return refused + self._errors.first(count - len(refused), select)
+
+
+#: An event, and the object that it is about before and after: the three values that a hint function gets.
+InFlightEvent = tuple[ClusterEvent, object | None, object | None]
+
+
+class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
+    """One pod being tried. `newest` is what the pod has become since it was popped."""
+
+    entry: QueuedPodInfo[PodT]
+    newest: PodT
+    #: That of the next event when it was popped.
+    position: int
+    #: What happened to this very pod: updates and activations. Nobody else is asked about them.
+    own: tuple[InFlightEvent, ...] = ()
+    deleted: bool = False
+    done: bool = False
+
+
+class InFlight(Generic[PodT]):
+    """Owner of the pods in flight and of the event log.
+
+    Invariants: the line has every pod in flight, in the order in which they were popped and so by position, and its
+    head is one of them; the log begins at that one's position, or later where events were forgotten; without pods
+    both are empty.
+    """
+
+    def __init__(self, *, max_events: int, forgotten: Callable[[int], None]) -> None:
+        """`max_events`: how many events to keep for the slowest pod. Beyond, the oldest are forgotten, which
+        `forgotten` is told, and a pod that could have needed them is tried again after its backoff instead of waiting
+        for an event."""
+        if max_events < 1:
+            raise ValueError(f"max_events is {max_events}: it must be at least 1")
+        self._max_events = max_events
+        self._pods: dict[str, InFlightPod[PodT]] = {}
+        self._line: deque[InFlightPod[PodT]] = deque()
+        # Those from `_first` to `end`; what is before `begin` is there because cutting it off was not worth it yet.
+        self._log: list[InFlightEvent] = []
+        self._first = 0
+        # Positions of events that may concern every pod, whatever refused it. They are few.
+        self._wildcards: list[int] = []
+        #: Position of the first event in the log, and of the next one that comes.
+        self.begin = 0
+        self.end = 0
+        self._forgotten = forgotten
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
+
+    def __iter__(self) -> Iterator[InFlightPod[PodT]]:
+        """In the order in which they were popped."""
+        return iter(self._pods.values())
+
+    def uids(self) -> KeysView[str]:
+        """The UIDs that are here, as a view that stays current."""
+        return self._pods.keys()
+
+    def get(self, uid: str) -> InFlightPod[PodT] | None:
+        return self._pods.get(uid)
+
+    def counts(self) -> Mapping[str, int]:
+        """What is kept, by label, as kube-scheduler counts it: a pod in flight is an event, too."""
+        labels = Counter(event.label for event, _, _ in self.events_from(self.begin))
+        labels.update(event.label for pod in self._pods.values() for event, _, _ in pod.own)
+        return {POD_POPPED: len(self._pods), **labels}
+
+    def start(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry` was popped; it must not be in flight yet."""
+        self._pods[entry.uid] = pod = InFlightPod(entry, entry.pod, self.end)
+        self._line.append(pod)
+
+    def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
+        """`event` happened. The caller knows that a pod is in flight, and that some plugin wants to hear of it."""
+        if event.is_wildcard:
+            self._wildcards.append(self.end)
+        self._log.append((event, old, new))
+        self.end = end = self.end + 1
+        if end - self.begin > self._max_events:
+            self._forgotten(1)
+            self._begin_at(self.begin + 1)
+
+    def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:
+        """`event` happened to `uid` itself, which is in flight."""
+        self._pods[uid].own += ((event, old, new),)
+
+    def since(self, uid: str) -> int | None:
+        """From which position on events came since `uid` was popped; None when it is not in flight or some of them
+        were forgotten."""
+        pod = self._pods.get(uid)
+        return None if pod is None or pod.position < self.begin else pod.position
+
+    def at(self, position: int) -> InFlightEvent:
+        """The event at a position from `begin` to `end`."""
+        return self._log[position - self._first]
+
+    def wildcards_from(self, position: int) -> Iterator[InFlightEvent]:
+        return (self.at(each) for each in self._wildcards if each >= position)
+
+    def events_from(self, position: int) -> Iterator[InFlightEvent]:
+        return (self.at(each) for each in range(position, self.end))
+
+    def done(self, uid: str) -> None:
+        """`uid` is no longer being tried. Unknown is fine: an attempt may end on more than one path."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        pod.done = True
+        line = self._line
+        if line[0] is not pod:
+            if len(line) > 2 * len(self._pods) + _SLACK:
+                self._line = deque(self._pods.values())
+            return
+        while line and line[0].done:
+            line.popleft()
+        begin = line[0].position if line else self.end
+        if begin > self.begin:
+            self._begin_at(begin)
+
+    def check_invariants(self) -> None:
+        assert [pod for pod in self._line if not pod.done] == list(self._pods.values()), (
+            "the line misses pods"
+        )
+        assert not (self._line and self._line[0].done), "a pod that is done heads the line"
+        positions = [pod.position for pod in self._line]
+        assert positions == sorted(positions), "the line is out of order"
+        assert self._pods or self.begin == self.end, "events are kept for nobody"
+        oldest = positions[0] if positions else self.begin
+        assert oldest <= self.begin, "the log is not pruned up to the oldest pod"
+        assert self._first <= self.begin <= self.end == self._first + len(self._log), "the log has gaps"
+        assert self.begin - self._first <= _SLACK, "the log keeps what nobody needs"
+
+    def _begin_at(self, position: int) -> None:
+        """Nobody needs the events before `position`, or they are forgotten."""
+        self.begin = position
+        if position - self._first > _SLACK:
+            del self._log[: position - self._first]
+            self._first = position
+        if self._wildcards and self._wildcards[0] < position:
+            self._wildcards = [each for each in self._wildcards if each >= position]
