@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
@@ -276,7 +277,7 @@ class Safety:
             if self._world.backups.is_unaware(process):
                 continue
             self.checked["S7"] += 1
-            for problem in fast_path.ledger.check():
+            for problem in contradictions(fast_path.ledger):
                 self.violated("S7", f"{process.identity}: {problem}")
             catalogue = fast_path.cluster.catalogue
             for uid in catalogue.taken.holders | catalogue.selected.holders:

@@ -23,6 +23,7 @@ from .state.ledger import Ledger
 from .state.nodeinfo import same_for_scheduling
 from .state.podclass import PodClass
 from .state.podinfo import PodInfo
+from .state.recount import contradictions
 from .volumes.catalogue import Catalogue
 
 
@@ -86,7 +87,7 @@ def of_books(
 ) -> Iterator[Difference]:
     """What does not hold that always has to. Brings the snapshot up to date."""
     for where, problems in (
-        ("ledger", ledger.check()),
+        ("ledger", contradictions(ledger)),
         ("catalogue", [*catalogue.check(), *devices.check()]),
         ("queue", _broken(queue)),
         ("snapshot", _lagging(ledger, snapshot)),

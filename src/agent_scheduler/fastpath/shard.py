@@ -54,7 +54,7 @@ class Shard:
 
     def use(self, nodes: Names, unready: str) -> None:
         joined, left, other = self.membership.set(nodes, unready)
-        self._ledger.respecify(sorted(joined | left))
+        self._ledger.touch(sorted(joined | left), spec=True)
         if self.mode is ShardingMode.HARD:
             there = [node for name in sorted(joined) if (node := self._ledger.node(name)) is not None]
             if other or there:

@@ -12,6 +12,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.recount import contradictions
 from tests.unit.engine.world import node, pod_json, read_pod
 
 from .running import AGENT, Reports
@@ -75,7 +76,7 @@ class World:
 
     def cpu(self, node_name: str) -> int:
         """Millicores taken."""
-        assert self.ledger.check() == []
+        assert contradictions(self.ledger) == []
         self.queue.check_invariants()
         return int(self.ledger.columns.requested[0, self.ledger.rows[node_name]])
 

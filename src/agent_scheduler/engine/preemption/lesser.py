@@ -106,7 +106,7 @@ class Lesser:
                 begins.append(len(places))
                 places += [classes.setdefault(pod.cls, len(classes)) for pod in there]
         if taken:
-            amounts = np.array([self._ledger.amounts(cls) for cls in classes])
+            amounts = self._ledger.amounts(classes)
             self.usage[:, :, taken] = np.add.reduceat(amounts[places], begins, axis=0).transpose(1, 2, 0)
             self.pods[taken] = np.diff(begins, append=len(places))
 
@@ -149,7 +149,7 @@ class Lesser:
         return Roster(
             pods,
             np.array([pod.priority for pod in pods], dtype=np.int64),
-            np.array([self._ledger.amounts(pod.cls) for pod in pods], dtype=np.int64),
+            self._ledger.amounts(pod.cls for pod in pods),
         )
 
     def broken(self, row: int, budgets: Budgets) -> frozenset[str]:

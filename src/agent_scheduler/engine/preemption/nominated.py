@@ -196,7 +196,7 @@ class Nominations:
                 for other in nominated:
                     rows.append(row)
                     places.append(classes.setdefault(other.cls, len(classes)))
-            amounts = np.array([self._ledger.amounts(cls) for cls in classes])
+            amounts = self._ledger.amounts(classes)
             np.add.at(usage.transpose(2, 0, 1), np.array(rows), amounts[places])
 
     @contextmanager

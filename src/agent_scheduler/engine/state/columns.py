@@ -190,13 +190,16 @@ class Columns:
         self.offers[row] = tuple(offered)
         self.allocatable[:, row] = offered
 
-    def take(self, row: int, taken: Amounts) -> None:
-        """Have `taken` on a row from now on."""
-        self.taken[row] = taken
-        self._behind.add(row)
+    def set_ports(self, row: int, ports: frozenset[HostPort]) -> None:
+        if ports:
+            self.ports[row] = ports
+        else:
+            self.ports.pop(row, None)
 
-    def take_nothing(self, row: int) -> None:
-        self.take(row, (0,) * (2 * self.resources))
+    def take(self, row: int, taken: Amounts | None) -> None:
+        """Have `taken`, or nothing, on a row from now on."""
+        self.taken[row] = taken or (0,) * (2 * self.resources)
+        self._behind.add(row)
 
     def _catch_up(self) -> None:
         rows = list(self._behind)
@@ -212,9 +215,7 @@ class Columns:
     def reserve(self, rows: int) -> None:
         """Make room for `rows` rows and for every resource known by now."""
         resources = len(self.interns.resources)
-        grown_rows = max(rows, self.capacity)
-        if grown_rows > self.capacity:
-            grown_rows = max(grown_rows, 2 * self.capacity, 64)
+        grown_rows = self.capacity if rows <= self.capacity else max(rows, 2 * self.capacity, 64)
         if grown_rows == self.capacity and resources == self.resources:
             return
         self._pad(resources - self.resources)
@@ -261,11 +262,6 @@ class Columns:
         for row, node in enumerate(self.nodes[: self.size]):
             column[row] = self._value(node, key)
         return column
-
-    def has(self, node_name: str) -> bool:
-        """Whether a node of the name is there."""
-        names = self.label(NODE_NAME)[: self.size]  # first: it interns the names
-        return bool((names == self.interns.known_value(node_name)).any())
 
     def image(self, name: str) -> Ints:
         """Bytes of an image on the rows in use; 0 where a node lacks it."""
@@ -358,7 +354,8 @@ class Columns:
         if respecified:
             self._copy_nodes(source, respecified)
         if source.ports or self.ports:
-            self._copy_ports(source, rows)
+            for row in rows:
+                self.set_ports(row, source.ports.get(row, NO_PORTS))
         return respecified
 
     def _copy_nodes(self, source: Columns, rows: Sequence[int]) -> None:
@@ -371,14 +368,6 @@ class Columns:
             self.offers[row] = source.offers[row]
             self.nodes[row] = source.nodes[row]
             self.relabel(row, source.nodes[row])
-
-    def _copy_ports(self, source: Columns, rows: Sequence[int]) -> None:
-        for row in rows:
-            ports = source.ports.get(row)
-            if ports is None:
-                self.ports.pop(row, None)
-            else:
-                self.ports[row] = ports
 
     def copy_counts(self, source: Columns) -> None:
         """Have the same columns of counts as `source`: whole where they are new."""

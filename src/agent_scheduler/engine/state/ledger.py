@@ -9,7 +9,7 @@ A pod's way through it:
 So two binds can never count on the same room, whatever the API server would accept (it checks neither capacity
 nor that the node exists).
 
-Invariants, checked by `check`:
+Invariants, checked by `recount.contradictions`:
 - columns equal the sum over `placements`, for every resource, host ports and counts of other pods included, and
   `volume_use` has the volumes of just these pods;
 - every pod is placed at most once, keyed by UID: a pod deleted and made again is another pod;
@@ -18,18 +18,16 @@ Invariants, checked by `check`:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from operator import add
 from operator import sub as subtract
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
 from .interns import Interns
 from .nodeinfo import NodeInfo, same_for_scheduling
-from .podclass import HostPort, PodClass
+from .podclass import PodClass
 from .podcounts import Countable, PodsMatching, TermIndex
 from .rowlog import RowLog
 from .volumeusage import VolumeUse
@@ -80,12 +78,10 @@ class Ledger:
         #: and so the row's version, may be the same as before.
         self.looks: dict[str, int] = {}
         self._free_rows: list[int] = []
-        #: [2, resource]: what a pod of the class adds to `Columns.usage`, for as many resources as there were then.
-        self._amounts: WeakKeyDictionary[PodClass, Ints] = WeakKeyDictionary()
         #: What a pod of the class adds to a row of `Columns.taken`, for all resources that have a column.
         self._changes: dict[PodClass, Amounts] = {}
         #: Priority -> how many pods in `placements` have it.
-        self._priorities: dict[int, int] = {}
+        self.priorities: dict[int, int] = {}
         #: Changes of rows so far: the version of the row that was changed last.
         self.sequence = 0
         #: [row]: the version that the last bind on the row was decided against; see `used`.
@@ -138,8 +134,8 @@ class Ledger:
         columns.present[row] = False
         columns.unschedulable[row] = False
         columns.offer(row, {})
-        columns.take_nothing(row)
-        columns.ports.pop(row, None)
+        columns.take(row, None)
+        columns.set_ports(row, NO_PORTS)
         columns.count_nobody(row)
         columns.relabel(row, None)
         self._changed(row, spec=True)
@@ -232,12 +228,10 @@ class Ledger:
         columns.matching[kind] = column
         self.counts_version += 1
 
-    def amounts(self, cls: PodClass) -> Ints:
-        """[2, resource]: what a pod of the class adds to `Columns.usage`. Kept by the ledger; not to be written to."""
-        amounts = self._amounts.get(cls)
-        if amounts is None or amounts.shape[1] != self.columns.resources:
-            amounts = self._amounts[cls] = self._amounts_of(cls)
-        return amounts
+    def amounts(self, classes: Iterable[PodClass]) -> Ints:
+        """[class, 2, resource]: what a pod of each class adds to `Columns.usage`."""
+        changes = [self._changes.get(cls) or self._changes_of(cls) for cls in classes]
+        return np.array(changes, dtype=np.int64).reshape(-1, 2, self.columns.resources)
 
     def pods_on(self, node_name: str) -> Iterable[Placement]:
         return self._pods_on.get(node_name, {}).values()
@@ -245,25 +239,18 @@ class Ledger:
     @property
     def lowest_priority(self) -> int:
         """Of the pods that are placed; above all priorities where there is none."""
-        return min(self._priorities, default=_ABOVE_ALL)
+        return min(self.priorities, default=_ABOVE_ALL)
 
     # ---- what changed
 
-    def touch(self, names: Collection[str] | None) -> None:
+    def touch(self, names: Iterable[str] | None, *, spec: bool = False) -> None:
         """Something that belongs to these nodes, and is kept elsewhere, is otherwise; None: to any node. All that was
-        answered about their rows has to be asked again, as after a change of what runs there."""
+        answered about their rows has to be asked again, as after a change of what runs there; with `spec` also what is
+        read of nodes alone."""
         for name in self.rows if names is None else names:
             row = self.rows.get(name)
             if row is not None:
-                self._changed(row)
-
-    def respecify(self, names: Iterable[str]) -> None:
-        """Something that counts as part of these nodes' specs, and is kept elsewhere, is otherwise. As `touch`, but for
-        what is read of nodes alone, too."""
-        for name in names:
-            row = self.rows.get(name)
-            if row is not None:
-                self._changed(row, spec=True)
+                self._changed(row, spec=spec)
 
     def assumed_on(self, names: Iterable[str]) -> frozenset[str]:
         """Those of the nodes on which a pod is assumed: a bind to them is under way, or about to be."""
@@ -339,11 +326,11 @@ class Ledger:
             self._changed(row)
 
     def _count_priority(self, priority: int, sign: int) -> None:
-        number = self._priorities.get(priority, 0) + sign
+        number = self.priorities.get(priority, 0) + sign
         if number:
-            self._priorities[priority] = number
+            self.priorities[priority] = number
         else:
-            del self._priorities[priority]
+            del self.priorities[priority]
 
     def _count_others(self, placement: Placement, row: int | None, sign: int) -> None:
         existing, columns = placement.cls.existing, self.columns
@@ -386,14 +373,10 @@ class Ledger:
         found = self._changes[cls] = tuple(changes)
         return found
 
-    def _amounts_of(self, cls: PodClass) -> Ints:
-        changes = self._changes.get(cls) or self._changes_of(cls)
-        return np.array(changes, dtype=np.int64).reshape(2, -1)
-
     def _recount(self, row: int, name: str) -> None:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""
         columns = self.columns
-        columns.take_nothing(row)
+        columns.take(row, None)
         columns.count_nobody(row)
         for placement in self.pods_on(name):
             self._count(row, placement.cls, 1)
@@ -401,13 +384,8 @@ class Ledger:
         self._recount_ports(row, name)
 
     def _recount_ports(self, row: int, name: str) -> None:
-        taken: set[HostPort] = set()
-        for placement in self.pods_on(name):
-            taken.update(placement.cls.host_ports)
-        if taken:
-            self.columns.ports[row] = frozenset(taken)
-        else:
-            self.columns.ports.pop(row, None)
+        ports = [each.cls.host_ports for each in self.pods_on(name)]
+        self.columns.set_ports(row, NO_PORTS.union(*ports))
 
     def _changed(self, row: int, *, spec: bool = False) -> None:
         self.sequence += 1
@@ -415,60 +393,3 @@ class Ledger:
         if spec:
             self.columns.spec_version[row] = self.sequence
         self._log.append(row)
-
-    def check(self) -> list[str]:
-        """What contradicts the invariants; empty when all hold. Costs a pass over all pods."""
-        problems = []
-        columns = self.columns
-        resources = columns.interns.resources
-        for name, row in self.rows.items():
-            node = columns.nodes[row]
-            if node is None or node.name != name:
-                problems.append(f"row {row} should hold node {name}")
-                continue
-            sums = dict.fromkeys(resources, 0)
-            ports: set[HostPort] = set()
-            for placement in self.pods_on(name):
-                ports.update(placement.cls.host_ports)
-                for resource, amount in placement.cls.requests.items():
-                    if resource in sums:
-                        sums[resource] += amount
-            for resource, amount in sums.items():
-                counted = int(columns.requested[resources[resource], row])
-                if counted != amount:
-                    problems.append(f"node {name}: {resource} is counted as {counted}, its pods ask {amount}")
-            if columns.ports.get(row, NO_PORTS) != ports:
-                problems.append(f"node {name}: host ports are out of step with its pods")
-        problems += self._miscounted_others()
-        problems += self.volume_use.check()
-        told = {uid for name in self._pods_on for uid in self.volume_use.on(name)}
-        if told != {uid for uid, each in self.placements.items() if each.cls.volumes is not None}:
-            problems.append("the volumes of pods are out of step")
-        if self.assumed != sum(placement.assumed for placement in self.placements.values()):
-            problems.append("the count of assumed pods is out of step")
-        if self._priorities != Counter(placement.pod.priority for placement in self.placements.values()):
-            problems.append("the count of priorities is out of step")
-        return problems
-
-    def _miscounted_others(self) -> list[str]:
-        columns = self.columns
-        counted = Columns(columns.interns)
-        counted.reserve(columns.size)
-        said = {term for placement in self.placements.values() for term in placement.cls.existing}
-        counted.terms = {term: np.zeros(counted.capacity, dtype=np.int64) for term in said}
-        for kind in columns.matching:
-            counted.matching[kind] = np.zeros(counted.capacity, dtype=np.int64)
-        for placement in self.placements.values():
-            row = self.rows.get(placement.node_name)
-            if row is not None:
-                counted.count_others(row, placement.pod, 1)
-        if said != columns.terms.keys() or any(term not in self.terms for term in said):
-            return ["the terms about other pods are out of step"]
-        pairs = [
-            *((columns.matching[kind], column) for kind, column in counted.matching.items()),
-            *((columns.terms[term], column) for term, column in counted.terms.items()),
-        ]
-        size = columns.size
-        if any(not np.array_equal(mine[:size], true[:size]) for mine, true in pairs):
-            return ["the counts of other pods are out of step"]
-        return []

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..state.columns import NO_HYPOTHETICAL_PODS, Bools, Columns, Rows
+from ..state.columns import NO_HYPOTHETICAL_PODS, NODE_NAME, Bools, Columns, Rows
 from ..state.inline import Disk, conflicts
 from ..state.podvolumes import ClaimKey, PodVolumes
 from ..state.volumeusage import VolumeUse
@@ -89,10 +89,18 @@ def _is_used(
 ) -> bool:
     """Whether another pod has one of the claims. One whose node is not there has it no more."""
     return any(
-        any(uid not in without and nodes.has(placed.node_name) for uid, placed in use.users(key).items())
+        any(
+            uid not in without and _is_there(nodes, placed.node_name)
+            for uid, placed in use.users(key).items()
+        )
         or any(key in guest.keys for guest in hypothetical_pods.values())
         for key in plan.alone
     )
+
+
+def _is_there(nodes: Columns, node_name: str) -> bool:
+    names = nodes.label(NODE_NAME)[: nodes.size]  # first: it interns the names
+    return bool((names == nodes.interns.known_value(node_name)).any())
 
 
 def _have_disk(

@@ -43,7 +43,7 @@ def test_a_node_that_joins_or_leaves_is_seen_as_one_that_has_changed() -> None:
     before, respecified = list(ledger.columns.version), snapshot.respecified.end
     joined, left, other = membership.set(frozenset({"n1"}))
     assert (joined, left) == ({"n1"}, {"n0"}) and not other
-    ledger.respecify([*joined, *left, "unknown"])
+    ledger.touch([*joined, *left, "unknown"], spec=True)
     snapshot.refresh()
     assert all(now > then for now, then in zip(ledger.columns.version[:2], before[:2], strict=True))
     assert snapshot.respecified.since(respecified) is not None

@@ -16,6 +16,7 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.recount import contradictions
 
 from ..world import node, pod_json, read_pod
 from .test_select import Cluster
@@ -140,7 +141,7 @@ def test_who_is_not_woken_when_a_pod_ends_would_be_refused_again() -> None:
         rng.shuffle(running)
         for gone in running[:3]:
             scene.end(gone)
-            assert not scene.ledger.check()
+            assert not contradictions(scene.ledger)
             for uid, pod in list(waiting.items()):
                 refused_again = bool(scene.refusing(pod))
                 if scene.queue.where(uid) != "unschedulable":

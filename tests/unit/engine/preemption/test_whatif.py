@@ -15,6 +15,7 @@ from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
+from agent_scheduler.engine.state.recount import contradictions
 from tests.examples import examples
 
 from ..world import World, node, pod_json, read_pod, sums_are_right
@@ -117,7 +118,7 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     assert seen["absent"] == {pod.uid for pod in gone}
 
     assert contents(columns) == before
-    assert world.ledger.check() == []
+    assert contradictions(world.ledger) == []
 
 
 def test_columns_are_as_they_were_after_a_filter_has_raised() -> None:

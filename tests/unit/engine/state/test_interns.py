@@ -12,6 +12,7 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.recount import contradictions
 
 from ..world import World, node
 
@@ -83,7 +84,7 @@ def test_fifty_thousand_taints_on_nodes_long_gone_leave_small_tables_and_the_sam
             ]
     # Of the labels those are numbered that somebody has asked for: hosts and zones.
     assert 20 < largest < 1_000
-    assert world.ledger.check() == []
+    assert contradictions(world.ledger) == []
 
 
 def test_what_is_numbered_is_there_when_it_is_asked_for() -> None:

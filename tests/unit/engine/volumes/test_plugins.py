@@ -16,6 +16,7 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import Recogniser
+from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
 from agent_scheduler.engine.volumes.limits import REASON as TOO_MANY
 from agent_scheduler.engine.volumes.restrictions import CLAIM_IN_USE, DISK_CONFLICT
@@ -235,12 +236,12 @@ def test_the_ledger_knows_whose_volumes_are_where() -> None:
     pod = world.pod("data")
     world.ledger.assume(pod, world.ledger.rows["a"])
     assert world.ledger.volume_use.on("a").keys() == {pod.uid}
-    assert world.ledger.check() == []
+    assert contradictions(world.ledger) == []
     world.ledger.set_pod(pod, "b")
     assert not world.ledger.volume_use.on("a")
     world.ledger.remove_pod(pod.uid)
     assert not world.ledger.volume_use.on("b")
-    assert world.ledger.check() == []
+    assert contradictions(world.ledger) == []
 
 
 def test_a_token_is_recognised_whatever_its_name_ends_with() -> None:
