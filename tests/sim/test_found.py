@@ -51,6 +51,9 @@ FOUND = [
         "planned", 1795404957076, id="a shard for which a write got no answer is to have what it has already"
     ),
     pytest.param("planned", 1795401601216, id="a shard is taken away while it is written and nobody answers"),
+    pytest.param(
+        "devices", 1795409929528, id="the write of a claim is undone by a restore that raises revisions"
+    ),
 ]
 
 #: With the faults that it takes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from agent_scheduler.cluster.changes import heard
@@ -23,13 +23,15 @@ from agent_scheduler.engine.dra.reservation import (
 )
 from agent_scheduler.engine.state.podclaims import ClaimKey, Demand, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
 
 from .key_locks import KeyLock, KeyLocks
 
 #: So often a claim that others change meanwhile is written before its pod is put off.
 _TRIES: Final = 8
+#: So many looks, a second apart at most, the watch is waited for before the API server is asked.
+_LOOKS: Final = 30
 
 
 class PatchCall(Protocol):
@@ -48,10 +50,15 @@ class PatchCall(Protocol):
 class ClaimWriter:
     """Writes claims, each by one of ours at a time: pods that share one would only refuse one another's writes."""
 
-    def __init__(self, claims: ResourceClaims, patch: PatchCall) -> None:
+    def __init__(
+        self, claims: ResourceClaims, patch: PatchCall, caught_up: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """`caught_up` returns once all is known of claims that was true when it was called, at this version or a newer
+        one."""
         self._devices = claims.devices
         self._changes = claims.changes
         self._patch = patch
+        self._caught_up = caught_up
         self._locks = KeyLocks()
         #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
         self._open: set[str] = set()
@@ -59,7 +66,8 @@ class ClaimWriter:
     async def write(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> str:
         """Give the reserved claims their allocations, and the pod its place among those that they are reserved for.
 
-        What went wrong; empty once all is written. `wanted` is asked before each request.
+        What went wrong; empty once all is written. `wanted` is asked before each request. Raises StoreWentBack where
+        the API server no longer has what it had said that it had written.
         """
         for part in reservation.parts:
             async with self._locks.of(part.claim) as lock:
@@ -71,11 +79,19 @@ class ClaimWriter:
     async def _write(
         self, reservation: Reservation, part: Part, lock: KeyLock, wanted: Callable[[], bool]
     ) -> str:
-        failures = 0
+        failures = waited = 0
         with self._changes.of((part.claim,)) as changed:
             while True:
                 changed.clear()
                 step = due(reservation, part, self._devices, self._newer(part.claim, lock.version))
+                waited = waited + 1 if step is Due.WAIT else 0
+                if waited >= _LOOKS:
+                    known = self._devices.latest_version(part.claim)
+                    if waited > _LOOKS:
+                        seen = self._devices.claims[part.claim].resource_version
+                        raise StoreWentBack(f"claim {'/'.join(part.claim)}", listed=seen, known=known)
+                    await self._caught_up(known)
+                    continue
                 if step is Due.DONE:
                     return ""
                 if isinstance(step, Lost):

@@ -78,8 +78,10 @@ class PluginWrites:
         messenger: WaitMessenger,
         observer: WaitObserver,
         background: Background,
+        caught_up: Callable[[str], Awaitable[None]],
         timing: Timing,
     ) -> None:
+        """`caught_up`: as of `ClaimWriter`."""
         self._patch = calls.patch
         self.volumes = VolumeWriter(cluster=cluster, storage=storage, patch=calls.patch, clock=timing.clock)
         self.claims = PodClaims(
@@ -92,6 +94,7 @@ class PluginWrites:
             create=calls.create,
             delete=calls.delete,
             is_pending=calls.binds.is_pending,
+            caught_up=caught_up,
             beside=background.start,
         )
 

@@ -39,13 +39,15 @@ class PodClaims:
         create: CreateCall,
         delete: DeleteCall,
         is_pending: Callable[[PodInfo], Awaitable[bool | None]],
+        caught_up: Callable[[str], Awaitable[None]],
         beside: Beside,
     ) -> None:
-        """`is_pending`: whether the API server has the pod without a node; None: it does not say."""
+        """`is_pending`: whether the API server has the pod without a node; None: it does not say. `caught_up`:
+        as of `ClaimWriter`."""
         self._cluster = cluster
         self._claims = claims
         self._waits = waits
-        self.writer = ClaimWriter(claims, patch)
+        self.writer = ClaimWriter(claims, patch, caught_up)
         self.extended = ExtendedClaims(claims, writer=self.writer, patch=patch, create=create, delete=delete)
         self._is_pending = is_pending
         self._beside = beside

@@ -32,6 +32,7 @@ from agent_scheduler.engine.framework.plugin import Depends, Profile
 from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import DEFAULT_POLICY
+from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.times import time_text
 
@@ -227,11 +228,11 @@ class PreBinder:
         try:
             await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
             problem = await self._permitted(job) or await self._write_all(job)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, StoreWentBack):
             self._drop(job)
             raise
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
         if not problem:
             if job.written:
                 self._written[pod.uid] = job.written

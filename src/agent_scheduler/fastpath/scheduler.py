@@ -60,7 +60,9 @@ class FastPath:
         #: None where all nodes are this scheduler's.
         self.shard = build_shard(state, self._picture)
         self._calls = build_calls(state, self.shard, transport=transport, timing=timing)
-        binding = build_binding(state, self._calls, messenger=messenger, observer=observer, timing=timing)
+        binding = build_binding(
+            state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
+        )
         self.binder = binding.binder
         self.preemption = build_preemption(
             state,

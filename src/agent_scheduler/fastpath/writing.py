@@ -20,6 +20,7 @@ from .observer import FastPathObserver
 from .settings import FastPathSettings
 from .shard import Shard
 from .state import State
+from .watching import Watching
 
 
 class Messages:
@@ -90,7 +91,13 @@ def build_calls(state: State, shard: Shard | None, *, transport: Transport, timi
 
 
 def build_binding(
-    state: State, calls: Calls, *, messenger: KubeMessenger, observer: FastPathObserver, timing: Timing
+    state: State,
+    calls: Calls,
+    watching: Watching,
+    *,
+    messenger: KubeMessenger,
+    observer: FastPathObserver,
+    timing: Timing,
 ) -> Binding:
     settings = state.rules.settings
     failures = FailureHandler(
@@ -105,6 +112,7 @@ def build_binding(
         messenger=messenger,
         observer=observer,
         background=background,
+        caught_up=lambda version: watching.picture.catch_up("ResourceClaim", version),
         timing=timing,
     )
     prebind = PreBinder(

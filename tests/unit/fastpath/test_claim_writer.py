@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from agent_scheduler.binding import claim_writer
 from agent_scheduler.binding.claim_writer import ClaimWriter
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
@@ -18,7 +19,7 @@ from agent_scheduler.engine.dra.records import FINALIZER, read_claim
 from agent_scheduler.engine.dra.reservation import Due, Lost, Part, Reservation, Write, due
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
-from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
 from agent_scheduler.kube.patch import Patched
 
 POD = PodRef("default", "p", "uid-p")
@@ -76,11 +77,14 @@ class Claims:
     def __init__(self, *answers: Patched) -> None:
         self.devices = Devices()
         self.server = Server(*answers)
+        #: What the API server is found to have when it is asked.
+        self.found: Callable[[], None] = lambda: None
+        self.catch_ups: list[str] = []
         #: Events that pods which wait are told: (event, before, after).
         self.told: list[tuple[ClusterEvent, Any, Any]] = []
         queue = SimpleNamespace(move_all=lambda *event: self.told.append(event))
         self.claims = ResourceClaims(self.devices, cast(Any, queue))
-        self.writer = ClaimWriter(self.claims, self.server)
+        self.writer = ClaimWriter(self.claims, self.server, self.catch_up)
         self.see(5, POD.uid)
         holding = self.devices.allocation(KEY)
         assert holding is not None
@@ -96,6 +100,10 @@ class Claims:
 
     def delete(self, raw: bytes) -> None:
         self.claims.kinds()[2].delete(read_claim(raw))
+
+    async def catch_up(self, version: str) -> None:
+        self.catch_ups.append(version)
+        self.found()
 
     def due(self) -> object:
         return due(self.reservation, self.reservation.parts[0], self.devices, "")
@@ -117,6 +125,28 @@ async def test_a_reservation_that_was_taken_back_is_not_believed_until_the_watch
     write = world.due()
     assert isinstance(write, Write) and POD.uid.encode() in write.body
     assert len(world.devices.assumed) == 0 and world.devices.check() == []
+
+
+async def test_a_claim_whose_news_the_watch_keeps_back_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_writer, "_LOOKS", 2)
+    world = Claims(Patched("7"), Patched("8"))
+    world.see(6, POD.uid, "another")
+    await world.take_back()
+    world.found = lambda: world.see(7, "another")
+    assert await world.writer.write(world.reservation, wanted=lambda: True) == ""
+    assert world.catch_ups == ["7"] and world.server.answers == []
+
+
+async def test_a_claim_that_lacks_what_was_written_though_all_is_known_tells_that_the_store_went_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_writer, "_LOOKS", 2)
+    world = Claims(Patched("7"))
+    world.see(6, POD.uid, "another")
+    await world.take_back()
+    with pytest.raises(StoreWentBack, match="claim default/c is of version 6, and 7 was seen already"):
+        await world.writer.write(world.reservation, wanted=lambda: True)
+    assert world.catch_ups == ["7"]
 
 
 async def test_what_the_next_attempt_reserves_outlives_the_news_of_the_last_ones_end() -> None:

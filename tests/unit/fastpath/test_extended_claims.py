@@ -38,6 +38,10 @@ def found(name: str, uid: str, *, owner: str = POD.uid) -> dict[str, Any]:
     return claim
 
 
+async def caught_up(_version: str) -> None:
+    """Nothing is missed here."""
+
+
 class World:
     """`creates` are the answers to what is made; a request to a path in `fails` is answered so."""
 
@@ -49,7 +53,7 @@ class World:
         self.asked: list[tuple[str, str]] = []
         self.devices = Devices()
         self.claims = ResourceClaims(self.devices, cast(Any, SimpleNamespace(move_all=lambda *_event: None)))
-        writer = ClaimWriter(self.claims, self.patch)
+        writer = ClaimWriter(self.claims, self.patch, caught_up)
         self.extended = ExtendedClaims(
             self.claims, writer=writer, patch=self.patch, create=self.create, delete=self.delete
         )
