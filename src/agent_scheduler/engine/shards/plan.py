@@ -88,9 +88,9 @@ class Plan:
         self._turns = cascade.turns
         self._places = {name: place for place, name in enumerate(settings.names)}
         #: [row] numbers of shards, of turns; bits.
-        self._owner = cascade.owner[:size].copy()
+        self._owner = cascade.owner[:size]
         self._spec = specs.column[:size].copy()
-        self._turn = cascade.turn[:size].copy()
+        self._turn = cascade.turn[:size]
         self._state = columns.state[:size].copy()
         self._flags = cascade.flags[:size].copy()
         others = [shard for shard in specs.with_nodes() if shard not in self._places]

@@ -1,4 +1,4 @@
-"""Which nodes each shard should have, worked out anew after each change at the price of what changed.
+"""Which nodes each shard should have. What policies make of a node is worked out anew for nodes that changed only.
 
 How a plan is made, by Volcano's rules, with additions:
 
@@ -105,8 +105,8 @@ class Planner:
         return row
 
     def plan(self) -> Plan:
-        """What should be. Costs what changed since the last time, and one look at all nodes for each shard in which
-        that moves the line between those it takes and those it leaves."""
+        """What should be. Costs what changed since the last time, and one look at all nodes for each shard if anything
+        has."""
         self._specs.grow(self._columns.capacity)
         self._cascade.grow(self._columns.capacity)
         self._columns.look_at(self._respecced)
