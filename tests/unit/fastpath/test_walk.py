@@ -9,8 +9,7 @@ Measured on Python 3.11, as calls, files and changes of file (wanted: 30 and 80;
 
 A plain pod's are the decision (class, snapshot, ledger, kept answers, one plugin with its score), a request on its way
 (bind, fence, HTTP, connections, what the answer means), the queue with its places and sub-queues, and reflector,
-cluster, workers and binder. Half of a node event's are a node being read and taken into the ledger's columns. Each holds
-one idea.
+cluster, workers and binder. Half of a node event's are a node being read and taken into the ledger's columns.
 """
 
 from __future__ import annotations

@@ -19,10 +19,9 @@ from ..events.events import ClusterEvent
 from ..events.hints import ERROR, QUEUE, SKIPS, ClusterEventWithHint, HintFn, HintMap, PluginHints
 from ..events.prehints import ALL_PODS, AllPods, ByKeys, Key, PodName, PreHint
 from .entry import PodT, QueuedPodInfo
-from .podindex import Group
 from .record import PRE_HINT, QueueRecorder
 from .subqueues import InFlightEvent
-from .unschedulable import Bucket, UnschedulablePool, each_once
+from .unschedulable import Bucket, Group, UnschedulablePool, each_once
 
 Each = TypeVar("Each")
 Result = TypeVar("Result")

@@ -6,17 +6,189 @@ them, and by the keys that these plugins give them, so an event costs what it co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, KeysView, Mapping, Sequence
-from typing import Generic, NamedTuple
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from typing import Any, Generic, NamedTuple
+
+from msgspec import Struct
+from sortedcontainers import SortedDict
 
 from ..events.hints import HintMap
-from ..events.prehints import PodIndex
+from ..events.prehints import Amount, Key, Own, PodIndex, UpTo
 from .entry import PodT, QueuedPodInfo
-from .podindex import RefusedIndex
 from .subqueues import EntryHeap
 
-#: Is told which plugin raised while a pod's keys were made out, and what.
-Complain = Callable[[str, Exception], None]
+
+class Group(Struct, Generic[PodT], eq=False, gc=False):
+    """Pods with the same keys; never empty while it is in an index. `gc=False`: nothing in it leads back to it."""
+
+    shared: Hashable
+    keys: tuple[Key, ...]
+    members: dict[str, QueuedPodInfo[PodT]]
+
+
+class _Alone(Struct, frozen=True):
+    """What a pod is filed under that shares its place with no other."""
+
+    uid: str
+
+
+class RefusedIndex(Generic[PodT]):
+    """Owner of the groups of one index.
+
+    Invariants: a pod is in one group, which is filed under each of its keys and nowhere else; a pod whose keys could
+    not be made out is in a group of its own that every search gives out.
+    """
+
+    __slots__ = ("_by_amount", "_by_key", "_complain", "_group_of", "_keyless", "groups", "spec")
+
+    def __init__(self, spec: PodIndex, complain: Callable[[Exception], None]) -> None:
+        """`complain` is told what the plugin's own functions raised."""
+        self.spec = spec
+        self._complain = complain
+        self.groups: dict[Hashable, Group[PodT]] = {}
+        self._group_of: dict[str, Group[PodT]] = {}
+        self._by_key: dict[Key, dict[Hashable, Group[PodT]]] = {}
+        #: dimension -> amount -> groups.
+        self._by_amount: dict[Hashable, SortedDict] = {}
+        self._keyless: dict[Hashable, Group[PodT]] = {}
+
+    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry` is here from now on; it must not be yet."""
+        spec, uid = self.spec, entry.uid
+        try:
+            shared: Hashable = _Alone(uid) if spec.shared is None else spec.shared(entry.pod)
+            group = self.groups.get(shared)
+            if group is None:
+                group = Group(shared, tuple(spec.keys_of(entry.pod)), {})
+                self._file(group)
+        except Exception as error:
+            # A plugin's bug must not hide a pod from the events that it waits for.
+            self._complain(error)
+            alone = _Alone(uid)
+            group = self._keyless[alone] = self.groups[alone] = Group(alone, (), {})
+        group.members[uid] = entry
+        self._group_of[uid] = group
+
+    def remove(self, uid: str) -> None:
+        group = self._group_of.pop(uid)
+        del group.members[uid]
+        if not group.members:
+            self._drop(group)
+
+    def update(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry`, which is here, has another version of its pod."""
+        spec = self.spec
+        if spec.shared is not None:
+            try:
+                if spec.shared(entry.pod) == self._group_of[entry.uid].shared:
+                    return
+            except Exception as error:
+                self._complain(error)
+        self.remove(entry.uid)
+        self.add(entry)
+
+    def strayed(self, group: Group[PodT]) -> list[QueuedPodInfo[PodT]]:
+        """Those of its pods, as far as they come first, that belong elsewhere by now: whoever is left may speak for it.
+
+        Of those behind them, which are not looked at, an event of their own tells: what changed was an object.
+        """
+        found: list[QueuedPodInfo[PodT]] = []
+        shared = self.spec.shared
+        if shared is None:
+            return found
+        for entry in group.members.values():
+            try:
+                if shared(entry.pod) == group.shared:
+                    break
+            except Exception as error:
+                self._complain(error)
+            found.append(entry)
+        return found
+
+    def find(self, keys: Iterable[Key]) -> Iterable[Group[PodT]]:
+        """The groups that have one of `keys`, each once. Raises TypeError for a key that cannot be hashed."""
+        found: dict[Hashable, Group[PodT]] = dict(self._keyless)
+        for key in keys:
+            if type(key) is UpTo:
+                levels = self._by_amount.get(key.dimension)
+                if levels is not None:
+                    for amount in levels.irange(maximum=key.amount):
+                        found.update(levels[amount])
+            elif type(key) is Own:
+                group = self._group_of.get(key.uid)
+                if group is not None:
+                    found[group.shared] = group
+            else:
+                filed = self._by_key.get(key)
+                if filed is not None:
+                    found.update(filed)
+        return found.values()
+
+    def _file(self, group: Group[PodT]) -> None:
+        hash(group.keys)  # what cannot be hashed is found out before any of it is filed
+        for key in group.keys:
+            if type(key) is Amount:
+                levels = self._by_amount.setdefault(key.dimension, SortedDict())
+                levels.setdefault(key.amount, {})[group.shared] = group
+            else:
+                self._by_key.setdefault(key, {})[group.shared] = group
+        self.groups[group.shared] = group
+
+    def _drop(self, group: Group[PodT]) -> None:
+        shared = group.shared
+        del self.groups[shared]
+        self._keyless.pop(shared, None)
+        # A key may be named twice.
+        for key in dict.fromkeys(group.keys):
+            if type(key) is Amount:
+                levels = self._by_amount[key.dimension]
+                _discard(levels, key.amount, shared)
+                if not levels:
+                    del self._by_amount[key.dimension]
+            else:
+                _discard(self._by_key, key, shared)
+
+    def check_invariants(self, entries: dict[str, QueuedPodInfo[PodT]]) -> None:
+        """`entries`: who has to be here."""
+        assert self._group_of.keys() == entries.keys(), "the index and the pool have other pods"
+        members = {uid: group for group in self.groups.values() for uid in group.members}
+        assert members.keys() == entries.keys(), "a pod is in no group"
+        for uid, group in members.items():
+            assert self._group_of[uid] is group and group.members[uid] is entries[uid], (
+                f"{uid} is in another group"
+            )
+        filed = {(key, shared) for key, groups in self._by_key.items() for shared in groups}
+        filed |= {
+            (Amount(dimension, amount), shared)
+            for dimension, levels in self._by_amount.items()
+            for amount, groups in levels.items()
+            for shared in groups
+        }
+        assert filed == {(key, group.shared) for group in self.groups.values() for key in group.keys}, (
+            "keys and groups disagree"
+        )
+        if self.spec.shared is None or self._keyless or self.spec.volatile:
+            return
+        for uid, entry in entries.items():
+            assert self._group_of[uid].shared == self.spec.shared(entry.pod), f"{uid} has other keys by now"
+
+
+def _discard(filed: MutableMapping[Any, dict[Any, Any]], key: Hashable, each: Hashable) -> None:
+    found = filed[key]
+    del found[each]
+    if not found:
+        del filed[key]
 
 
 class Bucket(Generic[PodT]):
@@ -55,20 +227,9 @@ class _Filed(NamedTuple):
 class UnschedulablePool(Generic[PodT]):
     """Owner of every pod that only an event, an activation or the leftover flush can move."""
 
-    __slots__ = (
-        "_complain",
-        "_entries",
-        "_filed",
-        "_gated",
-        "_hint_maps",
-        "_names",
-        "_pending",
-        "_sequence",
-        "_stale",
-        "buckets",
-    )
-
-    def __init__(self, *, hint_maps: Mapping[str, HintMap], complain: Complain) -> None:
+    def __init__(
+        self, *, hint_maps: Mapping[str, HintMap], complain: Callable[[str, Exception], None]
+    ) -> None:
         """`hint_maps`, by profile, say by what the pods that a plugin refused are found; those of a profile that is not
         there by the plugin alone."""
         self._hint_maps = hint_maps
@@ -78,13 +239,11 @@ class UnschedulablePool(Generic[PodT]):
         #: buckets are dropped. To be read.
         self.buckets: dict[str, dict[str, Bucket[PodT]]] = {}
         self._filed: dict[str, _Filed] = {}
-        # (namespace, name) -> UIDs; None until somebody asks for a pod by name.
-        self._names: dict[tuple[str, str], set[str]] | None = None
+        # (namespace, name) -> by UID; None until somebody asks for a pod by name.
+        self._names: dict[tuple[str, str], dict[str, QueuedPodInfo[PodT]]] | None = None
         # When each pod has waited too long for an event.
         self._stale: EntryHeap[PodT] = EntryHeap()
         self._gated: set[str] = set()
-        # Those that wait for a plugin of theirs that has something pending.
-        self._pending: set[str] = set()
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -108,18 +267,13 @@ class UnschedulablePool(Generic[PodT]):
         if self._names is None:
             self._names = {}
             for entry in self._entries.values():
-                self._names.setdefault((entry.pod.namespace, entry.pod.name), set()).add(entry.uid)
+                self._names.setdefault((entry.pod.namespace, entry.pod.name), {})[entry.uid] = entry
         return self._names.get((namespace, name), ())
 
     @property
     def gated(self) -> int:
         """How many of the pods are gated."""
         return len(self._gated)
-
-    @property
-    def pending(self) -> int:
-        """How many of the pods have a pending plugin."""
-        return len(self._pending)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
         """From now on pods are found by other keys. The same pods stay here."""
@@ -146,11 +300,9 @@ class UnschedulablePool(Generic[PodT]):
         for plugin in plugins:
             self._bucket(profile, plugin).add(entry)
         if self._names is not None:
-            self._names.setdefault((pod.namespace, pod.name), set()).add(uid)
+            self._names.setdefault((pod.namespace, pod.name), {})[uid] = entry
         if entry.gating_plugin:
             self._gated.add(uid)
-        if entry.pending_plugins:
-            self._pending.add(uid)
         self._stale.push(entry, (stale_at,))
 
     def _bucket(self, profile: str, plugin: str) -> Bucket[PodT]:
@@ -169,17 +321,12 @@ class UnschedulablePool(Generic[PodT]):
         filed = self._filed.pop(uid)
         for plugin in filed.plugins:
             buckets = self.buckets[filed.profile]
-            bucket = buckets[plugin]
-            bucket.remove(uid)
-            if not bucket.entries:
+            buckets[plugin].remove(uid)
+            if not buckets[plugin].entries:
                 del buckets[plugin]
         if self._names is not None:
-            name = (entry.pod.namespace, entry.pod.name)
-            self._names[name].discard(uid)
-            if not self._names[name]:
-                del self._names[name]
+            _discard(self._names, (entry.pod.namespace, entry.pod.name), uid)
         self._gated.discard(uid)
-        self._pending.discard(uid)
         self._stale.remove(uid)
         return entry
 
@@ -233,14 +380,10 @@ class UnschedulablePool(Generic[PodT]):
             assert filed.pop(uid, set()) == expected, f"{uid} is not filed under who refused it"
             assert uid in self._stale, f"{uid} would never be flushed"
             assert (uid in self._gated) == entry.gated, f"{uid} is miscounted as gated"
-            assert (uid in self._pending) == bool(entry.pending_plugins), f"{uid} is miscounted as pending"
         assert len(self._stale) == len(self._gated | self._entries.keys()) == len(self._entries)
         if self._names is not None:
-            named = {
-                (uid, uid in self.uids_of(entry.pod.namespace, entry.pod.name))
-                for uid, entry in self._entries.items()
-            }
-            known = {(uid, True) for uids in self._names.values() for uid in uids}
+            named = {(uid, name) for name, found in self._names.items() for uid in found}
+            known = {(uid, (entry.pod.namespace, entry.pod.name)) for uid, entry in self._entries.items()}
             assert named == known, "pods are not known by their names"
 
 
