@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.events.hints import QueueingHint
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.balanced_allocation import BalancedAllocation
-from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
-from agent_scheduler.engine.plugins.node_resources_fit_score import (
+from agent_scheduler.engine.plugins.node_resources_fit import (
     LeastAllocated,
     MostAllocated,
+    NodeResourcesFit,
     RequestedToCapacityRatio,
 )
 from agent_scheduler.engine.state.podinfo import PodInfo

@@ -1,34 +1,34 @@
-"""NodeResourcesFit: refuses nodes without room.
+"""NodeResourcesFit: refuses nodes without room, and ranks the others by how full they get.
 
-Rooms are exact integers; a pod counts as one unit of the resource `pods`. How full a node gets ranks it in
-`node_resources_fit_score`. A resource that devices of some class stand for (KEP-5004) is not looked at on nodes that
-offer none of it: there it is the matter of DynamicResources.
+Rooms are exact integers; a pod counts as one unit of the resource `pods`. A resource that devices of some class stand
+for (KEP-5004) is not looked at on nodes that offer none of it: there it is the matter of DynamicResources.
+
+The formulas of the scoring strategies are those of kube-scheduler's `noderesources` (`least_allocated.go`,
+`most_allocated.go`, `requested_to_capacity_ratio.go`): integer division at both steps, CPU and memory with the default
+for containers that ask for nothing. A node that does not offer a resource is judged by the others alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 
-from agent_scheduler.objects.quantity import MAX_INT64, text_of
+from agent_scheduler.objects.quantity import text_of
 
 from ..dra.catalogue import Devices
-from ..dra.records import DeviceClassInfo, same
-from ..events.events import ActionType, ClusterEvent, Resource
-from ..events.hints import ClusterEventWithHint, QueueingHint
-from ..events.prehints import ANYWAY, Amount, ByKeys, Key, Own, PodIndex, UpTo
+from ..events.hints import ClusterEventWithHint
 from ..framework.handle import Handle
-from ..framework.plugin import Depends, Filter
-from ..rules.capacity_hints import RoomHints, fits, preempting_key
+from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter
+from ..rules.curve import FULL, rates_of
+from ..rules.device_backed import ByFullness
+from ..rules.fit_hints import FitHints, met_elsewhere
 from ..rules.wanted import Wanted
-from ..state.columns import Bools, Columns, Ints, Rows
-from ..state.extended import is_extended as may_be_devices
+from ..state.columns import CPU, MEMORY, Bools, Columns, Ints, Rows
 from ..state.interns import BASE_RESOURCES
 from ..state.ledger import Ledger
-from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PODS, PodClass
-from ..state.podinfo import PodInfo
 
 _PODS = BASE_RESOURCES.index(PODS)
 
@@ -61,28 +61,27 @@ class NodeResourcesFit(Filter):
     ) -> None:
         """`ignored_resources`, `ignored_groups`: extended resources that somebody else looks after, by name and by
         what stands before the slash. `ledger`, `devices`: what hints look at; without a ledger they wake more."""
-        self._devices = devices
         self._ignored = frozenset(ignored_resources)
         self._ignored_groups = frozenset(ignored_groups)
-        self._by_amount = PodIndex(
-            keys_of=self._amounts, shared=lambda pod: (pod.cls, pod.priority, pod.preempts)
+        ignores = self._ignored or self._ignored_groups
+        #: What is looked at of the requests of a class.
+        self._wanted: Callable[[PodClass], Mapping[str, int]] = (
+            self._not_ignored if ignores else attrgetter("requests")
         )
-        self._freed = RoomHints(ledger, self._wanted, self._elsewhere_now, self._keys_of_room)
+        self._hints = FitHints(self._wanted, ledger, devices)
 
     def seeing(self, ledger: Ledger, devices: Devices) -> NodeResourcesFit:
         return type(self)(self._ignored, self._ignored_groups, ledger=ledger, devices=devices)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
-        wanted = [(resource, amount, 0) for resource, amount in self._wanted(pod)]
+        wanted = [(resource, amount, 0) for resource, amount in self._wanted(pod).items()]
         if pod.claims is None or pod.claims.extended is None:
             return Wanted(wanted)
         # As devices stand for some of it, this has been asked before.
-        return Wanted(wanted, elsewhere=_met_elsewhere(pod.requests, handle.devices))
+        return Wanted(wanted, elsewhere=met_elsewhere(pod.requests, handle.devices))
 
-    def _wanted(self, pod: PodClass) -> Iterable[tuple[str, int]]:
-        if not self._ignored and not self._ignored_groups:
-            return pod.requests.items()
-        return [each for each in pod.requests.items() if not self._ignores(each[0])]
+    def _not_ignored(self, pod: PodClass) -> Mapping[str, int]:
+        return {name: amount for name, amount in pod.requests.items() if not self._ignores(name)}
 
     def _ignores(self, resource: str) -> bool:
         return is_extended(resource) and (
@@ -167,83 +166,7 @@ class NodeResourcesFit(Filter):
             yield _or_elsewhere(state, index, offered, enough)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (
-            ClusterEventWithHint(
-                ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE),
-                self._freed.helps,
-                ByKeys(self._by_amount, self._freed.whom, once=True),
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.POD, ActionType.UPDATE_POD_SCALE_DOWN),
-                _scaled_down,
-                ByKeys(self._by_amount, _less_taken),
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.DEVICE_CLASS, ActionType.ADD | ActionType.UPDATE),
-                _by_devices,
-                ByKeys(self._by_amount, _resources_of, once=True),
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE),
-                self._more_room,
-                ByKeys(self._by_amount, self._room, once=True),
-            ),
-        )
-
-    def _amounts(self, pod: PodInfo) -> list[Key]:
-        """What the pod wants of each resource, and once more of the one that fewest others want."""
-        wanted = dict(self._wanted(pod.cls))
-        keys: list[Key] = [Amount(resource, amount) for resource, amount in wanted.items()]
-        # A resource of its own tells nodes apart best, then processors and memory; a place for a pod everybody wants.
-        rarest = min(wanted, key=lambda each: (each in BASE_RESOURCES, each == PODS, each), default=None)
-        keys.append(ANYWAY if rarest is None else Amount((_RAREST, rarest), wanted[rarest]))
-        keys.extend(preempting_key(pod))
-        # Scaling down is read from all that it asks for, ignored or not.
-        keys.extend(
-            Amount(resource, amount) for resource, amount in pod.requests.items() if resource not in wanted
-        )
-        return keys
-
-    def _more_room(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
-        """The pod fits the node when empty, and the node is new or offers more of something that is wanted."""
-        assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
-        offered, wanted = new.allocatable, dict(self._wanted(pod.cls))
-        elsewhere: set[str] = set()
-        if pod.cls.extended:
-            elsewhere = {each for each in self._elsewhere_now(wanted) if not offered.get(each)}
-        if not fits(wanted, offered, elsewhere):
-            return QueueingHint.SKIP
-        if not isinstance(old, NodeInfo):
-            return QueueingHint.QUEUE
-        before = old.allocatable
-        more = any(offered.get(resource, 0) > before.get(resource, 0) for resource in wanted)
-        # What the node no longer offers is the matter of devices from now on.
-        more = more or any(before.get(resource, 0) for resource in elsewhere)
-        return QueueingHint.QUEUE if more else QueueingHint.SKIP
-
-    def _room(self, event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> list[Key]:
-        """A new node: all that want no more of their rarest resource than it offers. A larger one: those who want some
-        of what it has more of, and no more than it offers. Either: those for whom devices may be there instead."""
-        offered, before = new.allocatable, {} if old is None else old.allocatable
-        if old is None:
-            return self._keys_of_room(offered, offered)
-        gone = [resource for resource in self._left_to_devices(offered) if before.get(resource)]
-        more = [each for each in offered.items() if each[1] > before.get(each[0], 0)]
-        return [*(UpTo(resource, MAX_INT64) for resource in gone), *(UpTo(*each) for each in more)]
-
-    def _keys_of_room(self, offered: Mapping[str, int], free: Mapping[str, int]) -> list[Key]:
-        """All that want no more of their rarest resource than a node has free, or for whom devices may be there."""
-        room = [UpTo((_RAREST, resource), amount) for resource, amount in free.items()]
-        return [ANYWAY, *room, *(UpTo(resource, MAX_INT64) for resource in self._left_to_devices(offered))]
-
-    def _left_to_devices(self, offered: Mapping[str, int]) -> list[str]:
-        """The resources that devices may stand for on a node that offers these."""
-        devices = self._devices
-        known = devices.resources() if devices is not None and devices.classes else ()
-        return [resource for resource in known if not offered.get(resource)]
-
-    def _elsewhere_now(self, resources: Iterable[str]) -> frozenset[str]:
-        return frozenset() if self._devices is None else _met_elsewhere(resources, self._devices)
+        return self._hints.events_to_register()
 
 
 def _offered(
@@ -276,52 +199,131 @@ def _all(rows: Rows, passing: Iterable[Bools]) -> Bools:
     return found
 
 
-#: Dimension under which each pod is filed once.
-_RAREST = "rarest"
+class _Allocation(ByFullness):
+    """Common part of the strategies: a weighted mean over resources of what `_rate` gives."""
+
+    name = "NodeResourcesFit"
+    depends = Depends.ROOM
+    normalize = None
+
+    def __init__(self, resources: Mapping[str, int] | None = None) -> None:
+        #: Resource -> weight. Extended resources and huge pages count only for pods that ask for them.
+        self.resources = dict(resources or {"cpu": 1, "memory": 1})
+        super().__init__(self.resources)
+
+    def state_of(self, pod: PodClass) -> Wanted | None:
+        counted = {"ephemeral-storage": 0, **pod.requests}
+        counted |= {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
+        if pod.by_containers is not None:
+            counted = {"ephemeral-storage": 0, "cpu": 0, "memory": 0}
+            counted |= {resource: amount for resource, amount in pod.by_containers.items() if amount}
+        wanted = [
+            (resource, counted[resource], weight)
+            for resource, weight in self.resources.items()
+            if resource in counted and resource != PODS
+        ]
+        return Wanted(wanted) if wanted else None
+
+    def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
+        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        # A plain number for as long as all nodes offer all that was looked at, which divides sooner.
+        weights: Ints | int = 0
+        for index, amount, weight in state.resolve(nodes).each:
+            offered = nodes.allocatable[index][rows]
+            rates = self._rate(nodes.scored[index][rows] + amount, np.maximum(offered, 1))
+            counts = self._counts(rates, offered)
+            counted = weight if counts.all() else weight * counts
+            total += rates * counted
+            weights = weights + counted
+        return self._mean(total, np.maximum(weights, 1))
+
+    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
+        offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
+        if state.known != scored:
+            state.resolve(nodes)
+        total = weights = 0
+        for index, amount, weight in state.each:
+            offered = offers[index]
+            if offered > 0:
+                total += weight * self._rate_one(taken[scored + index] + amount, offered)
+                weights += weight
+        return total // weights if weights else 0
+
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        raise NotImplementedError
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        raise NotImplementedError
+
+    @staticmethod
+    def _counts(rates: Ints, offered: Ints) -> Bools:
+        """[row] whether a resource has a part in the mean."""
+        return offered > 0
+
+    @staticmethod
+    def _mean(total: Ints, weights: Ints | int) -> Ints:
+        mean: Ints = total // weights
+        return mean
 
 
-def _met_elsewhere(resources: Iterable[str], devices: Devices) -> frozenset[str]:
-    """Which of them are the matter of devices where a node offers none."""
-    return frozenset(
-        each for each in resources if may_be_devices(each) and devices.class_of_resource(each) is not None
-    )
+class LeastAllocated(_Allocation):
+    """Prefers empty nodes: spreads."""
+
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        rate: Ints = np.maximum(offered - requested, 0) * MAX_NODE_SCORE // offered
+        return rate
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        return (offered - requested) * MAX_NODE_SCORE // offered if requested < offered else 0
 
 
-def _by_devices(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """Devices stand now for a resource that the pod asks for, or no longer do."""
-    assert isinstance(pod, PodInfo) and isinstance(new, DeviceClassInfo)
-    before = old if isinstance(old, DeviceClassInfo) else None
-    names = new.resources | (before.resources if before is not None else frozenset())
-    changed = before is None or not same(new, before)
-    return QueueingHint.QUEUE if changed and names & pod.requests.keys() else QueueingHint.SKIP
+class MostAllocated(_Allocation):
+    """Prefers full nodes: packs, so that large pods still find a whole one."""
+
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        rate: Ints = np.minimum(requested, offered) * MAX_NODE_SCORE // offered
+        return rate
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        return requested * MAX_NODE_SCORE // offered if requested < offered else MAX_NODE_SCORE
 
 
-def _resources_of(event: ClusterEvent, old: DeviceClassInfo | None, new: DeviceClassInfo) -> list[Key]:
-    return [UpTo(name, MAX_INT64) for each in (old, new) if each is not None for name in each.resources]
+class RequestedToCapacityRatio(_Allocation):
+    """Prefers nodes by a curve over their utilisation, in percent.
 
+    Unlike in the other strategies, a resource that rates 0 is left out of the mean, and the mean is rounded.
+    """
 
-def _less_taken(event: ClusterEvent, old: PodInfo, new: PodInfo) -> list[Key]:
-    """Itself, and those who want any of what a pod on a node asks less of."""
-    keys: list[Key] = [Own(new.uid)]
-    if new.node_name:
-        keys.extend(
-            UpTo(resource, MAX_INT64)
-            for resource, amount in old.requests.items()
-            if new.requests.get(resource, 0) < amount
-        )
-    return keys
+    def __init__(self, shape: Sequence[tuple[int, int]], resources: Mapping[str, int] | None = None) -> None:
+        """`shape`: (utilisation, score from 0 to 10), by rising utilisation."""
+        super().__init__(resources)
+        #: [utilisation] what it rates.
+        self._curve: tuple[int, ...] = rates_of(shape)
+        self._rates: Ints = np.array(self._curve, dtype=np.int64)
 
+    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
+        offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
+        if state.known != scored:
+            state.resolve(nodes)
+        total = weights = 0
+        for index, amount, weight in state.each:
+            offered = offers[index]
+            if offered > 0 and (rate := self._rate_one(taken[scored + index] + amount, offered)):
+                total += weight * rate
+                weights += weight
+        return (2 * total + weights) // (2 * weights) if weights else 0
 
-def _scaled_down(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """Own requests went down, or another pod on a node asks for less of something that this one wants."""
-    assert isinstance(pod, PodInfo) and isinstance(old, PodInfo) and isinstance(new, PodInfo)
-    if new.uid == pod.uid:
-        return QueueingHint.QUEUE
-    if not new.node_name:
-        return QueueingHint.SKIP
-    wanted = pod.requests
-    less = any(
-        resource in wanted and new.requests.get(resource, 0) < amount
-        for resource, amount in old.requests.items()
-    )
-    return QueueingHint.QUEUE if less else QueueingHint.SKIP
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        return self._rates[np.minimum(requested, offered) * FULL // offered]
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        return self._curve[min(requested, offered) * FULL // offered]
+
+    @staticmethod
+    def _counts(rates: Ints, offered: Ints) -> Bools:
+        return (offered > 0) & (rates > 0)
+
+    @staticmethod
+    def _mean(total: Ints, weights: Ints | int) -> Ints:
+        mean: Ints = (2 * total + weights) // (2 * weights)
+        return mean

@@ -49,10 +49,10 @@ from ..plugins.node_affinity import NodeAffinity, NodeAffinityScore
 from ..plugins.node_declared_features import NodeDeclaredFeatures
 from ..plugins.node_name import NodeName
 from ..plugins.node_ports import NodePorts
-from ..plugins.node_resources_fit import NodeResourcesFit
-from ..plugins.node_resources_fit_score import (
+from ..plugins.node_resources_fit import (
     LeastAllocated,
     MostAllocated,
+    NodeResourcesFit,
     RequestedToCapacityRatio,
 )
 from ..plugins.node_unschedulable import NodeUnschedulable

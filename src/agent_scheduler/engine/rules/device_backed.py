@@ -1,7 +1,7 @@
 """Scores by how full nodes are, for pods that ask for extended resources that devices stand for (KEP-5004).
 
 Where a node offers none of such a resource, what counts as offered and taken there are its devices of the resource's
-class. All else is as the score says that is asked (`node_resources_fit_score`, `balanced_allocation`), which leaves
+class. All else is as the score says that is asked (`node_resources_fit`, `balanced_allocation`), which leaves
 these pods to this one: its answers for a row hold for others that offer and have taken as much, and devices do not
 follow from that.
 """
