@@ -13,7 +13,6 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from .naming import PLACE_BITS
 from .policies import POINTS, Flags, Ints, Nodes, Rows, Rules
 from .rates import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, NodeColumns, grown
 from .settings import PlanSettings
@@ -25,8 +24,8 @@ NO_TURN: Final = 2**15 - 1
 WANTED: Final = 1
 KEEPS: Final = 2
 GIVEN: Final = 4
-#: Above all scores, which count twice, so that between two of them is the place of a tie that is won.
-_TOP: Final = 2**22 - 1
+#: Ranks of names are below 2 to this power.
+_RANK_BITS: Final = 32
 #: Sums of capacity are kept below it. No single amount is near it (`engine.state.requests.NODE_LIMIT`).
 _SUM: Final = 2**62
 
@@ -45,13 +44,14 @@ class Turn(Struct, frozen=True, gc=False):
 class _Shard:
     """One shard of the settings: its rules, what they make of each row, and how much it has taken."""
 
-    __slots__ = ("count", "number", "order", "passes", "room", "rules")
+    __slots__ = ("count", "number", "passes", "points", "room", "rules")
 
     def __init__(self, number: int, rules: Rules) -> None:
         self.number = number
         self.rules = rules
-        #: [row] the lower, the sooner it is taken; no two rows in use have the same. Whether its filters accept it.
-        self.order: Ints = np.zeros(0, dtype=np.int64)
+        #: [row] its score, which counts twice, so that between two of them is the place of a tie that is won; whether
+        #: the filters accept it.
+        self.points: Ints = np.zeros(0, dtype=np.int64)
         self.passes: Flags = np.zeros(0, dtype=bool)
         #: Nodes that it has taken, and what is left of its budget by resource, empty if it has none.
         self.count = 0
@@ -62,27 +62,33 @@ class _Shard:
         self.count, self.room = 0, dict(self.rules.limits.budget or {})
 
     def grow(self, capacity: int) -> None:
-        self.order, self.passes = grown(self.order, capacity), grown(self.passes, capacity)
+        self.points, self.passes = grown(self.points, capacity), grown(self.passes, capacity)
 
     def least(self, there: int) -> int:
         """Its minimum, where so many nodes are there to be given."""
         most = self.rules.limits.most_of(there)
         return self.rules.limits.least if most is None else min(self.rules.limits.least, most)
 
-    def take(self, rows: Rows, most: int | None, sizes: Mapping[str, Ints]) -> Rows:
-        """The first of `rows` by `order`, `most` at the most, None being all; `sizes`: by resource, [row] how much of
-        the budget it takes."""
+    def take(self, rows: Rows, most: int | None, columns: NodeColumns) -> Rows:
+        """Those of `rows` with the highest score, and of equals the first by name; `most` at the most, None being all,
+        and what the budget allows."""
         if self.room:
-            taken = _fitting(rows[np.argsort(self.order[rows])], most, self.room, sizes)
+            sizes = columns.offered
+            taken = _fitting(rows[np.argsort(self._order(rows, columns))], most, self.room, sizes)
             for resource in self.room:
                 self.room[resource] -= int(sizes[resource][taken].sum())
         elif most is not None and most < rows.shape[0]:
-            order = self.order[rows]
+            order = self._order(rows, columns)
             taken = rows[order <= np.partition(order, most - 1)[most - 1]] if most > 0 else rows[:0]
         else:
             taken = rows
         self.count += taken.shape[0]
         return taken
+
+    def _order(self, rows: Rows, columns: NodeColumns) -> Ints:
+        """Of each, the lower, the sooner it is taken. No two are equal."""
+        order: Ints = columns.ranks[rows] - (self.points[rows] << _RANK_BITS)
+        return order
 
 
 class Cascade:
@@ -167,12 +173,10 @@ class Cascade:
             self._may_stay[state] & ~given & self._is_ours[np.minimum(spec, self._is_ours.shape[0] - 2)]
         )
         nodes = Nodes(self._columns, rows)
-        base = (_TOP << PLACE_BITS) + self._columns.ordering.places[rows]
         wanted, keeps = np.zeros((2, rows.shape[0]), dtype=bool)
         for shard in self._shards:
             own = spec == shard.number
-            points = 2 * shard.rules.points(nodes) + self._bonus * own
-            shard.order[rows] = base - (points << PLACE_BITS)
+            shard.points[rows] = 2 * shard.rules.points(nodes) + self._bonus * own
             passes = shard.rules.passes(nodes, own)
             shard.passes[rows] = passes
             wanted |= passes
@@ -206,7 +210,7 @@ class Cascade:
             )
 
     def _take(self, turn: int, shard: _Shard, free: Flags, candidates: Flags, most: int | None) -> None:
-        taken = shard.take(np.flatnonzero(candidates), most, self._columns.offered)
+        taken = shard.take(np.flatnonzero(candidates), most, self._columns)
         self.turn[taken] = turn
         free[taken] = False
 

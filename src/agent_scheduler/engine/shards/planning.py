@@ -110,10 +110,10 @@ class Planner:
         self._specs.grow(self._columns.capacity)
         self._cascade.grow(self._columns.capacity)
         self._columns.look_at(self._respecced)
-        changed, spread = self._columns.refresh(lambda row: self._specs.column.item(row) != NO_SHARD)
+        changed = self._columns.refresh(lambda row: self._specs.column.item(row) != NO_SHARD)
         changed[rows_of(self._respecced)] = True
         self._respecced = set()
-        rows = np.arange(self._columns.size) if spread or self._fresh else np.flatnonzero(changed)
+        rows = np.arange(self._columns.size) if self._fresh else np.flatnonzero(changed)
         if self._last is None or self._fresh or rows.shape[0]:
             self._fresh = False
             self._cascade.update(rows, self._specs.column)

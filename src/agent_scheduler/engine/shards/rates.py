@@ -13,7 +13,6 @@ from agent_scheduler.objects import wire
 
 from ..state.nodeinfo import NodeInfo, node_info
 from ..state.requests import Amounts
-from .naming import NameOrder
 from .policies import NO_RATE, Flags, Ints, Mark, Rows
 
 _READY = "Ready"
@@ -69,8 +68,10 @@ class NodeColumns:
         self._shared = False
         self.row_of: dict[str, int] = {}
         self._unused: list[int] = []
-        self.ordering = NameOrder()
-        self._unordered: list[str] = []
+        #: [row] its name's place among all names.
+        self.ranks: Ints = np.zeros(0, dtype=np.int64)
+        #: Whether there are names that have none yet.
+        self._is_unranked = False
         self.capacity = 0
         #: [row] bits.
         self.state: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
@@ -123,7 +124,7 @@ class NodeColumns:
                 if row == self.capacity:
                     self._grow()
             self.row_of[name] = row
-            self._unordered.append(name)
+            self._is_unranked = True
         return row
 
     def share_names(self) -> list[str]:
@@ -205,12 +206,16 @@ class NodeColumns:
             self._read(row, self._nodes[row])
             self._loaded.add(row)
 
-    def refresh(self, held: Callable[[int], bool]) -> tuple[Flags, bool]:
+    def refresh(self, held: Callable[[int], bool]) -> Flags:
         """Work in what has changed. `held`: whether a row that no node, no pod and no foreign shard has is needed.
 
-        Returns [row] whether something of it that a plan looks at is another, and whether the places of all names are.
+        Returns [row] whether something of it that a plan looks at is another.
         """
-        spread = self._settle()
+        if self._is_unranked:
+            rows = np.fromiter(map(self.row_of.__getitem__, sorted(self.row_of)), np.intp, len(self.row_of))
+            self.ranks = np.zeros(self.capacity, dtype=np.int64)
+            self.ranks[rows] = np.arange(rows.shape[0])
+            self._is_unranked = False
         changed = np.zeros(self.size, dtype=bool)
         changed[rows_of(self._changed)] = True
         self._changed = set()
@@ -221,11 +226,7 @@ class NodeColumns:
             for row in rows[self.state[rows] == 0].tolist():
                 if not self._crowd[row] and not held(row):
                     self._release(row)
-        return changed, spread
-
-    def _settle(self) -> bool:
-        fresh, self._unordered = self._unordered, []
-        return bool(fresh) and self.ordering.settle(fresh, self.names, self.row_of)
+        return changed
 
     def _read(self, row: int, node: NodeFacts | None) -> None:
         """What the node of a row says of itself."""
@@ -260,9 +261,7 @@ class NodeColumns:
         return changed
 
     def _release(self, row: int) -> None:
-        name = self.names[row]
-        del self.row_of[name]
-        self.ordering.discard(name)
+        del self.row_of[self.names[row]]
         self._unused.append(row)
 
     def _grow(self) -> None:
@@ -277,7 +276,6 @@ class NodeColumns:
         for mark, flags in self._marks.items():
             self._marks[mark] = grown(flags, more)
         self._share_memory()
-        self.ordering.grow(more)
 
     def _share_memory(self) -> None:
         self._counters = [(resource, column.data) for resource, column in self._used.items()]
