@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .builtin import causes as causes_of
 from .builtin import dra_requests, priority, runtime, storage
-from .errors import ApiError, forbidden, invalid, not_found, qualified
+from .errors import ApiError, Cause, forbidden, invalid, not_found
 from .registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from .resource import Object
 
@@ -89,22 +89,8 @@ def admit_stored(registry: Registry, served: Served, obj: Object) -> None:
 
 def _refuse_terminating(served: Served, namespace: str, name: str) -> None:
     resource = served.resource
-    shown = qualified(resource.plural, served.name[0])
-    details: Object = {"name": name} if name else {}
-    if served.name[0]:
-        details["group"] = served.name[0]
-    details["kind"] = resource.plural
-    details["causes"] = [
-        {
-            "reason": "NamespaceTerminating",
-            "message": f"namespace {namespace} is being terminated",
-            "field": "metadata.namespace",
-        }
-    ]
-    raise ApiError(
-        403,
-        "Forbidden",
-        f'{shown} "{name}" is forbidden: unable to create new content in namespace {namespace} because it is '
-        "being terminated",
-        details,
-    )
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    refused = forbidden(resource.plural, served.name[0], name, why)
+    cause = Cause("NamespaceTerminating", "metadata.namespace", f"namespace {namespace} is being terminated")
+    refused.details = {**(refused.details or {}), "causes": [cause.told()]}
+    raise refused

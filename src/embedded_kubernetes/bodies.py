@@ -61,6 +61,14 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
         ) from None
 
 
+def of_kind(body: Any, kind: str) -> Object:
+    """The body, if it is an object that names no other kind. Raises 400."""
+    if isinstance(body, dict) and body.get("kind", kind) == kind:
+        return body
+    shown = body.get("kind") if isinstance(body, dict) else type(body).__name__
+    raise bad_request(f"the body must be a {kind}, not {shown}")
+
+
 def check_names(obj: Any, resource: Resource) -> Object:
     """That the object is of the expected kind. A built-in kind may leave both names out."""
     if not isinstance(obj, dict):

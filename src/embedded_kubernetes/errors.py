@@ -20,6 +20,10 @@ class Cause(NamedTuple):
     field: str
     message: str
 
+    def told(self) -> dict[str, str]:
+        """As a Status has it among its causes."""
+        return {"reason": self.reason, "message": self.message, "field": self.field}
+
 
 class ApiError(Exception):
     """A request that was refused: HTTP `code`, machine-readable `reason`, and `details` of the Status.
@@ -77,47 +81,43 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def not_found(resource: str, group: str, name: str) -> ApiError:
-    return ApiError(
-        404, "NotFound", f'{qualified(resource, group)} "{name}" not found', details_of(resource, group, name)
+def other_namespace() -> ApiError:
+    return bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request"
     )
+
+
+def other_name(given: str, name: str) -> ApiError:
+    return bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
+def _of_object(code: int, reason: str, resource: str, group: str, name: str, text: str) -> ApiError:
+    """A refusal about an object. `text` has `{}` where it is named."""
+    shown = f'{qualified(resource, group)} "{name}"'
+    return ApiError(code, reason, text.replace("{}", shown, 1), details_of(resource, group, name))
+
+
+def not_found(resource: str, group: str, name: str) -> ApiError:
+    return _of_object(404, "NotFound", resource, group, name, "{} not found")
 
 
 def already_exists(resource: str, group: str, name: str) -> ApiError:
-    return ApiError(
-        409,
-        "AlreadyExists",
-        f'{qualified(resource, group)} "{name}" already exists',
-        details_of(resource, group, name),
-    )
+    return _of_object(409, "AlreadyExists", resource, group, name, "{} already exists")
 
 
 def conflict(resource: str, group: str, name: str, why: str) -> ApiError:
-    return ApiError(
-        409,
-        "Conflict",
-        f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {why}',
-        details_of(resource, group, name),
-    )
+    text = f"Operation cannot be fulfilled on {{}}: {why}"
+    return _of_object(409, "Conflict", resource, group, name, text)
+
+
+def forbidden(resource: str, group: str, name: str, why: str) -> ApiError:
+    return _of_object(403, "Forbidden", resource, group, name, f"{{}} is forbidden: {why}")
 
 
 def stale(resource: str, group: str, name: str) -> ApiError:
     """The object's resourceVersion is not the one that the writer read."""
-    return conflict(
-        resource,
-        group,
-        name,
-        "the object has been modified; please apply your changes to the latest version and try again",
-    )
-
-
-def forbidden(resource: str, group: str, name: str, why: str) -> ApiError:
-    return ApiError(
-        403,
-        "Forbidden",
-        f'{qualified(resource, group)} "{name}" is forbidden: {why}',
-        details_of(resource, group, name),
-    )
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(resource, group, name, why)
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
@@ -129,9 +129,7 @@ def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
         details["group"] = group
     if kind:
         details["kind"] = kind
-    details["causes"] = [
-        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes
-    ]
+    details["causes"] = [cause.told() for cause in causes]
     shown = qualified(kind, group)
     return ApiError(422, "Invalid", f'{shown} "{name}" is invalid: {joined}', details)
 

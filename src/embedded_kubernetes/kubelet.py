@@ -43,8 +43,6 @@ RUN_SECONDS = "agent-scheduler.io/run-seconds"
 PODS = ("", "pods")
 NODES = ("", "nodes")
 RENEW_SECONDS = 10.0
-#: How late a timer may be, so that many share one wake-up.
-_TIMER_SECONDS = 0.025
 
 _Task = Literal["start", "end", "gone", "renew"]
 _FINAL = ("Succeeded", "Failed")

@@ -8,12 +8,13 @@ chunks"); for `sendInitialEvents`, KEP-3157.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
 import orjson
 
+from .builtin.causes import forbidden, unsupported
 from .errors import ApiError, Cause, bad_request, gone, invalid, not_found
 from .registry import Registry, Served
 from .requests import Request, Response, Stream
@@ -77,62 +78,44 @@ def _check_not_future(registry: Registry, version: int) -> None:
         )
 
 
-def _forbidden(field: str, message: str) -> Cause:
-    return Cause("FieldValueForbidden", field, f"Forbidden: {message}")
+_MATCH = "resourceVersionMatch"
 
 
-def _unsupported_match(match: str, allowed: tuple[str, ...]) -> Cause:
-    shown = ", ".join(f'"{value}"' for value in allowed)
-    message = f'Unsupported value: "{match}": supported values: {shown}'
-    return Cause("FieldValueNotSupported", "resourceVersionMatch", message)
+def _refuse_options(causes: Iterable[Cause]) -> None:
+    found = list(causes)
+    if found:
+        raise invalid("ListOptions", "meta.k8s.io", "", found)
 
 
-def _refuse_options(causes: list[Cause]) -> None:
-    if causes:
-        raise invalid("ListOptions", "meta.k8s.io", "", causes)
-
-
-def _check_match(request: Request) -> str:
-    """resourceVersionMatch of a list, checked against what it stands beside. Raises 422."""
-    parameters = request.parameters
-    match = parameters.get("resourceVersionMatch", "")
-    version, field = parameters.get("resourceVersion", ""), "resourceVersionMatch"
-    causes: list[Cause] = []
+def _list_problems(parameters: Mapping[str, str]) -> Iterator[Cause]:
+    """What is wrong with the options of a list that must go together."""
+    match, version = parameters.get(_MATCH, ""), parameters.get("resourceVersion", "")
     if match:
         if not version:
-            why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            causes.append(_forbidden(field, why))
+            yield forbidden(_MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided")
         if parameters.get("continue"):
-            causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+            yield forbidden(_MATCH, "resourceVersionMatch is forbidden when continue is provided")
         if match not in ("Exact", "NotOlderThan"):
-            causes.append(_unsupported_match(match, ("Exact", "NotOlderThan", "")))
+            yield unsupported(_MATCH, match, ("Exact", "NotOlderThan", ""))
         if match == "Exact" and version == "0":
-            why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            causes.append(_forbidden(field, why))
+            yield forbidden(_MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
     if "sendInitialEvents" in parameters:
-        causes.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    _refuse_options(causes)
-    return match
+        yield forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
 
 
-def _check_watch(request: Request) -> None:
-    """The options of a watch that must go together. Raises 422."""
-    parameters = request.parameters
-    match, field = parameters.get("resourceVersionMatch", ""), "resourceVersionMatch"
-    causes: list[Cause] = []
-    initial_events = "sendInitialEvents" in parameters
+def _watch_problems(parameters: Mapping[str, str]) -> Iterator[Cause]:
+    """What is wrong with the options of a watch that must go together."""
+    match, initial_events = parameters.get(_MATCH, ""), "sendInitialEvents" in parameters
     if initial_events and match != "NotOlderThan":
-        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        causes.append(_forbidden(field, why))
+        yield forbidden(_MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
     if match:
         if not initial_events:
             why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            causes.append(_forbidden(field, why))
+            yield forbidden(_MATCH, why)
         if match != "NotOlderThan":
-            causes.append(_unsupported_match(match, ("NotOlderThan",)))
+            yield unsupported(_MATCH, match, ("NotOlderThan",))
         if parameters.get("continue"):
-            causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
-    _refuse_options(causes)
+            yield forbidden(_MATCH, "resourceVersionMatch is forbidden when continue is provided")
 
 
 def _token(version: int, key: str) -> str:
@@ -159,7 +142,8 @@ def list_objects(registry: Registry, served: Served, namespace: str, request: Re
         return Response(200, view.list(found, {"resourceVersion": str(registry.store.rv)}))
     limit = max(request.number("limit") or 0, 0)
     request.number("timeoutSeconds")
-    match = _check_match(request)
+    _refuse_options(_list_problems(request.parameters))
+    match = request.parameters.get(_MATCH, "")
     selector = _selector(served, request)
     token = request.parameters.get("continue", "")
     version = request.version()
@@ -254,7 +238,7 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
     Refusals are answers; a version that is too old is an ERROR event in a stream, as a real server sends it.
     """
     seconds = request.number("timeoutSeconds")
-    _check_watch(request)
+    _refuse_options(_watch_problems(request.parameters))
     version = request.version()
     selector = _selector(served, request)
     if name:

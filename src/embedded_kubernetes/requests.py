@@ -7,7 +7,7 @@ pumps the `Stream` that comes back. Nothing here does I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 from .auth.identity import EVERYBODY, User
+from .builtin.causes import forbidden, required, too_long, unsupported
+from .builtin.causes import invalid as cause_invalid
 from .errors import ApiError, Cause, bad_request, invalid
 from .fault_streams import Cancellable, Distortion, DisturbedWatcher
 from .watch import Watcher
@@ -136,39 +138,29 @@ class Request:
             return False
         causes: list[Cause] = []
         if applies and not parameters.get("fieldManager"):
-            why = "Required value: is required for apply patch"
-            causes.append(Cause("FieldValueRequired", "fieldManager", why))
+            causes.append(required("fieldManager", "is required for apply patch"))
         if applies is False and "force" in parameters:
-            why = "Forbidden: may not be specified for non-apply patch"
-            causes.append(Cause("FieldValueForbidden", "force", why))
+            causes.append(forbidden("force", "may not be specified for non-apply patch"))
         if manager := parameters.get("fieldManager"):
             causes += _check_manager(manager)
         text = parameters.get("dryRun")
         if text is not None and text != "All":
-            causes.append(_unsupported("dryRun", text, ("All",)))
+            causes.append(unsupported("dryRun", text, ("All",)))
         mode = parameters.get("fieldValidation", "")
         if mode not in _VALIDATIONS:
-            causes.append(_unsupported("fieldValidation", mode, _VALIDATIONS))
+            causes.append(unsupported("fieldValidation", mode, _VALIDATIONS))
         if causes:
             raise invalid(options, "meta.k8s.io", "", causes)
         return text is not None
 
 
-def _unsupported(field: str, value: str, allowed: Sequence[str]) -> Cause:
-    shown = ", ".join(f'"{choice}"' for choice in allowed)
-    return Cause("FieldValueNotSupported", field, f'Unsupported value: "{value}": supported values: {shown}')
-
-
-def _check_manager(manager: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _check_manager(manager: str) -> Iterator[Cause]:
     if len(manager.encode()) > _MANAGER_LIMIT:
-        why = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
-        causes.append(Cause("FieldValueTooLong", "fieldManager", why))
+        yield too_long("fieldManager", _MANAGER_LIMIT)
     for at, letter in enumerate(manager):
         if not letter.isprintable():
             why = f'Invalid value: "{manager}": invalid character U+{ord(letter):04X} (at position {at})'
-            causes.append(Cause("FieldValueInvalid", "fieldManager", why))
-    return causes
+            yield Cause("FieldValueInvalid", "fieldManager", why)
 
 
 def check_delete_options(options: Mapping[str, Any]) -> bool:
@@ -176,12 +168,12 @@ def check_delete_options(options: Mapping[str, Any]) -> bool:
     causes: list[Cause] = []
     policy, values = options.get("propagationPolicy"), options.get("dryRun") or []
     if policy is not None and options.get("orphanDependents") is not None:
-        why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        causes.append(Cause("FieldValueInvalid", "propagationPolicy", why))
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        causes.append(cause_invalid("propagationPolicy", policy, why))
     if policy is not None and policy not in _POLICIES:
-        causes.append(_unsupported("propagationPolicy", policy, (*_POLICIES, "nil")))
+        causes.append(unsupported("propagationPolicy", policy, (*_POLICIES, "nil")))
     if any(value != "All" for value in values):
-        causes.append(_unsupported("dryRun", ", ".join(values), ("All",)))
+        causes.append(unsupported("dryRun", ", ".join(values), ("All",)))
     if causes:
         raise invalid("DeleteOptions", "meta.k8s.io", "", causes)
     return bool(values)

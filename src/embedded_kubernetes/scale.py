@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from . import patch, schema, writing
-from .bodies import media_type, parse
+from .bodies import media_type, of_kind, parse
 from .builtin.causes import check_not_negative
 from .errors import (
     bad_request,
@@ -20,6 +20,8 @@ from .errors import (
     invalid,
     method_not_allowed,
     not_found,
+    other_name,
+    other_namespace,
     unsupported_media_type,
 )
 from .printing import label_selector, labels
@@ -108,21 +110,16 @@ def _patched(scale: Object, request: Request) -> Object:
 
 def _decoded(sent: Any, served: Served, namespace: str, name: str) -> Object:
     """What was sent, as a Scale of this object. Raises 400 for another kind or name, 422 for a bad number."""
-    if not isinstance(sent, dict) or sent.get("kind", _KIND) != _KIND:
-        shown = sent.get("kind") if isinstance(sent, dict) else type(sent).__name__
-        raise bad_request(f"the body must be a Scale, not {shown}")
-    sent.setdefault("kind", _KIND)
+    of_kind(sent, _KIND).setdefault("kind", _KIND)
     sent.setdefault("apiVersion", f"{_GROUP}/{_VERSION}")
     schema.check_kind(_GROUP, _VERSION, _KIND, sent)
     metadata = sent["metadata"] if isinstance(sent.get("metadata"), dict) else {}
     sent["metadata"] = metadata
     given = metadata.setdefault("name", name)
     if given != name:
-        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        raise other_name(given, name)
     if metadata.get("namespace") not in (None, "", namespace):
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise other_namespace()
     causes = check_not_negative("spec.replicas", sent["spec"].get("replicas", 0))
     if causes:
         raise invalid(_KIND, _GROUP, name, causes)

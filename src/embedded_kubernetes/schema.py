@@ -22,7 +22,7 @@ from .quantities import QuantityFormatError, canonical_quantity
 from .resource import Object, Resource
 from .times import TimeFormatError, micro_time, seconds_time
 
-__all__ = ["canonical_quantity", "check", "check_applied", "check_kind", "is_builtin"]
+__all__ = ["canonical_quantity", "check", "check_applied", "check_kind"]
 
 #: Where a value is: (where its parent is, its key or index); None is the root.
 Where = tuple[Any, Any] | None
@@ -93,11 +93,6 @@ def check_applied(resource: Resource, config: Object) -> list[str]:
     if resource.custom:
         return resource.schema.prune(config) if resource.schema is not None else []
     return check_kind(resource.group, resource.version, resource.kind, config, exact=True)
-
-
-def is_builtin(group: str, version: str, kind: str) -> bool:
-    """Whether the installed models know the kind."""
-    return source.model_name(group, version, kind) is not None
 
 
 @lru_cache(maxsize=1024)
@@ -190,10 +185,8 @@ def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
         return simple
     if type_.kind == "integer":
         return _integer(type_.go, keep)
-    if type_.kind == "list":
-        return _list(type_, keep, exact)
-    if type_.kind == "map":
-        return _map(type_, keep, exact)
+    if type_.kind in ("list", "map"):
+        return _several(type_, keep, exact)
     if type_.kind == "schema":
         return _schema
     if type_.kind == "struct" and type_.inline is not None:
@@ -203,39 +196,22 @@ def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     return _refuse(type_.go)
 
 
-def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
+def _several(type_: source.Type, keep: bool, exact: bool) -> Decoder:
+    """The decoder of a list or a map."""
     item = type_.item
     assert item is not None
+    container: type[Any] = list if type_.kind == "list" else dict
     plain, zero = _PLAIN.get(item.kind), _ZEROS.get(item.kind)
     decode_item = _decoder(item, True, exact)
     go = type_.go
 
     def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
-        if type(value) is not list:
+        if type(value) is not container:
             raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
-        for index, element in enumerate(value):
-            if type(element) is not plain:
-                value[index] = _item(element, zero, decode_item, (where, index), unknown)
-        return value
-
-    return decode
-
-
-def _map(type_: source.Type, keep: bool, exact: bool) -> Decoder:
-    item = type_.item
-    assert item is not None
-    plain, zero = _PLAIN.get(item.kind), _ZEROS.get(item.kind)
-    decode_item = _decoder(item, True, exact)
-    go = type_.go
-
-    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
-        if type(value) is not dict:
-            raise _Wrong(json_name(value), go)
-        if not value:
-            return value if keep else _DROP
-        for key, element in value.items():
+        entries: Iterable[tuple[Any, Any]] = value.items() if container is dict else enumerate(value)
+        for key, element in entries:
             if type(element) is not plain:
                 # Replacing a value does not disturb the iteration; only adding or removing keys would.
                 value[key] = _item(element, zero, decode_item, (where, key), unknown)
@@ -297,22 +273,16 @@ def _int_or_string(value: Any, where: Where, unknown: list[str], known: Any) -> 
     return value
 
 
-def _time(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
-    if type(value) is not str:
-        raise _Wrong(json_name(value), "string")
-    try:
-        return seconds_time(value)
-    except TimeFormatError as error:
-        raise _Refused(str(error)) from None
+def _time(canonical: Callable[[str], str]) -> Decoder:
+    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
+        if type(value) is not str:
+            raise _Wrong(json_name(value), "string")
+        try:
+            return canonical(value)
+        except TimeFormatError as error:
+            raise _Refused(str(error)) from None
 
-
-def _micro_time(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
-    if type(value) is not str:
-        raise _Wrong(json_name(value), "string")
-    try:
-        return micro_time(value)
-    except TimeFormatError as error:
-        raise _Refused(str(error)) from None
+    return decode
 
 
 def _bytes(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
@@ -339,8 +309,8 @@ _SIMPLE: dict[str, Decoder] = {
     "number": _number,
     "quantity": _quantity,
     "intorstring": _int_or_string,
-    "time": _time,
-    "microtime": _micro_time,
+    "time": _time(seconds_time),
+    "microtime": _time(micro_time),
     "bytes": _bytes,
 }
 

@@ -18,6 +18,7 @@ from sys import intern
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from .resource import Object
 from .table import HEAD, Compacted, Event, Record, Subscriber, Table, object_key, restamped
@@ -137,18 +138,7 @@ class Store:
         if table.records.get(old.key) is not old:
             raise Superseded(old.key)
         rv = self.rv + 1
-        record = Record(
-            old.key,
-            old.namespace,
-            old.name,
-            old.uid,
-            rv,
-            restamped(old, rv),
-            old.labels,
-            old.fields,
-            old.owners,
-            old.deleting,
-        )
+        record = replace(old, rv=rv, data=restamped(old, rv))
         table.keys.remove(old.key)
         self._commit(name, table, Event(rv, "DELETED", record, old))
         return record

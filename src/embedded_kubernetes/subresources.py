@@ -11,11 +11,21 @@ from typing import Any
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
-from .bodies import decode, parse
+from .bodies import decode, of_kind, parse
 from .builtin.eviction import decide
 from .deletion import check_preconditions, delete_record, store_released
-from .errors import ApiError, bad_request, conflict, method_not_allowed, not_found
+from .errors import (
+    ApiError,
+    bad_request,
+    conflict,
+    method_not_allowed,
+    not_found,
+    other_name,
+    other_namespace,
+    stale,
+)
 from .registry import Registry, Served
 from .requests import Request, Response, check_delete_options, success
 from .resource import Object
@@ -45,10 +55,7 @@ _EVICTED = {
 
 
 def _body(request: Request, *, kind: str, versions: tuple[str, ...]) -> Object:
-    obj: Any = parse(request, kind)
-    if not isinstance(obj, dict) or obj.get("kind", kind) != kind:
-        shown = obj.get("kind") if isinstance(obj, dict) else type(obj).__name__
-        raise bad_request(f"the body must be a {kind}, not {shown}")
+    obj = of_kind(parse(request, kind), kind)
     if obj.get("apiVersion", versions[0]) not in versions:
         raise bad_request(
             f"the API version in the data ({obj['apiVersion']}) does not match the expected API version ({versions[0]})"
@@ -66,9 +73,7 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
     metadata: Object = obj["metadata"]
     own = metadata.get("namespace") or namespace
     if own != namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise other_namespace()
     given = metadata.get("name") or ""
     if name and given != name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -134,8 +139,7 @@ def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, 
     nominated = served.table.field_names.index("status.nominatedNodeName")
     if fields[nominated]:
         fields = (*fields[:nominated], "", *fields[nominated + 1 :])
-    record = Record(old.key, old.namespace, old.name, old.uid, rv, data, labels, fields, old.owners, False)
-    store.put(PODS, record, old)
+    store.put(PODS, replace(old, rv=rv, data=data, labels=labels, fields=fields), old)
 
 
 def status_of(pod: Record) -> Object:
@@ -149,18 +153,7 @@ def with_status(pod: Record, rv: int, status: Object) -> Record:
     pieces = _pieces(pod.data)
     metadata = bytes(pieces.metadata)[_VERSION_AT + len(str(pod.rv)) :]
     data = b'%b%d%b,"spec":%b,"status":%b}' % (HEAD, rv, metadata, bytes(pieces.spec), orjson.dumps(status))
-    return Record(
-        pod.key,
-        pod.namespace,
-        pod.name,
-        pod.uid,
-        rv,
-        data,
-        pod.labels,
-        pod.fields,
-        pod.owners,
-        pod.deleting,
-    )
+    return replace(pod, rv=rv, data=data)
 
 
 def _topology(labels: dict[str, str]) -> dict[str, str]:
@@ -306,16 +299,9 @@ def finalize(registry: Registry, served: Served, name: str, request: Request) ->
     if old is None:
         raise not_found("namespaces", "", name)
     if obj["metadata"].get("name", name) != name:
-        raise bad_request(
-            f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})"
-        )
+        raise other_name(obj["metadata"]["name"], name)
     if obj["metadata"].get("resourceVersion") not in (None, "", str(old.rv)):
-        raise conflict(
-            "namespaces",
-            "",
-            name,
-            "the object has been modified; please apply your changes to the latest version and try again",
-        )
+        raise stale("namespaces", "", name)
     namespace = served.stored.decode(old.data)
     namespace["spec"] = obj.get("spec") or {}
     record = store_released(registry, served, old, namespace)

@@ -14,9 +14,9 @@ from . import schema
 from .auth.gate import Access
 from .auth.identity import account_name
 from .auth.quoting import quote
-from .bodies import parse
+from .bodies import of_kind, parse
 from .builtin.causes import invalid as cause_invalid
-from .errors import Cause, bad_request, conflict, invalid, not_found
+from .errors import Cause, bad_request, conflict, invalid, not_found, other_namespace
 from .registry import Registry, Served
 from .requests import Request, Response
 from .resource import Object
@@ -108,10 +108,7 @@ def _claims(registry: Registry, account: Record, spec: Object, bound: _Bound, no
 
 
 def _read(request: Request) -> Object:
-    body: Any = parse(request, _KIND)
-    if not isinstance(body, dict) or body.get("kind", _KIND) != _KIND:
-        shown = body.get("kind") if isinstance(body, dict) else type(body).__name__
-        raise bad_request(f"the body must be a {_KIND}, not {shown}")
+    body = of_kind(parse(request, _KIND), _KIND)
     asked: Object = {"metadata": {}, "spec": {}, **body, "kind": _KIND, "apiVersion": f"{_GROUP}/{_VERSION}"}
     schema.check_kind(_GROUP, _VERSION, _KIND, asked)
     asked["metadata"] = asked["metadata"] or {}
@@ -122,9 +119,7 @@ def _read(request: Request) -> Object:
 def _check_names(metadata: Object, namespace: str, name: str) -> None:
     given = metadata.get("namespace")
     if given and given != namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise other_namespace()
     given = metadata.get("name")
     if given and given != name:
         why = cause_invalid("metadata.name", given, "must match the service account name if specified")

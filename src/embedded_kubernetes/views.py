@@ -21,7 +21,6 @@ from .store import Record
 from .times import clock_text
 
 JSON, YAML = "application/json", "application/yaml"
-_AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 #: What a bookmark carries beside its metadata: the empty value of these Go types, whose fields are not optional.
 _EMPTY: dict[str, Object] = {

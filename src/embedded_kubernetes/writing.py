@@ -28,6 +28,8 @@ from .errors import (
     conflict,
     invalid,
     not_found,
+    other_name,
+    other_namespace,
     stale,
 )
 from .registry import DEFINITIONS, Registry, Served
@@ -128,7 +130,7 @@ def match_name(metadata: Object, name: str) -> None:
             f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
         )
     if given != name:
-        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        raise other_name(given, name)
 
 
 def match_namespace(obj: Object, namespace: str) -> None:
@@ -136,9 +138,7 @@ def match_namespace(obj: Object, namespace: str) -> None:
     own = metadata.get("namespace") or ""
     if own != namespace:
         if own and namespace:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise other_namespace()
         if namespace:
             metadata["namespace"] = namespace
         else:

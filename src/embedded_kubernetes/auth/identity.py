@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from ..builtin import names
 
 ANONYMOUS = "system:anonymous"
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
@@ -13,8 +14,6 @@ MASTERS = "system:masters"
 NODES = "system:nodes"
 
 _ACCOUNT, _NODE = "system:serviceaccount:", "system:node:"
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 #: Keys of what a user's `extra` says about a service account's token.
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
@@ -73,7 +72,7 @@ def as_account(username: str) -> tuple[str, str] | None:
     if not username.startswith(_ACCOUNT):
         return None
     namespace, separator, name = username.removeprefix(_ACCOUNT).partition(":")
-    if not separator or not _LABEL.fullmatch(namespace) or not is_subdomain(name):
+    if not separator or names.label(namespace) or not is_subdomain(name):
         return None
     return namespace, name
 
@@ -88,4 +87,4 @@ def as_node(username: str) -> str | None:
 
 def is_subdomain(name: str) -> bool:
     """Whether this is a DNS subdomain (RFC 1123), as most objects' names have to be."""
-    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+    return not names.subdomain(name)

@@ -144,7 +144,7 @@ class Impersonator:
         found = self._remembered((*who, asked))
         if found is not None:
             return found
-        self._ask(mode, requester, asked._replace(verb=f"impersonate-on:{mode.name}:{asked.verb}"))
+        self._ask(requester, asked._replace(verb=f"impersonate-on:{mode.name}:{asked.verb}"))
         found = self._remembered(who)
         if found is None:
             found = self._become(mode, requester, wanted)
@@ -161,7 +161,7 @@ class Impersonator:
             self._passed.clear()
         self._passed[key] = (self._clock() + _REMEMBERED, found)
 
-    def _ask(self, mode: _Mode, requester: User, asked: Attributes) -> None:
+    def _ask(self, requester: User, asked: Attributes) -> None:
         decision = self._authorizer.authorize(requester, asked)
         if not decision.allowed:
             raise forbidden(requester, asked, decision.reason)
@@ -180,9 +180,9 @@ class Impersonator:
         elif account is not None:
             asked = asked._replace(resource="serviceaccounts", namespace=account[0], name=account[1])
             groups = groups or account_groups(account[0])
-        self._ask(mode, requester, asked)
+        self._ask(requester, asked)
         if wanted.uid:
-            self._ask(mode, requester, Attributes(mode.verb, _AUTHENTICATION, "v1", "uids", name=wanted.uid))
+            self._ask(requester, Attributes(mode.verb, _AUTHENTICATION, "v1", "uids", name=wanted.uid))
         if wanted.groups:
             self._ask_groups(mode, requester, wanted.groups, Attributes(mode.verb, group, "v1", "groups"))
         if wanted.extra:
@@ -202,7 +202,7 @@ class Impersonator:
             if len(groups) >= _MANY and self._allows(requester, asked._replace(name="*")):
                 return
         for group in groups:
-            self._ask(mode, requester, asked._replace(name=group))
+            self._ask(requester, asked._replace(name=group))
 
     def _ask_extra(self, mode: _Mode, requester: User, extra: Mapping[str, Iterable[str]]) -> None:
         asked = Attributes(mode.verb, _AUTHENTICATION, "v1", "userextras")
@@ -214,7 +214,7 @@ class Impersonator:
             if len(pairs) >= _MANY and self._allows(requester, asked._replace(subresource="*", name="*")):
                 return
         for key, value in pairs:
-            self._ask(mode, requester, asked._replace(subresource=key, name=value))
+            self._ask(requester, asked._replace(subresource=key, name=value))
 
     def _allows(self, requester: User, asked: Attributes) -> bool:
         return self._authorizer.authorize(requester, asked).allowed

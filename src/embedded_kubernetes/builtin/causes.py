@@ -118,7 +118,7 @@ def check_descending(path: str, at: str) -> list[Cause]:
     return check_no_backsteps(path, at)
 
 
-def check_int_or_percent(value: int | str, path: str, *, at_most_all: bool = True) -> list[Cause]:
+def check_int_or_percent(value: int | str, path: str) -> list[Cause]:
     """A whole number that is not negative, or a percentage."""
     if isinstance(value, int):
         return check_not_negative(path, value)
@@ -128,6 +128,6 @@ def check_int_or_percent(value: int | str, path: str, *, at_most_all: bool = Tru
             "regex used for validation is '[0-9]+%')"
         )
         return [invalid(path, value, detail)]
-    if at_most_all and int(value[:-1]) > 100:
+    if int(value[:-1]) > 100:
         return [invalid(path, value, "must not be greater than 100%")]
     return []

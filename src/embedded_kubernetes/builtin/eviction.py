@@ -113,14 +113,14 @@ def _too_many(cause: str, *, retry: int) -> ApiError:
     return ApiError(429, "TooManyRequests", _NOT_NOW, details, headers=headers)
 
 
-def scaled(amount: int | str | None, total: int, *, round_up: bool = True) -> int:
+def scaled(amount: int | str | None, total: int) -> int:
     """An int-or-percentage of `total`, rounded up as the disruption controller does."""
     if amount is None:
         return 0
     if isinstance(amount, int):
         return min(amount, MAX_INT64)
     percent = int(amount.rstrip("%") or 0)
-    return -(-percent * total // 100) if round_up else percent * total // 100
+    return -(-percent * total // 100)
 
 
 def budget_status(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 Problems = tuple[str, ...]
@@ -17,6 +18,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _PORT_NAME = re.compile(r"[-a-z0-9]+")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
@@ -57,26 +59,26 @@ def _longer(limit: int) -> str:
     return f"must be no more than {limit} characters"
 
 
-def label(text: str) -> Problems:
-    """RFC 1123 label: a namespace's or a container's name."""
-    if len(text) <= 63 and _LABEL.fullmatch(text):
-        return ()
-    problems = (_longer(63),) if len(text) > 63 else ()
-    return problems if _LABEL.fullmatch(text) else (*problems, _LABEL_PROBLEM)
+def _matching(pattern: re.Pattern[str], limit: int, problem: str) -> Callable[[str], Problems]:
+    """The rule that a text of at most so many characters matches a pattern."""
+    match = pattern.fullmatch
+
+    def problems_of(text: str) -> Problems:
+        if len(text) <= limit and match(text):
+            return ()
+        problems = (_longer(limit),) if len(text) > limit else ()
+        return problems if match(text) else (*problems, problem)
+
+    return problems_of
 
 
-def subdomain(text: str) -> Problems:
-    """RFC 1123 subdomain: the name of a pod, a node and most other objects."""
-    if len(text) <= 253 and _SUBDOMAIN.fullmatch(text):
-        return ()
-    problems = (_longer(253),) if len(text) > 253 else ()
-    return problems if _SUBDOMAIN.fullmatch(text) else (*problems, _SUBDOMAIN_PROBLEM)
-
-
-def label_1035(text: str) -> Problems:
-    """RFC 1035 label: a service's name."""
-    problems = (_longer(63),) if len(text) > 63 else ()
-    return problems if _LABEL_1035.fullmatch(text) else (*problems, _LABEL_1035_PROBLEM)
+#: RFC 1123 label: a namespace's or a container's name.
+label = _matching(_LABEL, 63, _LABEL_PROBLEM)
+#: RFC 1123 subdomain: the name of a pod, a node and most other objects.
+subdomain = _matching(_SUBDOMAIN, 253, _SUBDOMAIN_PROBLEM)
+#: RFC 1035 label: a service's name.
+label_1035 = _matching(_LABEL_1035, 63, _LABEL_1035_PROBLEM)
+label_value = _matching(_LABEL_VALUE, 63, _LABEL_VALUE_PROBLEM)
 
 
 def path_segment(text: str) -> Problems:
@@ -109,15 +111,6 @@ def qualified(text: str) -> Problems:
     if not _QUALIFIED.fullmatch(name):
         problems.append(_QUALIFIED_PROBLEM)
     return tuple(problems)
-
-
-def label_value(text: str) -> Problems:
-    if not text:
-        return ()
-    if len(text) <= 63 and _QUALIFIED.fullmatch(text):
-        return ()
-    problems = (_longer(63),) if len(text) > 63 else ()
-    return problems if _QUALIFIED.fullmatch(text) else (*problems, _LABEL_VALUE_PROBLEM)
 
 
 def config_key(text: str) -> Problems:
@@ -169,17 +162,24 @@ def c_identifier(text: str) -> Problems:
     )
 
 
-def ip(text: str) -> Problems:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
-    return ()
+def _parsed(parse: Callable[[str], object], problem: str) -> Callable[[str], Problems]:
+    """The rule that a text can be parsed."""
+
+    def problems_of(text: str) -> Problems:
+        try:
+            parse(text)
+        except ValueError:
+            return (problem,)
+        return ()
+
+    return problems_of
 
 
-def cidr(text: str) -> Problems:
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return ("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",)
-    return () if "/" in text else ("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",)
+def _network(text: str) -> object:
+    if "/" not in text:
+        raise ValueError("not a prefix")
+    return ipaddress.ip_network(text, strict=False)
+
+
+ip = _parsed(ipaddress.ip_address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+cidr = _parsed(_network, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")

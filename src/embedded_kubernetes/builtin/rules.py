@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import milli_value
@@ -128,96 +128,34 @@ def _rule(written: Any) -> Rule:
     if name.startswith("#"):
         return _part(name[1:])
     name, _, when = name.partition("@")
-    rule: Rule = partial(_RULES[name], *arguments)
-    return (lambda at, value, was: rule(at, value, was) if was is NEW else []) if when else rule
+    rule = _RULES[name]
+    return lambda at, value, was: rule(at, value, was, *arguments) if was is NEW or not when else ()
 
 
-def _required(*given: Any) -> list[Cause]:
-    *detail, at, value, _ = given
-    return [] if value else [causes.required(at, *detail)]
-
-
-def _present(*given: Any) -> list[Cause]:
-    *detail, at, value, _ = given
-    return [causes.required(at, *detail)] if value is None else []
-
-
-def _one_of(*given: Any) -> list[Cause]:
-    *allowed, at, value, _ = given
-    return causes.check_one_of(at, value, tuple(allowed))
-
-
-def _range(low: int, high: int, at: str, value: Any, was: Any) -> list[Cause]:
-    return causes.check_range(at, value or 0, low=low, high=high)
-
-
-def _not_negative(at: str, value: Any, was: Any) -> list[Cause]:
+def _not_negative(at: str, value: Any) -> list[Cause]:
     number = milli_value(value) if isinstance(value, str) else value or 0
     return [causes.invalid(at, value, "must be greater than or equal to 0")] if number < 0 else []
 
 
-def _amount(detail: str, at: str, value: Any, was: Any) -> list[Cause]:
-    return [causes.forbidden(at, detail)] if milli_value(value) < 0 else []
-
-
-def _at_least(low: int, detail: str, at: str, value: Any, was: Any) -> list[Cause]:
-    return [causes.invalid(at, value or 0, detail)] if (value or 0) < low else []
-
-
-def _too_many(most: int, at: str, value: Any, was: Any) -> list[Cause]:
-    return [causes.too_many(at, len(value), most)] if len(value or ()) > most else []
-
-
-def _supported(*given: Any) -> list[Cause]:
-    *allowed, at, value, _ = given
-    return [] if value in allowed else [causes.unsupported(at, value, allowed)]
-
-
-def _pool_name(at: str, value: Any, was: Any) -> list[Cause]:
-    """One or more DNS subdomains, with slashes between them (KEP-4381)."""
-    parts = (value or "").split("/")
-    return [causes.invalid(at, value, problem) for part in parts for problem in names.subdomain(part)]
-
-
-def _at_most(most: int, detail: str, at: str, value: Any, was: Any) -> list[Cause]:
-    """How many items a list has."""
-    return [causes.invalid(at, value, detail)] if len(value or ()) > most else []
-
-
-def _absolute(at: str, value: Any, was: Any) -> list[Cause]:
-    return [] if value.startswith("/") else [causes.invalid(at, value, "must be an absolute path")]
-
-
-def _single_source(at: str, value: Any, was: Any) -> list[Cause]:
-    return [causes.forbidden(at, "may not specify more than 1 volume type")] if len(value) > 1 else []
-
-
-def _fixed(*given: Any) -> list[Cause]:
+def _fixed(at: str, value: Any, was: Any, detail: str = "") -> list[Cause]:
     """What an update may not change. With a text, that is what is said."""
-    *detail, at, value, was = given
     if was is NEW or (value or None) == (was or None):
         return []
-    return [causes.forbidden(at, *detail) if detail else causes.immutable(at, value)]
+    return [causes.forbidden(at, detail) if detail else causes.immutable(at, value)]
 
 
-def _any_of(*given: Any) -> list[Cause]:
-    detail, *fields, at, value, _ = given
-    return [] if any(value.get(field) for field in fields) else [causes.required(at, detail)]
-
-
-def _exactly_one_of(*given: Any) -> list[Cause]:
-    detail, *fields, at, value, _ = given
+def _exactly_one_of(at: str, value: Any, detail: str, *fields: str) -> list[Cause]:
     count = sum(bool((value or {}).get(field)) for field in fields)
     return [] if count == 1 else [(causes.forbidden if count else causes.required)(at, detail)]
 
 
-def _needs(field: str, wanted: str, other: str, detail: str, at: str, value: Any, was: Any) -> list[Cause]:
+def _needs(at: str, value: Any, field: str, wanted: str, other: str, detail: str) -> list[Cause]:
     """With this value in one field, another has to be set."""
     missing = value.get(field) == wanted and value.get(other) is None
     return [causes.required(f"{at}.{other}", detail)] if missing else []
 
 
-def _unique(field: str, at: str, value: Any, was: Any) -> list[Cause]:
+def _unique(at: str, value: Any, field: str) -> list[Cause]:
     """Of the items of a list no two have the same value in a field."""
     held = [item.get(field) for item in value or ()]
     return [
@@ -227,36 +165,52 @@ def _unique(field: str, at: str, value: Any, was: Any) -> list[Cause]:
     ]
 
 
-def _named(rule: Callable[[str], names.Problems]) -> Rule:
-    return lambda at, value, was: [causes.invalid(at, value or "", problem) for problem in rule(value or "")]
+def _named(rule: Callable[[str], names.Problems]) -> Callable[..., list[Cause]]:
+    return lambda at, value, was: causes.check_format(at, value or "", rule)
 
 
-def _each_one_of(*given: Any) -> list[Cause]:
-    *allowed, at, value, was = given
-    return [cause for one in value or () for cause in _one_of(*allowed, at, one, was)]
-
-
-def _no_empty_name(at: str, value: Any, was: Any) -> list[Cause]:
-    return [causes.invalid(at, "", "field can not be empty.")] if "" in (value or {}) else []
-
-
+#: By name: from where a value is, what it is and was, and the rule's arguments, to the causes.
 _RULES: dict[str, Callable[..., Iterable[Cause]]] = {
-    "required": _required,
-    "present": _present,
-    "one of": _one_of,
-    "each one of": _each_one_of,
-    "no empty name": _no_empty_name,
-    "range": _range,
-    "not negative": _not_negative,
-    "amount": _amount,
-    "at least": _at_least,
-    "at most": _at_most,
-    "too many": _too_many,
-    "supported": _supported,
-    "pool name": _pool_name,
+    "required": lambda at, value, was, detail="": [] if value else [causes.required(at, detail)],
+    "present": lambda at, value, was, detail="": [] if value is not None else [causes.required(at, detail)],
+    "one of": lambda at, value, was, *allowed: causes.check_one_of(at, value, allowed),
+    "each one of": lambda at, value, was, *allowed: [
+        cause for one in value or () for cause in causes.check_one_of(at, one, allowed)
+    ],
+    "supported": lambda at, value, was, *allowed: (
+        [] if value in allowed else [causes.unsupported(at, value, allowed)]
+    ),
+    "no empty name": lambda at, value, was: (
+        [] if "" not in (value or {}) else [causes.invalid(at, "", "field can not be empty.")]
+    ),
+    "range": lambda at, value, was, low, high: causes.check_range(at, value or 0, low=low, high=high),
+    "not negative": lambda at, value, was: _not_negative(at, value),
+    "amount": lambda at, value, was, detail: (
+        [] if milli_value(value) >= 0 else [causes.forbidden(at, detail)]
+    ),
+    "at least": lambda at, value, was, low, detail: (
+        [] if (value or 0) >= low else [causes.invalid(at, value or 0, detail)]
+    ),
+    # How many items a list has.
+    "at most": lambda at, value, was, most, detail: (
+        [] if len(value or ()) <= most else [causes.invalid(at, value, detail)]
+    ),
+    "too many": lambda at, value, was, most: (
+        [] if len(value or ()) <= most else [causes.too_many(at, len(value or ()), most)]
+    ),
+    # One or more DNS subdomains, with slashes between them (KEP-4381).
+    "pool name": lambda at, value, was: [
+        causes.invalid(at, value, problem)
+        for part in (value or "").split("/")
+        for problem in names.subdomain(part)
+    ],
     "int or percent": lambda at, value, was: causes.check_int_or_percent(value, at),
-    "absolute": _absolute,
-    "single source": _single_source,
+    "absolute": lambda at, value, was: (
+        [] if value.startswith("/") else [causes.invalid(at, value, "must be an absolute path")]
+    ),
+    "single source": lambda at, value, was: (
+        [] if len(value) <= 1 else [causes.forbidden(at, "may not specify more than 1 volume type")]
+    ),
     "file mode": lambda at, value, was: causes.check_file_mode(value, at),
     "no backsteps": lambda at, value, was: causes.check_no_backsteps(value, at),
     "descending": lambda at, value, was: causes.check_descending(value, at),
@@ -264,10 +218,12 @@ _RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "annotations": lambda at, value, was: check_annotations(value or {}, at),
     "environment variable": _named(names.env_name),
     "fixed": _fixed,
-    "any of": _any_of,
-    "exactly one of": _exactly_one_of,
-    "needs": _needs,
-    "unique": _unique,
+    "any of": lambda at, value, was, detail, *fields: (
+        [] if any(value.get(field) for field in fields) else [causes.required(at, detail)]
+    ),
+    "exactly one of": lambda at, value, was, *given: _exactly_one_of(at, value, *given),
+    "needs": lambda at, value, was, *given: _needs(at, value, *given),
+    "unique": lambda at, value, was, field: _unique(at, value, field),
     "port": lambda at, value, was: causes.check_port(value, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
     "driver name": lambda at, value, was: causes.check_driver_name(value or "", at),
