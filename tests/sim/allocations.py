@@ -37,8 +37,8 @@ from .device_reading import (
 )
 
 if TYPE_CHECKING:
-    from agent_scheduler.engine.dra.records import Record as Seen
     from agent_scheduler.engine.dra.reservation import Reservation
+    from agent_scheduler.engine.state.records import Record as Seen
     from agent_scheduler.fastpath.scheduler import FastPath
 
     from .processes import Process

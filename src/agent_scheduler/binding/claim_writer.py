@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from agent_scheduler.cluster.changes import heard
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, pod_ref
-from agent_scheduler.engine.dra.records import ClaimInfo, version_of
+from agent_scheduler.engine.dra.records import ClaimInfo
 from agent_scheduler.engine.dra.reservation import (
     Due,
     Lost,
@@ -23,6 +23,7 @@ from agent_scheduler.engine.dra.reservation import (
 )
 from agent_scheduler.engine.state.podclaims import ClaimKey, Demand, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.records import version_of
 from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
 

@@ -16,11 +16,12 @@ import msgspec
 from ..state.claimspec import ClaimSpec
 from ..state.extended import CLASS_RESOURCE
 from ..state.podclaims import ClaimKey
+from ..state.records import same, version_number, version_of
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
 from .pool_index import PoolIndex
-from .records import ClaimInfo, DeviceClassInfo, same, version_number, version_of
+from .records import ClaimInfo, DeviceClassInfo
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
 RESERVED_AT_MOST: Final = 256

@@ -18,13 +18,14 @@ from ..events.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, 
 from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand, PodRef
 from ..state.podinfo import PodInfo
+from ..state.records import same
 from .allocator import Refused, Undecided
 from .answers import answer
 from .catalogue import Devices, SearchBudget
 from .demand import demand, demand_of, missing
 from .devices import Device
 from .plans import Failed, plan_of
-from .records import ClaimInfo, DeviceClassInfo, SliceInfo, same
+from .records import ClaimInfo, DeviceClassInfo, SliceInfo
 
 _ADD_OR_UPDATE = ActionType.ADD | ActionType.UPDATE
 _ALWAYS = ActionType.ADD | ActionType.UPDATE | ActionType.DELETE

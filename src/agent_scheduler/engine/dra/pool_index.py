@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ..state.podclaims import ClaimKey
+from ..state.records import same
 from .allocation import Use
 from .devices import DeviceId, PoolId
 from .pools import Pool
-from .records import SliceInfo, same
+from .records import SliceInfo
 
 _NO_USES: Final[tuple[Use, ...]] = ()
 

@@ -8,14 +8,10 @@ with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-import msgspec
+from collections.abc import Mapping
 
 from agent_scheduler.objects import dra, wire
 from agent_scheduler.objects.quantity import QuantityError
-from agent_scheduler.objects.salvage import salvage
 
 from ..state.amounts import amount
 from ..state.claimspec import ClaimSpec, claim_spec
@@ -23,6 +19,7 @@ from ..state.extended import CLASS_RESOURCE
 from ..state.podclaims import ClaimKey
 from ..state.podspec import SpecError, check_node_affinity
 from ..state.reach import reach_of
+from ..state.records import Record, identity, reader
 from .allocation import Holding, holding_of
 from .binding import Binding, binding_of
 from .devices import Device, Place, PoolId, device
@@ -34,22 +31,13 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One object at one resourceVersion."""
+class Readable(Record, frozen=True, kw_only=True):
+    """`error`: what of the object cannot be read, and where; empty if all can."""
 
-    name: str
-    uid: str
-    resource_version: str
-    namespace: str = ""
     error: str = ""
 
-    @property
-    def metadata(self) -> Record:
-        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
-        return self
 
-
-class DeviceClassInfo(Record, frozen=True, kw_only=True):
+class DeviceClassInfo(Readable, frozen=True, kw_only=True):
     selectors: tuple[str, ...]
     #: The JSON of each `opaque` of its configuration.
     configuration: tuple[bytes, ...]
@@ -62,7 +50,7 @@ class DeviceClassInfo(Record, frozen=True, kw_only=True):
         return frozenset((self.extended_resource, CLASS_RESOURCE + self.name)) - {""}
 
 
-class SliceInfo(Record, frozen=True, kw_only=True):
+class SliceInfo(Readable, frozen=True, kw_only=True):
     pool: PoolId
     generation: int
     #: Slices that the pool has in this generation.
@@ -81,7 +69,7 @@ class SliceInfo(Record, frozen=True, kw_only=True):
         return any(device.binding for device in self.devices)
 
 
-class ClaimInfo(Record, frozen=True, kw_only=True):
+class ClaimInfo(Readable, frozen=True, kw_only=True):
     spec: ClaimSpec
     #: None while it has no allocation.
     allocation: Holding | None
@@ -107,7 +95,7 @@ def claim_info(claim: dra.ResourceClaim, error: str = "") -> ClaimInfo:
     spec = claim_spec(claim.spec)
     allocation = holding_of(status.allocation) if status.allocation is not None else None
     return ClaimInfo(
-        **_identity(metadata),
+        **identity(metadata),
         error=error or (allocation.error if allocation is not None else ""),
         spec=spec,
         allocation=allocation,
@@ -128,7 +116,7 @@ def device_class_info(each: dra.DeviceClass, error: str = "") -> DeviceClassInfo
         else:
             selectors.append(selector.cel.expression)
     return DeviceClassInfo(
-        **_identity(each.metadata),
+        **identity(each.metadata),
         error=error,
         selectors=tuple(selectors),
         configuration=tuple(bytes(config.opaque) for config in each.spec.config or ()),
@@ -160,7 +148,7 @@ def slice_info(each: dra.ResourceSlice, error: str = "") -> SliceInfo:
     except SpecError as problem:
         error = error or str(problem)
     return SliceInfo(
-        **_identity(each.metadata),
+        **identity(each.metadata),
         error=error,
         pool=PoolId(spec.driver, spec.pool.name),
         generation=spec.pool.generation,
@@ -172,41 +160,9 @@ def slice_info(each: dra.ResourceSlice, error: str = "") -> SliceInfo:
     )
 
 
-W = TypeVar("W", bound=wire.Wire)
-R = TypeVar("R", bound=Record)
-
-
-def reader(cls: type[W], compiled: Callable[[W, str], R]) -> Callable[[bytes | memoryview | msgspec.Raw], R]:
-    """Makes records of the bytes that the API server sends. Raises msgspec.DecodeError for what is no object."""
-    decode = msgspec.json.Decoder(cls).decode
-
-    def read(raw: bytes | memoryview | msgspec.Raw) -> R:
-        try:
-            return compiled(decode(raw), "")
-        except msgspec.ValidationError as error:
-            return compiled(salvage(raw, cls), str(error))
-
-    return read
-
-
-read_claim = reader(dra.ResourceClaim, claim_info)
-read_device_class = reader(dra.DeviceClass, device_class_info)
-read_slice = reader(dra.ResourceSlice, slice_info)
-
-
-def version_of(record: Record) -> int:
-    """As `version_number`, of its resourceVersion."""
-    return version_number(record.resource_version)
-
-
-def version_number(text: str) -> int:
-    """A resourceVersion as a number; those of one kind of object can be compared (KEP-5504). 0 if it is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-
-
-def same(one: Record, other: Record) -> bool:
-    """Whether no decision can tell them apart: equal but for the resourceVersion."""
-    return one == other or one == msgspec.structs.replace(other, resource_version=one.resource_version)
+read_claim = reader(dra.ResourceClaim, claim_info, claim_info)
+read_device_class = reader(dra.DeviceClass, device_class_info, device_class_info)
+read_slice = reader(dra.ResourceSlice, slice_info, slice_info)
 
 
 def _place(
@@ -220,12 +176,3 @@ def _place(
         return NOWHERE
     check_node_affinity(wire.NodeAffinity(required=selector), where)
     return Place(reach=reach_of(selector))
-
-
-def _identity(metadata: wire.Metadata) -> dict[str, Any]:
-    return {
-        "name": metadata.name,
-        "uid": metadata.uid,
-        "resource_version": metadata.resource_version,
-        "namespace": metadata.namespace,
-    }

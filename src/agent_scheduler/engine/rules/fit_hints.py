@@ -18,7 +18,7 @@ from typing import Final
 from agent_scheduler.objects.quantity import MAX_INT64
 
 from ..dra.catalogue import Devices
-from ..dra.records import DeviceClassInfo, same
+from ..dra.records import DeviceClassInfo
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ALL_PODS, ANYWAY, AllPods, Amount, ByKeys, Key, Own, PodIndex, UpTo
@@ -28,6 +28,7 @@ from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PODS, PodClass
 from ..state.podinfo import PodInfo
+from ..state.records import same
 
 #: Dimension under which each pod is filed once.
 _RAREST: Final = "rarest"

@@ -17,10 +17,9 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, MutableMapping
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from ..state.podvolumes import ClaimKey
 from ..state.reach import Reach
+from ..state.records import Record, same, version_of
 from .assumptions import Assumptions
 from .candidate_index import CandidateIndex, CandidateIndexes
 from .demand import VolumeDemand, could_be_had, has_room, place_of, size_of
@@ -32,7 +31,6 @@ from .records import (
     ClassInfo,
     CSINodeInfo,
     DriverInfo,
-    Record,
     VolumeInfo,
 )
 
@@ -41,17 +39,6 @@ TOUCHES_KEPT: Final = 4096
 
 R = TypeVar("R", bound=Record)
 K = TypeVar("K", bound=Hashable)
-
-
-def version_of(record: Record) -> int:
-    """The resourceVersion as a number; those of one kind of object can be compared (KEP-5504). 0 if it is none."""
-    text = record.resource_version
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-
-
-def same(one: Record, other: Record) -> bool:
-    """Whether no decision can tell them apart: equal but for the resourceVersion."""
-    return one == other or one == msgspec.structs.replace(other, resource_version=one.resource_version)
 
 
 def is_for(ref: ClaimRef, claim: ClaimInfo) -> bool:

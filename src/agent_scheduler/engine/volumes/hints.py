@@ -17,7 +17,7 @@ from ..state.inline import conflicts
 from ..state.nodeinfo import NodeInfo
 from ..state.podinfo import PodInfo
 from ..state.podvolumes import PodVolumes
-from .catalogue import same
+from ..state.records import same
 from .records import (
     WAIT_FOR_CONSUMER,
     CapacityInfo,

@@ -2,25 +2,23 @@
 
 Values compare by content, so that whoever keeps them can tell a change that matters from a new resourceVersion.
 Quantities are bytes, rounded up. One that cannot be read counts as the most if it is asked for and as nothing if
-it is offered: neither makes room where there is none.
+it is offered. `gc=False` of the records is sound: none holds another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
-
-import msgspec
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from agent_scheduler.objects import storage, wire
 from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, value
-from agent_scheduler.objects.salvage import salvage
 
 from ..state.labelselector import LabelSelector, Requirement, label_selector
 from ..state.migration import driver_affinity, in_tree_volume
 from ..state.podspec import SpecError, check_node_affinity
 from ..state.podvolumes import ClaimKey
 from ..state.reach import Reach, reach_of
+from ..state.records import Record, identity, reader
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
@@ -36,20 +34,6 @@ READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 _NOTHING: Final = LabelSelector((Requirement("\0", "Exists", frozenset()),))
 
 _NONE: Mapping[str, str] = {}
-
-
-class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One object at one resourceVersion. `gc=False` is sound: no record holds another."""
-
-    name: str
-    uid: str
-    resource_version: str
-    namespace: str = ""
-
-    @property
-    def metadata(self) -> Record:
-        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
-        return self
 
 
 class ClaimRef(NamedTuple):
@@ -150,7 +134,7 @@ def claim_info(claim: storage.PersistentVolumeClaim) -> ClaimInfo:
     annotations = metadata.annotations or _NONE
     requests = (spec.resources.requests if spec.resources else None) or {}
     return ClaimInfo(
-        **_identity(metadata),
+        **identity(metadata),
         class_name=annotations.get(_CLASS, spec.storage_class_name or ""),
         volume_name=spec.volume_name or "",
         access_modes=frozenset(spec.access_modes or ()),
@@ -178,7 +162,7 @@ def volume_info(volume: storage.PersistentVolume) -> VolumeInfo:
     if plugin and (affinity := driver_affinity(plugin, required, metadata.labels or _NONE)) is not required:
         migrated_reach = _readable(affinity)
     return VolumeInfo(
-        **_identity(metadata),
+        **identity(metadata),
         labels=metadata.labels or _NONE,
         class_name=annotations.get(_CLASS, spec.storage_class_name or ""),
         capacity=_bytes((spec.capacity or {}).get("storage", 0), 0),
@@ -210,7 +194,7 @@ def class_info(each: storage.StorageClass) -> ClassInfo:
         ]
         reach = reach_of(wire.NodeSelector(terms))
     return ClassInfo(
-        **_identity(each.metadata),
+        **identity(each.metadata),
         provisioner=each.provisioner,
         binding_mode=each.volume_binding_mode,
         reach=reach,
@@ -220,7 +204,7 @@ def class_info(each: storage.StorageClass) -> ClassInfo:
 def csi_node_info(node: storage.CSINode) -> CSINodeInfo:
     migrated = (node.metadata.annotations or _NONE).get(MIGRATED_PLUGINS, "")
     return CSINodeInfo(
-        **_identity(node.metadata),
+        **identity(node.metadata),
         limits={
             driver.name: driver.allocatable.count
             for driver in node.spec.drivers or ()
@@ -231,7 +215,7 @@ def csi_node_info(node: storage.CSINode) -> CSINodeInfo:
 
 
 def driver_info(driver: storage.CSIDriver) -> DriverInfo:
-    return DriverInfo(**_identity(driver.metadata), tells_capacity=bool(driver.spec.storage_capacity))
+    return DriverInfo(**identity(driver.metadata), tells_capacity=bool(driver.spec.storage_capacity))
 
 
 def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
@@ -240,7 +224,7 @@ def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
     selector = _selector(capacity.node_topology, "nodeTopology")
     unreachable = selector is None or selector == _NOTHING
     return CapacityInfo(
-        **_identity(capacity.metadata),
+        **identity(capacity.metadata),
         class_name=capacity.storage_class_name,
         limit=-1 if unreachable or limit is None else _bytes(limit, -1),
         room=0 if capacity.capacity is None else _bytes(capacity.capacity, 0),
@@ -251,31 +235,11 @@ def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
 def attachment_info(attachment: storage.VolumeAttachment) -> AttachmentInfo:
     spec = attachment.spec
     return AttachmentInfo(
-        **_identity(attachment.metadata),
+        **identity(attachment.metadata),
         driver=spec.attacher,
         node_name=spec.node_name,
         volume_name=spec.source.persistent_volume_name or "",
     )
-
-
-W = TypeVar("W", bound=wire.Wire)
-R = TypeVar("R", bound=Record)
-
-
-def reader(cls: type[W], compiled: Callable[[W], R]) -> Callable[[bytes | memoryview | msgspec.Raw], R]:
-    """Makes records of the bytes that the API server sends.
-
-    What has a field of the wrong shape is read without that field. Raises msgspec.DecodeError for what is no object.
-    """
-    decode = msgspec.json.Decoder(cls).decode
-
-    def read(raw: bytes | memoryview | msgspec.Raw) -> R:
-        try:
-            return compiled(decode(raw))
-        except msgspec.ValidationError:
-            return compiled(salvage(raw, cls))
-
-    return read
 
 
 read_claim = reader(storage.PersistentVolumeClaim, claim_info)
@@ -285,15 +249,6 @@ read_csi_node = reader(storage.CSINode, csi_node_info)
 read_driver = reader(storage.CSIDriver, driver_info)
 read_capacity = reader(storage.CSIStorageCapacity, capacity_info)
 read_attachment = reader(storage.VolumeAttachment, attachment_info)
-
-
-def _identity(metadata: wire.Metadata) -> dict[str, Any]:
-    return {
-        "name": metadata.name,
-        "uid": metadata.uid,
-        "resource_version": metadata.resource_version,
-        "namespace": metadata.namespace,
-    }
 
 
 def _bytes(quantity: wire.Quantity, unreadable: int) -> int:

@@ -18,6 +18,7 @@ import msgspec
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from ..state.podvolumes import ClaimKey, PodVolumes
+from ..state.records import version_number
 from .binding import NO_VOLUME, NODE_CONFLICT, NOTHING_TO_BIND, Plan, plan
 from .catalogue import Catalogue
 from .claims import Refused
@@ -151,7 +152,7 @@ def due(reservation: Reservation, catalogue: Catalogue) -> tuple[Write, ...]:
 
 def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
     """The API server has taken a write; the object has this version now."""
-    version = int(resource_version) if resource_version.isdigit() else 0
+    version = version_number(resource_version)
     if write.resource == VOLUMES:
         catalogue.volume_written(write.name, version)
     else:

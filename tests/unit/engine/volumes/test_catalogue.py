@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from agent_scheduler.engine.state.records import Record
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.engine.volumes.records import ClaimRef, Record
+from agent_scheduler.engine.volumes.records import ClaimRef
 
 from .world import (
     Storage,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.engine.state.nodeselection import reaches
+from agent_scheduler.engine.state.records import same
 from agent_scheduler.engine.volumes import records
-from agent_scheduler.engine.volumes.catalogue import same
 from agent_scheduler.objects.quantity import MAX_INT64
 
 from .world import Json, capacity, claim, csi_node, encoded, metadata, node, storage_class, volume

@@ -12,6 +12,7 @@ from agent_scheduler.engine.state.columns import Columns, Rows
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podvolumes import PodVolumes, pod_volumes
+from agent_scheduler.engine.state.records import Record
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import (
@@ -225,7 +226,7 @@ class Storage:
         return [name for name, yes in zip(self.ledger.rows, mask, strict=True) if yes]
 
 
-def put(catalogue: Catalogue, each: records.Record) -> bool:
+def put(catalogue: Catalogue, each: Record) -> bool:
     match each:
         case ClaimInfo():
             return catalogue.set_claim(each)
