@@ -70,9 +70,9 @@ def outlook(
         return Outlook(settings, known, None)
     planner = Planner(usable)
     for node in nodes:
-        set_node(planner, node, None)
+        set_node(planner, node)
     for pod in pods:
-        set_pod(planner, pod, None)
+        set_pod(planner, pod)
     for shard in known.values():
         if shard.ours:
             planner.set_current(shard.name, shard.desired)

@@ -10,25 +10,37 @@ that is deleted is made again. What is planned from is what was written last, so
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from agent_scheduler.cluster.informers import Kind, Picture
 from agent_scheduler.engine.shards.plan import Plan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import DELETED, Change
-from agent_scheduler.objects.config_map import ConfigMap
-from agent_scheduler.objects.shard import NodeShard
+from agent_scheduler.kube.watch_events import Change
+from agent_scheduler.objects.config_map import ConfigMap, config_maps
+from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards.holders import Holders
 
 from .configuration import Effective, ShardingSettings, without
 from .reports import Reports, shard_reference
 from .retiring import Retirement
 from .store import ShardStore, shard_of
-from .watching import Watches
+from .watching import (
+    NODES,
+    ON_NODES,
+    PODS,
+    pod_reader,
+    read_config_map,
+    read_node,
+    read_shard,
+    set_node,
+    set_pod,
+)
 from .writes import Result, Writer, next_step
 
 #: Seconds from a change to the plan that sees it, so that changes which come together cost one plan and one write.
@@ -89,16 +101,10 @@ class ShardingController:
             ),
             clock=timing.clock,
         )
-        self._watches = Watches(
-            transport,
-            self._planner,
-            config_map=(settings.namespace, settings.config_map),
-            nodes_changed=self._nodes_changed,
-            shards=self._take_shards,
-            configuration=self._take_configuration,
-            observer=reports,
-            times=settings.watch_times,
-            timing=timing,
+        #: Whether the API server has no such kind as NodeShard.
+        self.is_kind_missing = False
+        self._informers = Picture(
+            self._kinds(), transport=transport, times=settings.watch_times, timing=timing, observer=self
         )
         #: Shards that the planner has not been told of as the store has them.
         self._dirty: set[str] = set()
@@ -111,52 +117,100 @@ class ShardingController:
 
     # ---- watches
 
+    def _kinds(self) -> tuple[Kind, ...]:
+        settings, planner, pods = self._settings, self._planner, pod_reader()
+        return (
+            Kind(
+                "Node",
+                NODES,
+                read_node,
+                lambda node: self._nodes_changed(set_node(planner, node)),
+                lambda node: self._nodes_changed(planner.delete_node(node.name)),
+                vital=True,
+            ),
+            Kind(
+                "Pod",
+                PODS,
+                pods,
+                lambda pod: self._nodes_changed(set_pod(planner, pod)),
+                lambda pod: self._nodes_changed(planner.delete_pod(pod.uid)),
+                query=ON_NODES,
+                read_event=pods.read_event,
+                vital=True,
+            ),
+            # Without the kind there is nothing to wait for; `is_kind_missing` keeps us from making any.
+            Kind(
+                "NodeShard",
+                NODE_SHARDS,
+                read_shard,
+                lambda found: self._shard_changed(found.name, self._store.set(shard_of(found))),
+                lambda found: self._shard_changed(found.name, self._store.delete(shard_of(found))),
+                optional=True,
+                vital=True,
+            ),
+            Kind(
+                "ConfigMap",
+                config_maps(settings.namespace),
+                read_config_map,
+                self._set_configuration,
+                self._delete_configuration,
+                query={"fieldSelector": f"metadata.name={settings.config_map}"},
+                vital=True,
+            ),
+        )
+
     async def watch(self) -> None:
         """Watch the cluster until cancelled."""
-        await self._watches.run()
+        await self._informers.run()
 
     async def synced(self) -> None:
         """Returns once all that existed at the start has been seen."""
-        await self._watches.synced()
+        await self._informers.synced()
         if self.effective.start():
             self.reports.started(self.effective)
 
     @property
     def is_synced(self) -> bool:
-        return self._watches.is_synced
+        return self._informers.is_synced
 
     @property
     def stale(self) -> list[str]:
         """Kinds of which the API server has not been heard for too long."""
-        return self._watches.stale
+        return self._informers.stale
 
-    @property
-    def is_kind_missing(self) -> bool:
-        """Whether the API server has no NodeShards."""
-        return self._watches.is_kind_missing
+    def watched(self, kind: str, what: str) -> None:
+        if kind == "NodeShard" and what == "absent":
+            self.is_kind_missing = True
+        elif kind == "NodeShard" and what == "watch" and self.is_kind_missing:
+            self.is_kind_missing = False
+            self._wake.set()
+        self.reports.watched(kind, what)
 
-    def _nodes_changed(self) -> None:
+    def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
+        self.reports.received(kind, changes)
+
+    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+        # Nodes must not be given by what is known without that change.
+        raise error
+
+    def _nodes_changed(self, is_told: bool) -> None:
+        """Whether a plan can tell the difference."""
         settings = self.effective.settings
-        if settings is not None and settings.event_trigger:
+        if is_told and settings is not None and settings.event_trigger:
             self._wake.set()
 
-    def _take_shards(self, changes: list[Change[NodeShard]]) -> None:
-        news = set()
-        for change in changes:
-            shard = shard_of(change.object)
-            if self._store.delete(shard) if change.type is DELETED else self._store.set(shard):
-                news.add(shard.name)
-        self._dirty |= news
-        # Nobody's status is a reason to plan; the kind's coming is, though there are none yet.
-        if news or not changes:
+    def _shard_changed(self, name: str, is_news: bool) -> None:
+        # Nobody's status is a reason to plan.
+        if is_news:
+            self._dirty.add(name)
             self._wake.set()
 
-    def _take_configuration(self, changes: list[Change[ConfigMap]]) -> None:
-        for change in changes:
-            if change.type is DELETED:
-                self.reports.configuration_gone(self.effective)
-            else:
-                self.reports.configured(self.effective, self.effective.take(change.object))
+    def _set_configuration(self, found: ConfigMap) -> None:
+        self.reports.configured(self.effective, self.effective.take(found))
+        self._wake.set()
+
+    def _delete_configuration(self, _: ConfigMap) -> None:
+        self.reports.configuration_gone(self.effective)
         self._wake.set()
 
     # ---- what is done
@@ -169,7 +223,7 @@ class ShardingController:
     async def lead(self) -> None:
         """Plan and write until `stop` was called, or until cancelled. Needs `synced`."""
         # Whoever led before writes no more, so what is listed from now on has all that it wrote.
-        await self._watches.renew()
+        await self._informers.renew()
         self.reports.is_leading = True
         try:
             if self.effective.problem:
@@ -213,7 +267,7 @@ class ShardingController:
         settings = self.effective.settings
         if settings is None:
             return self._settings.flags.sync_period
-        if self._watches.is_kind_missing:
+        if self.is_kind_missing:
             self.reports.kind_missing()
             return self._settings.retry
         blocked = self._blocked(settings.plan)

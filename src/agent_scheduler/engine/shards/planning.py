@@ -67,23 +67,25 @@ class Planner:
         #: Whether the cascade knows of no row yet.
         self._fresh = True
 
-    def set_node(self, node: NodeFacts) -> None:
-        """A node is new, or is now as given. One that is equal to what was known costs next to nothing."""
-        self._columns.set_node(node)
+    # Each of these four gives whether that is another thing than was known before.
 
-    def delete_node(self, name: str) -> None:
+    def set_node(self, node: NodeFacts) -> bool:
+        """A node is new, or is now as given."""
+        return self._columns.set_node(node)
+
+    def delete_node(self, name: str) -> bool:
         """No error if it is not known. Its pods stay known until they are deleted, and count if it comes back."""
-        self._columns.delete_node(name)
+        return self._columns.delete_node(name)
 
-    def set_pod(self, uid: str, node: str, requests: Amounts) -> None:
+    def set_pod(self, uid: str, node: str, requests: Amounts) -> bool:
         """An active pod is on a node, or asks for something else now. The node need not be known yet; a pod on another
         node than before has moved. Who calls leaves out pods that have ended, and deletes those that come to end, and
         decides whether mirror pods count. `requests` is kept, and must not change."""
-        self._columns.set_pod(uid, node, requests)
+        return self._columns.set_pod(uid, node, requests)
 
-    def delete_pod(self, uid: str) -> None:
+    def delete_pod(self, uid: str) -> bool:
         """No error if it is not known."""
-        self._columns.delete_pod(uid)
+        return self._columns.delete_pod(uid)
 
     def set_current(self, shard: str, nodes: Iterable[str]) -> None:
         """What the spec of this NodeShard of ours says now, whole; empty if it is not there. It need not be one of the

@@ -132,33 +132,42 @@ class NodeColumns:
         self._shared = True
         return self.names
 
-    def set_node(self, node: NodeFacts) -> None:
+    # Each of these four gives whether that is another thing than was known before.
+
+    def set_node(self, node: NodeFacts) -> bool:
         row = self.row(node.name)
-        if self._nodes[row] != node:
-            self._nodes[row] = node
-            self._read(row, node)
+        if self._nodes[row] == node:
+            return False
+        self._nodes[row] = node
+        self._read(row, node)
+        return True
 
-    def delete_node(self, name: str) -> None:
+    def delete_node(self, name: str) -> bool:
         row = self.row_of.get(name)
-        if row is not None and self._nodes[row] is not None:
-            self._nodes[row] = None
-            self._read(row, None)
+        if row is None or self._nodes[row] is None:
+            return False
+        self._nodes[row] = None
+        self._read(row, None)
+        return True
 
-    def set_pod(self, uid: str, node: str, requests: Amounts) -> None:
+    def set_pod(self, uid: str, node: str, requests: Amounts) -> bool:
         row = self.row(node)
         before = self._pods.get(uid)
         if before is not None:
             if before == row and self._requests[uid] == requests:
-                return
+                return False
             self._count(before, self._requests[uid], -1)
         self._pods[uid] = row
         self._requests[uid] = requests
         self._count(row, requests, 1)
+        return True
 
-    def delete_pod(self, uid: str) -> None:
+    def delete_pod(self, uid: str) -> bool:
         row = self._pods.pop(uid, None)
-        if row is not None:
-            self._count(row, self._requests.pop(uid), -1)
+        if row is None:
+            return False
+        self._count(row, self._requests.pop(uid), -1)
+        return True
 
     def _count(self, row: int, requests: Amounts, sign: int) -> None:
         for resource, counter in self._counters:
