@@ -14,10 +14,9 @@ from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
-from agent_scheduler.engine.preemption.candidates import Candidate
-from agent_scheduler.engine.preemption.message import with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.select import Selection
+from agent_scheduler.engine.preemption.search import Candidate
+from agent_scheduler.engine.preemption.select import Selection, with_preemption
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.selecting import PodDisruptionBudget

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.preemption.candidates import Candidate
+from agent_scheduler.engine.preemption.search import Candidate
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain import decide as plain_decide

@@ -27,7 +27,7 @@ from .claims import Claim, Seen
 from .rules import readable
 
 if TYPE_CHECKING:
-    from agent_scheduler.engine.preemption.candidates import Candidate
+    from agent_scheduler.engine.preemption.search import Candidate
     from agent_scheduler.engine.state.podinfo import PodInfo
     from agent_scheduler.fastpath.scheduler import FastPath
 

@@ -37,7 +37,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.times import time_text
 
 from .claim_writer import PatchCall
-from .expectations import Expectations
+from .messenger import Expectations
 from .plugin_writes import Background
 from .result import ScheduleResult
 from .waiting_pods import Waiting, WaitingPods

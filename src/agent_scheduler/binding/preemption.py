@@ -27,10 +27,9 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
 from agent_scheduler.engine.preemption.budgets import Budgets
-from agent_scheduler.engine.preemption.candidates import Candidate
-from agent_scheduler.engine.preemption.message import NO_CLAIMS, with_preemption
 from agent_scheduler.engine.preemption.nominated import NominatedPods, Nominations
-from agent_scheduler.engine.preemption.select import TERMINATING, Selection
+from agent_scheduler.engine.preemption.search import Candidate
+from agent_scheduler.engine.preemption.select import NO_CLAIMS, TERMINATING, Selection, with_preemption
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podcounts import Countable

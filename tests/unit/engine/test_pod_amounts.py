@@ -8,7 +8,7 @@ import pytest
 
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
-from agent_scheduler.engine.queueing.pod_events import pod_change_events
+from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.requests import DEFAULTS

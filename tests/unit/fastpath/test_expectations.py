@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_scheduler.binding.expectations import Expectations
+from agent_scheduler.binding.messenger import Expectations
 from agent_scheduler.kube.transport import Headers, Response, Transport
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 

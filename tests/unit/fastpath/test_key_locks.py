@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from agent_scheduler.binding.key_locks import KeyLocks
+from agent_scheduler.binding.claim_writer import KeyLocks
 
 KEY = ("default", "c")
 

@@ -1,25 +1,87 @@
-"""The search for nodes that would do if somebody left: rows in, candidates or reasons out."""
+"""The dry run: which nodes would do if pods of lower priority left, and which of them is the best.
+
+Most pods ask for nothing but room. For pods of which filters read amounts alone, a step of the dry run ("does the next
+pod stay") is one expression over many nodes at once: each row puts back its own next pod, and takes it away again where
+the pod that comes no longer fits. Other nodes are tried one by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, count_reasons, first_refusing
 from ..framework.plugin import Depends
-from ..state.columns import Columns, Ints, Rows
+from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.podcounts import Countable
 from ..state.podinfo import PodInfo
 from .budgets import Budgets
-from .candidates import Candidate, Prospect
-from .lesser import Lesser, importance
+from .lesser import Lesser, Roster, importance, started
 from .nominated import NominatedPods, Nominations
-from .together import Together
 from .whatif import WhatIf
+
+#: Makes priorities positive, so that one victim more always adds to their sum.
+LIFT: Final = 2**31
+
+
+class Rank(NamedTuple):
+    """Less is better, in this order."""
+
+    #: Victims that a budget would not let go.
+    violations: int
+    #: The priority of the most important victim.
+    highest: int
+    #: Of the victims' priorities, each raised by `LIFT`.
+    total: int
+    victims: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node, and who would have to leave it: at least one, the most important first."""
+
+    node_name: str
+    row: int
+    victims: tuple[Countable, ...]
+    #: How many of them a budget would not let go.
+    violations: int
+
+    @property
+    def rank(self) -> Rank:
+        priorities = [victim.priority for victim in self.victims]
+        return Rank(self.violations, priorities[0], sum(priorities) + LIFT * len(priorities), len(priorities))
+
+    @property
+    def longest(self) -> str:
+        """When the longest running of the most important victims started. Of equal ranks the latest is better."""
+        return started(self.victims[0])
+
+    def candidate(self) -> Candidate:
+        return self
+
+
+class Prospect(Protocol):
+    """A candidate, or what becomes one when it is chosen."""
+
+    @property
+    def rank(self) -> Rank: ...
+    @property
+    def longest(self) -> str: ...
+    def candidate(self) -> Candidate: ...
+
+
+def best_of(prospects: Sequence[Prospect]) -> Candidate:
+    """The one to choose; the first of those that tie in every rule."""
+    ranks = [each.rank for each in prospects]
+    least = min(ranks)
+    ties = [each for each, rank in zip(prospects, ranks, strict=True) if rank == least]
+    return max(ties, key=lambda each: each.longest).candidate()
+
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 
@@ -198,3 +260,102 @@ class Search:
         if entry is None and nominated:
             return self._refusing(there, filters, (), count=count)
         return entry
+
+
+class Together:
+    """The dry run on some rows at once."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        filters: Sequence[CompiledFilter],
+        rows: Rows,
+        rosters: Sequence[Roster],
+        broken: Sequence[frozenset[str]],
+    ) -> None:
+        """`columns` are without the pods in `rosters`, and the pod passes there. They are changed in `usage`.
+
+        `broken`: for each row the UIDs of the pods whose eviction would break a budget; empty for none at all.
+        """
+        self._columns = columns
+        self._rows = rows
+        self._rosters = rosters
+        lengths = np.array([len(roster.pods) for roster in rosters])
+        #: [node, place]: whether there is a pod in this place.
+        there: Bools = np.arange(lengths.max(initial=0)) < lengths[:, None]
+        priorities: Ints = np.zeros(there.shape, dtype=np.int64)
+        priorities[there] = np.concatenate([roster.priorities for roster in rosters])
+        amounts: Ints = np.zeros((*there.shape, *columns.usage.shape[:2]), dtype=np.int64)
+        amounts[there] = np.concatenate([roster.amounts for roster in rosters])
+        breaks: Bools = np.zeros(there.shape, dtype=np.bool_)
+        for index, uids in enumerate(broken):
+            if uids:
+                breaks[index, : lengths[index]] = [pod.uid in uids for pod in rosters[index].pods]
+        #: [node, place]: places in the order in which the pods are put back, if it is not that of importance.
+        order: Rows = (
+            np.argsort(~breaks, axis=1, kind="stable") if breaks.any() else np.zeros(0, dtype=np.intp)
+        )
+        self._gone = self._put_back(filters, there, amounts, order)
+        gone = self._gone
+        #: The most important victim is the first: places are by importance.
+        first = gone.argmax(axis=1)
+        self._first: list[int] = first.tolist()
+        ranks = (
+            (gone & breaks).sum(axis=1),
+            priorities[np.arange(rows.shape[0]), first],
+            np.where(gone, priorities + LIFT, 0).sum(axis=1),
+            gone.sum(axis=1),
+        )
+        self._ranks = [Rank._make(each) for each in np.stack(ranks, axis=1).tolist()]
+
+    def _put_back(self, filters: Sequence[CompiledFilter], there: Bools, amounts: Ints, order: Rows) -> Bools:
+        """[node, place]: whether the pod has to go."""
+        gone: Bools = np.zeros(there.shape, dtype=np.bool_)
+        usage, rows = self._columns.usage, self._rows
+        nodes = np.arange(rows.shape[0])
+        for step in range(there.shape[1]):
+            places = order[:, step] if order.size else np.full(rows.shape[0], step)
+            now = nodes[there[nodes, places]]
+            if not now.size:
+                continue
+            at, places = rows[now], places[now]
+            back = amounts[now, places].transpose(1, 2, 0)
+            usage[:, :, at] += back
+            fits: Bools = np.ones(now.shape[0], dtype=np.bool_)
+            for entry in filters:
+                fits &= entry.feasible(self._columns, at)
+            if not fits.all():
+                short = ~fits
+                usage[:, :, at[short]] -= back[:, :, short]
+                gone[now[short], places[short]] = True
+        return gone
+
+    def prospects(self) -> list[One | None]:
+        """In the order of the rows; None where nobody would have to go."""
+        return [One(self, index, rank) if rank.victims else None for index, rank in enumerate(self._ranks)]
+
+    def longest(self, index: int) -> str:
+        return started(self._rosters[index].pods[self._first[index]])
+
+    def candidate(self, index: int) -> Candidate:
+        row = int(self._rows[index])
+        node = self._columns.nodes[row]
+        assert node is not None, "only nodes that are there are tried"
+        pods = self._rosters[index].pods
+        victims = tuple(pods[place] for place in np.flatnonzero(self._gone[index]).tolist())
+        return Candidate(node.name, row, victims, self._ranks[index].violations)
+
+
+class One(NamedTuple):
+    """One of the rows; see `candidates.Prospect`."""
+
+    of: Together
+    index_: int
+    rank: Rank
+
+    @property
+    def longest(self) -> str:
+        return self.of.longest(self.index_)
+
+    def candidate(self) -> Candidate:
+        return self.of.candidate(self.index_)

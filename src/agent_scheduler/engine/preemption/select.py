@@ -27,10 +27,20 @@ from ..state.columns import NOBODY, Columns
 from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
 from .budgets import Budgets
-from .candidates import Candidate, best_of
 from .lesser import LesserPods
 from .nominated import NO_NOMINATED, NominatedPods, Nominations
-from .search import Search
+from .search import Candidate, Search, best_of
+
+#: What kube-scheduler's DynamicResources says at the same point of a pod that has no claims to give back. It is said of
+#: every refused pod; who compares messages compares the whole.
+NO_CLAIMS: Final = "no new claims to deallocate"
+
+
+def with_preemption(refusal: str, message: str, claims: str = NO_CLAIMS) -> str:
+    """`refusal` as it is told when preemption came to `message`; unchanged where it found victims. `claims` is what
+    came of the look for claims to give back."""
+    return f"{refusal} {claims}, preemption: {message}" if message else refusal
+
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."

@@ -22,10 +22,9 @@ from typing import Generic
 from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
-from .entry import PodT, QueuedPodInfo
+from .entry import PodT, QueuedPodInfo, pod_change_events
 from .nominator import Nominator
 from .places import ACTIVE, PendingCounts, Place, Places, PreEnqueuePlugin
-from .pod_events import pod_change_events
 from .record import NullRecorder, QueueRecorder
 from .requeue import IMMEDIATELY
 from .subqueues import QueueSettings

@@ -22,9 +22,8 @@ from msgspec import Struct
 from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
-from .entry import PodT, QueuedPodInfo
+from .entry import PodT, QueuedPodInfo, pod_change_events
 from .places import ACTIVE, BACKOFF, Place, Places
-from .pod_events import pod_change_events
 from .record import QueueRecorder
 from .replay import Replay
 from .requeue import (

@@ -13,8 +13,8 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.budgets import Budget, Budgets, budget
-from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.preemption.search import Candidate
 from agent_scheduler.engine.preemption.select import NEVER, TERMINATING, Preemption, Selection
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator

@@ -6,7 +6,7 @@ import pytest
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.pod_events import pod_change_events
+from agent_scheduler.engine.queueing.entry import pod_change_events
 
 from .queue_world import pod, replace
 
