@@ -8,7 +8,7 @@ import msgspec
 
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import claim_info, class_info, volume_info
-from agent_scheduler.engine.volumes.reservation import Reservation, reserve
+from agent_scheduler.engine.volumes.reservation import ReservedVolumes, reserve
 from agent_scheduler.objects import storage as wire
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj
@@ -43,8 +43,8 @@ def given(engine: Engine, storage: Storage, pending: Obj, node_name: str) -> Giv
     volumes = engine.waiting(pending).cls.volumes
     assert node is not None and volumes is not None
     found = reserve(volumes, catalogue(storage), node, "pending")
-    assert isinstance(found, Reservation), found
+    assert isinstance(found, ReservedVolumes), found
     return Given(
-        {binding.claim[1]: binding.volume for binding in found.bindings},
-        frozenset(provision.claim[1] for provision in found.provisions),
+        {binding.claim[1]: binding.volume for binding in found.static_bindings},
+        frozenset(provision.claim[1] for provision in found.dynamic_provisions),
     )

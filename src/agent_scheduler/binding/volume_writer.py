@@ -16,8 +16,8 @@ from agent_scheduler.engine.volumes.reservation import (
     DONE,
     State,
     Write,
+    check_bindings,
     due,
-    progress,
     written,
 )
 from agent_scheduler.kube.patch import Patched
@@ -46,8 +46,8 @@ class VolumeWriter:
         pod, reservation = attempt.pod, attempt.reservation
         catalogue = self._cluster.catalogue
         ends = self._clock() + timeout
-        claims = [each.claim for each in reservation.bindings]
-        claims += [each.claim for each in reservation.provisions]
+        claims = [each.claim for each in reservation.static_bindings]
+        claims += [each.claim for each in reservation.dynamic_provisions]
         with self._storage.changes.of(claims) as changed:
             while writes := due(reservation, catalogue):
                 patched = await self._write(writes[0], pod, ends)
@@ -57,7 +57,7 @@ class VolumeWriter:
             while True:
                 changed.clear()
                 node = self._cluster.ledger.node(reservation.node_name)
-                found = progress(reservation, catalogue, node, pod_exists=self._cluster.waits(pod.uid))
+                found = check_bindings(reservation, catalogue, node, pod_exists=self._cluster.waits(pod.uid))
                 if found is DONE:
                     return ""
                 if found.state is State.FAILED:

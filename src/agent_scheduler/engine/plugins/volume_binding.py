@@ -26,7 +26,7 @@ from ..volumes import binding
 from ..volumes.catalogue import Catalogue
 from ..volumes.claims import Refused
 from ..volumes.hints import binding_events, volumes_of
-from ..volumes.reservation import Reservation, reserve
+from ..volumes.reservation import ReservedVolumes, reserve
 
 
 class State(NamedTuple):
@@ -60,7 +60,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return binding.reasons(state.plan, state.catalogue, nodes, rows)
 
-    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> Reservation | None:
+    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedVolumes | None:
         found = reserve(state.volumes, state.catalogue, node, pod.uid)
         return None if isinstance(found, Refused) else found
 
@@ -70,7 +70,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
     # What was written is no longer assumed.
     bound = unreserve
 
-    def is_due(self, pod: PodInfo, reservation: Reservation, writes: Writes) -> bool:
+    def is_due(self, pod: PodInfo, reservation: ReservedVolumes, writes: Writes) -> bool:
         return not reservation.all_bound
 
     def pre_bind(self, attempt: Attempt) -> Awaitable[str]:

@@ -14,8 +14,8 @@ from ..state.columns import Columns, Ints, Rows
 from ..state.nodeinfo import NodeInfo
 from ..volumes.binding import Plan
 from ..volumes.catalogue import Catalogue
-from ..volumes.matching import choose
-from ..volumes.provisioning import room_for
+from ..volumes.matching import find_matching_volumes
+from ..volumes.provisioning import free_capacity
 from .curve import FULL
 
 #: Class -> what is asked for and what there is, in bytes.
@@ -34,18 +34,18 @@ def score(plan: Plan, catalogue: Catalogue, rates: Sequence[int], nodes: Columns
 
 def _shares(plan: Plan, catalogue: Catalogue, node: NodeInfo) -> Shares:
     shares: Shares = {}
-    for key, volume in (chosen := choose(plan.wanted, node)).items():
+    for key, volume in (chosen := find_matching_volumes(plan.claims_to_bind, node)).items():
         asked, there = shares.get(volume.class_name, (0, 0))
         asked += catalogue.claims[key].requested or 0
         shares[volume.class_name] = asked, there + volume.capacity
     if chosen:
         return shares
-    for claim in (*(claim for claim, _ in plan.selected), *(each.claim for each in plan.wanted)):
-        room = room_for(claim, catalogue, node)
-        if room is not None:
+    for claim in (*(claim for claim, _ in plan.selected), *(each.claim for each in plan.claims_to_bind)):
+        capacity = free_capacity(claim, catalogue, node)
+        if capacity is not None:
             asked, _ = shares.get(claim.class_name, (0, 0))
             # Claims of one class share its pools.
-            shares[claim.class_name] = asked + (claim.requested or 0), room
+            shares[claim.class_name] = asked + (claim.requested or 0), capacity
     return shares
 
 

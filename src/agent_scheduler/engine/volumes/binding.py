@@ -1,12 +1,12 @@
 """VolumeBinding's filter: which nodes can have all of a pod's claims, bound or still to be bound.
 
-`plan` is made once a pod class and version of the catalogue, `judge` is asked about rows. On a node, a bound claim's
-volume has to be reachable; a claim that waits for its consumer gets a static volume (`matching`) or else one that is
-made (`provisioning`), unless an earlier attempt has its class's provisioner at work for a node already: then it is that
-node or none.
+`plan` is made once a pod class and version of the catalogue, `judge` is asked about rows. On a node, the volume of a
+bound claim has to be reachable; an unbound one of a class that waits for its consumer gets a static volume (`matching`)
+or else a provisioned one (`provisioning`). One that a provisioner was asked for already, for a node
+(`volume.kubernetes.io/selected-node`), can be had on that node or on none.
 
 A node can be refused for two reasons at once, as in kube-scheduler: its message counts both. No refusal is resolvable:
-evicting pods neither moves volumes nor makes room in a storage pool.
+evicting pods neither moves volumes nor frees storage.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..state.columns import NODE_NAME, Bools, Columns, Rows
 from ..state.nodeselection import reached
 from ..state.podvolumes import PodVolumes
 from .catalogue import Catalogue
-from .claims import Refused, sort_claims
-from .matching import Wanted, matched, wanted
-from .provisioning import has_room, may_provision
+from .claims import Refused, pod_volume_claims
+from .matching import ClaimToBind, claims_to_bind, matching_nodes
+from .provisioning import class_provisions, has_enough_capacity
 from .records import ClaimInfo, VolumeInfo
 
 NAME: Final = "VolumeBinding"
 
 NODE_CONFLICT: Final = "node(s) had volume node affinity conflict"
-NOTHING_TO_BIND: Final = "node(s) didn't find available persistent volumes to bind"
-NO_ROOM: Final = "node(s) did not have enough free storage"
-NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"
+NOT_ENOUGH_SPACE: Final = "node(s) did not have enough free storage"
+PV_NOT_EXIST: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
 class Plan(NamedTuple):
@@ -40,26 +40,26 @@ class Plan(NamedTuple):
     bound: tuple[VolumeInfo | None, ...]
     #: Claims that a provisioner was asked for already, each with the node.
     selected: tuple[tuple[ClaimInfo, str], ...]
-    #: Claims that choose among static volumes first.
-    wanted: tuple[Wanted, ...]
+    #: Claims for which a static volume is looked for first.
+    claims_to_bind: tuple[ClaimToBind, ...]
 
     @property
     def all_bound(self) -> bool:
         """Whether there is nothing to reserve and nothing to wait for."""
-        return not (self.selected or self.wanted)
+        return not (self.selected or self.claims_to_bind)
 
 
 class Judgement(NamedTuple):
     """For each row, whether that reason speaks against it."""
 
     node_conflict: Bools
-    nothing_to_bind: Bools
-    no_room: Bools
-    no_volume: Bools
+    bind_conflict: Bools
+    not_enough_space: Bools
+    pv_not_exist: Bools
 
     @property
     def feasible(self) -> Bools:
-        refused: Bools = self.node_conflict | self.nothing_to_bind | self.no_room | self.no_volume
+        refused: Bools = self.node_conflict | self.bind_conflict | self.not_enough_space | self.pv_not_exist
         return ~refused
 
 
@@ -67,20 +67,20 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
     """None for a pod without claims."""
     if not volumes.claims:
         return None
-    claims = sort_claims(volumes, catalogue)
+    claims = pod_volume_claims(volumes, catalogue)
     if isinstance(claims, Refused):
         return claims
     selected, choosing = [], []
-    for claim in claims.waiting:
+    for claim in claims.unbound_claims_delay_binding:
         node_name = catalogue.selected_node(claim)
         if node_name is None:
             choosing.append(claim)
         else:
             selected.append((claim, node_name))
     return Plan(
-        tuple(catalogue.volumes.get(claim.volume_name) for claim in claims.bound),
+        tuple(catalogue.volumes.get(claim.volume_name) for claim in claims.bound_claims),
         tuple(selected),
-        wanted(choosing, catalogue),
+        claims_to_bind(choosing, catalogue),
     )
 
 
@@ -99,7 +99,7 @@ def feasible(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bo
 def reasons(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Mapping[str, int]:
     """On how many of `rows` each reason holds; a row with two counts for both."""
     found = judge(plan, catalogue, nodes, rows)
-    words = zip((NODE_CONFLICT, NOTHING_TO_BIND, NO_ROOM, NO_VOLUME), found, strict=True)
+    words = zip((NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, PV_NOT_EXIST), found, strict=True)
     return {reason: count for reason, mask in words if (count := int(mask.sum()))}
 
 
@@ -108,7 +108,7 @@ def _judge_bound(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows, f
     still = np.ones(rows.shape[0], dtype=np.bool_)
     for volume in plan.bound:
         if volume is None:
-            found.no_volume[still] = True
+            found.pv_not_exist[still] = True
             return
         here = _reached(volume, catalogue, nodes, rows)
         found.node_conflict[~here] = True
@@ -135,19 +135,19 @@ def _judge_waiting(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows,
     for _, node_name in plan.selected:
         names = nodes.label(NODE_NAME)[rows]
         still &= names == nodes.interns.known_value(node_name)
-    found.nothing_to_bind[~still] = True
+    found.bind_conflict[~still] = True
     # A claim is made where no static volume was found; the first that cannot be gives the reason.
     to_make = [(claim, np.ones_like(still)) for claim, _ in plan.selected]
-    static = matched(plan.wanted, nodes, rows)
-    to_make += [(each.claim, ~mask) for each, mask in zip(plan.wanted, static, strict=True)]
+    static = matching_nodes(plan.claims_to_bind, nodes, rows)
+    to_make += [(each.claim, ~mask) for each, mask in zip(plan.claims_to_bind, static, strict=True)]
     for claim, needed in to_make:
         needed = needed & still
         if not needed.any():
             continue
-        allowed = may_provision(claim, catalogue, nodes, rows)
-        found.nothing_to_bind[needed & ~allowed] = True
+        allowed = class_provisions(claim, catalogue, nodes, rows)
+        found.bind_conflict[needed & ~allowed] = True
         needed &= allowed
-        room = has_room(claim, catalogue, nodes, rows)
-        found.no_room[needed & ~room] = True
-        still &= ~needed | room
-        still &= ~found.nothing_to_bind
+        enough = has_enough_capacity(claim, catalogue, nodes, rows)
+        found.not_enough_space[needed & ~enough] = True
+        still &= ~needed | enough
+        still &= ~found.bind_conflict

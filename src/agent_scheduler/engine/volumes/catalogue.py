@@ -20,9 +20,9 @@ from typing import Any, Final, TypeVar
 from ..state.podvolumes import ClaimKey
 from ..state.reach import Reach
 from ..state.records import Record, same, version_of
-from .assumptions import Assumptions
+from .assume_cache import AssumeCache
 from .candidate_index import CandidateIndex, CandidateIndexes
-from .demand import VolumeDemand, could_be_had, has_room, place_of, size_of
+from .demand import VolumeDemand, could_be_had, is_large_enough, place_of, size_of
 from .records import (
     AttachmentInfo,
     CapacityInfo,
@@ -59,14 +59,16 @@ class Catalogue:
         self._capacities: dict[tuple[str, str], CapacityInfo] = {}
         self._attachments: dict[str, AttachmentInfo] = {}
         #: Volume -> the claim that a decision took it for.
-        self.taken: Assumptions[str, ClaimRef] = Assumptions()
+        self.taken: AssumeCache[str, ClaimRef] = AssumeCache()
         #: Claim -> the node that a decision wants it provisioned for.
-        self.selected: Assumptions[ClaimKey, str] = Assumptions()
+        self.selected: AssumeCache[ClaimKey, str] = AssumeCache()
         #: Volumes that any claim may have, smallest first.
         self._free: CandidateIndexes[VolumeDemand, VolumeInfo] = CandidateIndexes(size_of, could_be_had)
         #: Claim -> volumes that name it or are taken for it.
-        self._meant: dict[ClaimKey, dict[str, VolumeInfo]] = {}
-        self._pools: CandidateIndexes[int, CapacityInfo] = CandidateIndexes(place_of, has_room)
+        self._prebound: dict[ClaimKey, dict[str, VolumeInfo]] = {}
+        self._capacity_indexes: CandidateIndexes[int, CapacityInfo] = CandidateIndexes(
+            place_of, is_large_enough
+        )
         self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
         #: Node -> a number that it had for no other attachments; and one for the classes.
         self._stamps: dict[str, int] = {}
@@ -99,11 +101,11 @@ class Catalogue:
         """Those of `free` that suffice. In step with every change to come."""
         return self._free.index(class_name, demand)
 
-    def meant_for(self, claim: ClaimInfo) -> list[VolumeInfo]:
+    def prebound_for(self, claim: ClaimInfo) -> list[VolumeInfo]:
         """Volumes that are for this claim, smallest first."""
         found = [
             volume
-            for volume in self._meant.get(claim.key, {}).values()
+            for volume in self._prebound.get(claim.key, {}).values()
             if (ref := self.claim_ref(volume)) is not None and is_for(ref, claim)
         ]
         return sorted(found, key=size_of)
@@ -114,9 +116,9 @@ class Catalogue:
     def attachment(self, name: str) -> AttachmentInfo | None:
         return self._attachments.get(name)
 
-    def pools(self, class_name: str, size: int) -> CandidateIndex[CapacityInfo]:
+    def capacities_for(self, class_name: str, size: int) -> CandidateIndex[CapacityInfo]:
         """Capacities of a class where a volume of the size can be made. In step with every change to come."""
-        return self._pools.index(class_name, size)
+        return self._capacity_indexes.index(class_name, size)
 
     def attachments(self, node_name: str) -> Collection[AttachmentInfo]:
         return self._attached_to.get(node_name, {}).values()
@@ -204,7 +206,7 @@ class Catalogue:
     def set_capacity(self, capacity: CapacityInfo) -> bool:
         key = (capacity.namespace, capacity.name)
         self._forget_pool(key)
-        self._pools.put(capacity)
+        self._capacity_indexes.put(capacity)
         return self._set(self._capacities, key, capacity)
 
     def delete_capacity(self, namespace: str, name: str) -> bool:
@@ -290,14 +292,14 @@ class Catalogue:
     def _index(self, volume: VolumeInfo) -> None:
         ref = self.claim_ref(volume)
         if ref is not None:
-            self._meant.setdefault((ref.namespace, ref.name), {})[volume.name] = volume
+            self._prebound.setdefault((ref.namespace, ref.name), {})[volume.name] = volume
         elif volume.available and not volume.deleting:
             self._free.put(volume)
 
     def _unindex(self, volume: VolumeInfo) -> None:
         ref = self.claim_ref(volume)
         if ref is not None:
-            _drop(self._meant, (ref.namespace, ref.name), volume.name)
+            _drop(self._prebound, (ref.namespace, ref.name), volume.name)
         elif volume.available and not volume.deleting:
             self._free.drop(volume)
 
@@ -318,7 +320,7 @@ class Catalogue:
     def _forget_pool(self, key: tuple[str, str]) -> None:
         old = self._capacities.get(key)
         if old is not None:
-            self._pools.drop(old)
+            self._capacity_indexes.drop(old)
 
     def _forget_attachment(self, name: str) -> None:
         old = self._attachments.get(name)
@@ -344,17 +346,20 @@ class Catalogue:
         for volume in self.volumes.values():
             anew._index(volume)
         for capacity in self._capacities.values():
-            anew._pools.put(capacity)
+            anew._capacity_indexes.put(capacity)
         for each in self._attachments.values():
             anew._attached_to.setdefault(each.node_name, {})[each.name] = each
         for node in self.csi_nodes.values():
             anew._index_node(node)
-        for index in ("_meant", "_attached_to", "_limits", "_migrated"):
+        for index in ("_prebound", "_attached_to", "_limits", "_migrated"):
             if getattr(self, index) != getattr(anew, index):
                 problems.append(f"{index} is out of step with the objects")
-        if not (self._free.has_the_things_of(anew._free) and self._pools.has_the_things_of(anew._pools)):
+        if not (
+            self._free.has_the_things_of(anew._free)
+            and self._capacity_indexes.has_the_things_of(anew._capacity_indexes)
+        ):
             problems.append("the candidate_index are out of step with the objects")
-        return problems + self._free.check() + self._pools.check()
+        return problems + self._free.check() + self._capacity_indexes.check()
 
 
 def _is_news(new: Record, old: Record) -> bool:

@@ -20,14 +20,15 @@ class Refused(NamedTuple):
     message: str
 
 
-class Claims(NamedTuple):
-    """Claims that are bound, and claims whose volume is chosen or made for the pod's node."""
+class PodVolumeClaims(NamedTuple):
+    """Bound claims, and unbound ones of classes with `WaitForFirstConsumer`; where kube-scheduler's struct
+    of this name has the unbound immediate ones, too, there is a refusal here."""
 
-    bound: tuple[ClaimInfo, ...]
-    waiting: tuple[ClaimInfo, ...]
+    bound_claims: tuple[ClaimInfo, ...]
+    unbound_claims_delay_binding: tuple[ClaimInfo, ...]
 
 
-def sort_claims(volumes: PodVolumes, catalogue: Catalogue) -> Claims | Refused:
+def pod_volume_claims(volumes: PodVolumes, catalogue: Catalogue) -> PodVolumeClaims | Refused:
     for use in volumes.claims:
         problem = _problem(use, volumes, catalogue)
         if problem:
@@ -47,7 +48,7 @@ def sort_claims(volumes: PodVolumes, catalogue: Catalogue) -> Claims | Refused:
         else:
             # One that names its volume, too, is the volume controller's to bind.
             immediate = True
-    return Refused(UNBOUND_IMMEDIATE) if immediate else Claims(tuple(bound), tuple(waiting))
+    return Refused(UNBOUND_IMMEDIATE) if immediate else PodVolumeClaims(tuple(bound), tuple(waiting))
 
 
 def not_found(claim_name: str) -> str:

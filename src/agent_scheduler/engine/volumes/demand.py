@@ -27,7 +27,7 @@ def place_of(capacity: CapacityInfo) -> tuple[str, str]:
     return capacity.namespace, capacity.name
 
 
-def has_room(capacity: CapacityInfo, size: int) -> bool:
+def is_large_enough(capacity: CapacityInfo, size: int) -> bool:
     return capacity.limit >= size
 
 

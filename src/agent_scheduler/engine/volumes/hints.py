@@ -142,7 +142,7 @@ def driver_may_help(pod: PodVolumes, old: DriverInfo, new: DriverInfo | None) ->
 
 
 def capacity_may_help(pod: PodVolumes, old: CapacityInfo | None, new: CapacityInfo) -> bool:
-    """There is more room than before, or it can be reached from elsewhere."""
+    """There is more capacity than before, or it can be reached from elsewhere."""
     return old is None or new.limit > old.limit or new.reach != old.reach
 
 

@@ -1,11 +1,11 @@
 """Static volumes for claims that wait for a consumer: which volume a claim gets on which node.
 
 The rule is the volume controller's, so that the two agree (`FindMatchingVolume` of component-helpers): a volume
-that is meant for the claim is the only one it may have, if its classes, size and mode are right; else it gets the
+that is prebound to the claim is the only one it may have, if its classes, size and mode are right; else it gets the
 smallest of those that any claim may have, of its classes, size, mode, access modes and selector, that the node can
-reach. Claims choose in the order of their sizes, and a volume goes to one of them.
+reach. Smaller claims come first, and a volume goes to one claim.
 
-`matched` answers for many nodes by counting, `choose` names the volumes for one node.
+`matching_nodes` answers for many nodes by counting, `find_matching_volumes` has the volumes of one node.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from .demand import VolumeDemand, could_hold
 from .records import ClaimInfo, VolumeInfo
 
 
-class Wanted(NamedTuple):
+class ClaimToBind(NamedTuple):
     """A claim and the volumes that it could have on some node, best first."""
 
     claim: ClaimInfo
     candidates: CandidateIndex[VolumeInfo]
     #: Whether these are for it alone.
-    meant: bool
+    prebound: bool
 
 
-def wanted(claims: Sequence[ClaimInfo], catalogue: Catalogue) -> tuple[Wanted, ...]:
-    """The claims in the order in which they choose."""
+def claims_to_bind(claims: Sequence[ClaimInfo], catalogue: Catalogue) -> tuple[ClaimToBind, ...]:
+    """The claims with their volumes, those that ask for less storage first."""
     ordered = sorted(claims, key=lambda claim: claim.requested or 0)
     return tuple(_wanted(claim, catalogue) for claim in ordered)
 
 
-def _wanted(claim: ClaimInfo, catalogue: Catalogue) -> Wanted:
+def _wanted(claim: ClaimInfo, catalogue: Catalogue) -> ClaimToBind:
     size, mode = claim.requested or 0, claim.volume_mode
-    meant = [
+    prebound = [
         volume
-        for volume in catalogue.meant_for(claim)
+        for volume in catalogue.prebound_for(claim)
         if volume.class_name == claim.class_name
         and volume.attributes_class == claim.attributes_class
         and could_hold(volume, size, mode)
         and not volume.deleting
     ]
-    if meant:
+    if prebound:
         index: CandidateIndex[VolumeInfo] = CandidateIndex()
-        for place, volume in enumerate(meant):
+        for place, volume in enumerate(prebound):
             index.put((place,), volume)
-        return Wanted(claim, index, True)
+        return ClaimToBind(claim, index, True)
     demand = VolumeDemand(size, mode, claim.access_modes, claim.attributes_class, claim.selector)
-    return Wanted(claim, catalogue.fitting(claim.class_name, demand), False)
+    return ClaimToBind(claim, catalogue.fitting(claim.class_name, demand), False)
 
 
-def matched(claims: Sequence[Wanted], nodes: Columns, rows: Rows) -> list[Bools]:
+def matching_nodes(claims: Sequence[ClaimToBind], nodes: Columns, rows: Rows) -> list[Bools]:
     """For each claim, on which of `rows` it gets a volume."""
     found: list[Bools] = []
     unsure = np.zeros(rows.shape[0], dtype=np.bool_)
@@ -70,17 +70,17 @@ def matched(claims: Sequence[Wanted], nodes: Columns, rows: Rows) -> list[Bools]
         found.append(count > 0)
     for position in np.flatnonzero(unsure).tolist():
         node = nodes.nodes[rows[position]]
-        chosen = choose(claims, node) if node is not None else {}
+        chosen = find_matching_volumes(claims, node) if node is not None else {}
         for each, mask in zip(claims, found, strict=True):
             mask[position] = each.claim.key in chosen
     return found
 
 
-def _may_take_from(one: Wanted, other: Wanted) -> bool:
-    return not one.meant and not other.meant and one.claim.class_name == other.claim.class_name
+def _may_take_from(one: ClaimToBind, other: ClaimToBind) -> bool:
+    return not one.prebound and not other.prebound and one.claim.class_name == other.claim.class_name
 
 
-def choose(claims: Sequence[Wanted], node: NodeInfo) -> Mapping[ClaimKey, VolumeInfo]:
+def find_matching_volumes(claims: Sequence[ClaimToBind], node: NodeInfo) -> Mapping[ClaimKey, VolumeInfo]:
     """The volume of each claim that gets one on `node`."""
     chosen: dict[ClaimKey, VolumeInfo] = {}
     gone: set[str] = set()

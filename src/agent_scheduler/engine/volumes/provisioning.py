@@ -1,4 +1,4 @@
-"""Volumes that would have to be made: whether a class's provisioner may make one for a node, and has the room.
+"""Dynamic provisioning: whether a class lets volumes be made for a node, and whether its driver has storage enough.
 
 A CSI driver that tells its capacity (`CSIDriver.spec.storageCapacity`) is believed: without a CSIStorageCapacity object
 of the class that the node has access to and that is large enough, nothing can be made there (KEP-1472).
@@ -19,41 +19,43 @@ from .records import CapacityInfo, ClaimInfo
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
-def may_provision(claim: ClaimInfo, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
-    """On which of `rows` the claim's class lets a volume be made, room aside."""
+def class_provisions(claim: ClaimInfo, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
+    """On which of `rows` the claim's class has a provisioner and its `allowedTopologies` hold, whatever the
+    capacity."""
     found = catalogue.classes.get(claim.class_name)
     if found is None or found.provisioner in ("", NO_PROVISIONER):
         return np.zeros(rows.shape[0], dtype=np.bool_)
     return reached(found.reach, nodes, rows)
 
 
-def has_room(claim: ClaimInfo, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
+def has_enough_capacity(claim: ClaimInfo, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
     """On which of `rows` the provisioner can make a volume of the claim's size."""
-    pools = _pools(claim, catalogue)
-    if pools is None:
+    capacities = _capacities(claim, catalogue)
+    if capacities is None:
         return np.ones(rows.shape[0], dtype=np.bool_)
-    return pools.counts(nodes, rows) > 0
+    return capacities.counts(nodes, rows) > 0
 
 
-def can_make(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> bool:
-    """`may_provision` and `has_room` for one node."""
+def can_provision(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> bool:
+    """`class_provisions` and `has_enough_capacity` for one node."""
     found = catalogue.classes.get(claim.class_name)
     if found is None or found.provisioner in ("", NO_PROVISIONER) or not reaches(found.reach, node):
         return False
-    pools = _pools(claim, catalogue)
-    return pools is None or any(True for _ in pools.at(node))
+    capacities = _capacities(claim, catalogue)
+    return capacities is None or any(True for _ in capacities.at(node))
 
 
-def room_for(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> int | None:
-    """The room in a pool where the claim's volume could be made; None where nobody counts, or there is none."""
-    pools = _pools(claim, catalogue)
-    return None if pools is None else next((pool.room for pool in pools.at(node)), None)
+def free_capacity(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> int | None:
+    """Bytes of the first CSIStorageCapacity where the claim's volume could be made; None where there is none, or
+    the driver tells no capacity."""
+    capacities = _capacities(claim, catalogue)
+    return None if capacities is None else next((each.capacity for each in capacities.at(node)), None)
 
 
-def _pools(claim: ClaimInfo, catalogue: Catalogue) -> CandidateIndex[CapacityInfo] | None:
-    """The pools that are large enough; None where nobody counts."""
+def _capacities(claim: ClaimInfo, catalogue: Catalogue) -> CandidateIndex[CapacityInfo] | None:
+    """The CSIStorageCapacity objects that are large enough; None where the driver tells no capacity."""
     found = catalogue.classes.get(claim.class_name)
     driver = catalogue.drivers.get(found.provisioner) if found is not None else None
     if claim.requested is None or driver is None or not driver.tells_capacity:
         return None
-    return catalogue.pools(claim.class_name, claim.requested)
+    return catalogue.capacities_for(claim.class_name, claim.requested)

@@ -109,7 +109,7 @@ class CSINodeInfo(Record, frozen=True, gc=False, kw_only=True):
 
 
 class DriverInfo(Record, frozen=True, gc=False, kw_only=True):
-    #: Whether it tells how much room it has, and wants to be asked.
+    #: Whether it tells its capacity (`spec.storageCapacity`), which then limits what is provisioned.
     tells_capacity: bool
 
 
@@ -118,7 +118,7 @@ class CapacityInfo(Record, frozen=True, gc=False, kw_only=True):
     #: The largest volume that can be made, in bytes; -1 where none can.
     limit: int
     #: Bytes that are left, for scores; 0 if it does not say.
-    room: int
+    capacity: int
     #: The nodes that have access; None for all.
     reach: Reach | None
 
@@ -219,7 +219,7 @@ def driver_info(driver: storage.CSIDriver) -> DriverInfo:
 
 
 def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
-    # The largest volume that can be made says more than the room that is left.
+    # The largest volume that can be made says more than the capacity that is left.
     limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     selector = _selector(capacity.node_topology, "nodeTopology")
     unreachable = selector is None or selector == _NOTHING
@@ -227,7 +227,7 @@ def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
         **identity(capacity.metadata),
         class_name=capacity.storage_class_name,
         limit=-1 if unreachable or limit is None else _bytes(limit, -1),
-        room=0 if capacity.capacity is None else _bytes(capacity.capacity, 0),
+        capacity=0 if capacity.capacity is None else _bytes(capacity.capacity, 0),
         reach=_label_reach(selector) if selector is not None and selector.requirements else None,
     )
 

@@ -1,6 +1,6 @@
 """What a pod's claims need once its node is chosen: reserve it, write it to the API server, and know when it is done.
 
-    reserve ──> due ──> written, a write at a time ──> progress: WAIT ... DONE, then the bind
+    reserve ──> due ──> written, a write at a time ──> check_bindings: WAIT ... DONE, then the bind
        └── unreserve, at any time: what is not written is undone; what is written stays, and is used by the next attempt
 
 `reserve` looks at the catalogue as it is, not as it was when the node was chosen, and takes all or nothing. A write is
@@ -19,11 +19,11 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from ..state.podvolumes import ClaimKey, PodVolumes
 from ..state.records import version_number
-from .binding import NO_VOLUME, NODE_CONFLICT, NOTHING_TO_BIND, Plan, plan
+from .binding import BIND_CONFLICT, NODE_CONFLICT, PV_NOT_EXIST, Plan, plan
 from .catalogue import Catalogue
 from .claims import Refused
-from .matching import choose
-from .provisioning import can_make
+from .matching import find_matching_volumes
+from .provisioning import can_provision
 from .records import BOUND_BY_CONTROLLER, SELECTED_NODE, ClaimInfo, VolumeInfo
 
 VOLUMES: Final = "persistentvolumes"
@@ -32,7 +32,7 @@ CLAIMS: Final = "persistentvolumeclaims"
 _encode = msgspec.json.Encoder().encode
 
 
-class Binding(NamedTuple):
+class BindingInfo(NamedTuple):
     """A static volume for a claim."""
 
     volume: str
@@ -40,25 +40,25 @@ class Binding(NamedTuple):
     claim_uid: str
 
 
-class Provision(NamedTuple):
+class DynamicProvision(NamedTuple):
     """A claim whose volume is to be made for the node."""
 
     claim: ClaimKey
     claim_uid: str
 
 
-class Reservation(NamedTuple):
+class ReservedVolumes(NamedTuple):
     """What `holder` (a pod's UID) counts on at its node."""
 
     holder: str
     node_name: str
-    bindings: tuple[Binding, ...]
-    provisions: tuple[Provision, ...]
+    static_bindings: tuple[BindingInfo, ...]
+    dynamic_provisions: tuple[DynamicProvision, ...]
 
     @property
     def all_bound(self) -> bool:
         """Whether the pod can be bound at once."""
-        return not (self.bindings or self.provisions)
+        return not (self.static_bindings or self.dynamic_provisions)
 
 
 class Write(NamedTuple):
@@ -87,7 +87,9 @@ DONE: Final = Progress(State.DONE)
 WAIT: Final = Progress(State.WAIT)
 
 
-def reserve(volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: str) -> Reservation | Refused:
+def reserve(
+    volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: str
+) -> ReservedVolumes | Refused:
     """Take the node's volumes for the pod's claims. On a refusal nothing is taken.
 
     Asks all that the filter asked of the node once more: the ledger's versions of rows tell nothing of volumes.
@@ -97,11 +99,11 @@ def reserve(volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: s
         return found
     for volume in found.bound if found is not None else ():
         if volume is None:
-            return Refused(NO_VOLUME)
+            return Refused(PV_NOT_EXIST)
         if not reaches(catalogue.reach(volume, node.name), node):
             return Refused(NODE_CONFLICT)
     if found is None or found.all_bound:
-        return Reservation(holder, node.name, (), ())
+        return ReservedVolumes(holder, node.name, (), ())
     reservation = _take(found, catalogue, node, holder)
     if isinstance(reservation, Refused):
         unreserve(catalogue, holder)
@@ -113,36 +115,36 @@ def unreserve(catalogue: Catalogue, holder: str) -> list[VolumeInfo | ClaimInfo]
     return catalogue.release(holder)
 
 
-def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> Reservation | Refused:
+def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> ReservedVolumes | Refused:
     """Stops at the first claim that gets nothing, with what was taken so far."""
-    chosen = choose(found.wanted, node)
+    chosen = find_matching_volumes(found.claims_to_bind, node)
     bindings, provisions = [], []
-    for claim in (*(claim for claim, _ in found.selected), *(each.claim for each in found.wanted)):
+    for claim in (*(claim for claim, _ in found.selected), *(each.claim for each in found.claims_to_bind)):
         volume = chosen.get(claim.key)
         if volume is not None:
             taken = catalogue.take(volume, claim, holder)
-            bindings.append(Binding(volume.name, claim.key, claim.uid))
+            bindings.append(BindingInfo(volume.name, claim.key, claim.uid))
         else:
-            taken = can_make(claim, catalogue, node) and catalogue.select(claim, node.name, holder)
-            provisions.append(Provision(claim.key, claim.uid))
+            taken = can_provision(claim, catalogue, node) and catalogue.select(claim, node.name, holder)
+            provisions.append(DynamicProvision(claim.key, claim.uid))
         if not taken:
-            return Refused(NOTHING_TO_BIND)
-    return Reservation(holder, node.name, tuple(bindings), tuple(provisions))
+            return Refused(BIND_CONFLICT)
+    return ReservedVolumes(holder, node.name, tuple(bindings), tuple(provisions))
 
 
 # ---- writes
 
 
-def due(reservation: Reservation, catalogue: Catalogue) -> tuple[Write, ...]:
+def due(reservation: ReservedVolumes, catalogue: Catalogue) -> tuple[Write, ...]:
     """The writes that are still to be made: what another pod with the same claim has written is left out."""
     writes = []
-    for binding in reservation.bindings:
+    for binding in reservation.static_bindings:
         volume = catalogue.volumes.get(binding.volume)
         claim = catalogue.claims.get(binding.claim)
         assumed = catalogue.taken.get(binding.volume) is not None
         if volume and claim and assumed and not catalogue.taken.is_written(binding.volume):
             writes.append(_bind_volume(volume, claim))
-    for provision in reservation.provisions:
+    for provision in reservation.dynamic_provisions:
         claim = catalogue.claims.get(provision.claim)
         assumed = catalogue.selected.get(provision.claim) is not None
         if claim and assumed and not catalogue.selected.is_written(provision.claim):
@@ -188,8 +190,8 @@ def _select_node(claim: ClaimInfo, node_name: str) -> Write:
 # ---- waiting
 
 
-def progress(
-    reservation: Reservation, catalogue: Catalogue, node: NodeInfo | None, *, pod_exists: bool = True
+def check_bindings(
+    reservation: ReservedVolumes, catalogue: Catalogue, node: NodeInfo | None, *, pod_exists: bool = True
 ) -> Progress:
     """How far the binding of the pod's claims is, once all that was due is written.
 
@@ -200,18 +202,18 @@ def progress(
         return Progress(State.FAILED, f'failed to get node "{name}": node "{name}" not found')
     if not pod_exists:
         return Progress(State.FAILED, "pod does not exist any more")
-    for binding in reservation.bindings:
+    for binding in reservation.static_bindings:
         found = _bound(binding, catalogue, node)
         if found is not DONE:
             return found
-    for provision in reservation.provisions:
+    for provision in reservation.dynamic_provisions:
         found = _provisioned(provision, catalogue, node)
         if found is not DONE:
             return found
     return DONE
 
 
-def _bound(binding: Binding, catalogue: Catalogue, node: NodeInfo) -> Progress:
+def _bound(binding: BindingInfo, catalogue: Catalogue, node: NodeInfo) -> Progress:
     volume = catalogue.volumes.get(binding.volume)
     if volume is None:
         return Progress(
@@ -232,7 +234,7 @@ def _bound(binding: Binding, catalogue: Catalogue, node: NodeInfo) -> Progress:
     return _settled(claim, catalogue, node)
 
 
-def _provisioned(provision: Provision, catalogue: Catalogue, node: NodeInfo) -> Progress:
+def _provisioned(provision: DynamicProvision, catalogue: Catalogue, node: NodeInfo) -> Progress:
     claim = _same_claim(provision, catalogue)
     if claim is None:
         return Progress(State.FAILED, f"failed to check provisioning pvc: {_no_claim(provision.claim)}")
@@ -257,7 +259,7 @@ def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress
     return DONE if claim.bound else WAIT
 
 
-def _same_claim(part: Binding | Provision, catalogue: Catalogue) -> ClaimInfo | None:
+def _same_claim(part: BindingInfo | DynamicProvision, catalogue: Catalogue) -> ClaimInfo | None:
     claim = catalogue.claims.get(part.claim)
     return claim if claim is not None and claim.uid == part.claim_uid else None
 

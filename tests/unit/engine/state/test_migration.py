@@ -7,7 +7,7 @@ import pytest
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT, Plan, judge, plan, reasons
 from agent_scheduler.engine.volumes.claims import Refused
 from agent_scheduler.engine.volumes.records import VolumeInfo
-from agent_scheduler.engine.volumes.reservation import DONE, progress, reserve
+from agent_scheduler.engine.volumes.reservation import DONE, check_bindings, reserve
 
 from ..volumes.world import (
     Json,
@@ -179,7 +179,7 @@ def test_a_static_volume_that_is_bound_is_looked_for_where_its_driver_is() -> No
         volume("w", zone="z1", claim=ref("d"), phase="Bound", **DISK), claim("d", volume="w", bound=True)
     )
     found = {
-        name: progress(each, world.catalogue, world.node(name))
+        name: check_bindings(each, world.catalogue, world.node(name))
         for name, each in taken.items()
         if not isinstance(each, Refused)
     }

@@ -88,7 +88,7 @@ def test_a_volume_that_is_taken_is_meant_for_that_claim_and_free_no_more() -> No
     catalogue = Storage().add(c, v).catalogue
     version = catalogue.version
     assert catalogue.take(v, c, "pod")
-    assert names(catalogue) == [] and catalogue.meant_for(c) == [v]
+    assert names(catalogue) == [] and catalogue.prebound_for(c) == [v]
     assert catalogue.version > version
 
 
@@ -169,7 +169,7 @@ def test_what_was_written_stays_assumed_until_the_watch_shows_it() -> None:
         v, resource_version=str(version + 5), claim_ref=ClaimRef("default", "c", "uid-c")
     )
     catalogue.set_volume(shown)
-    assert catalogue.taken.get("v") is None and catalogue.meant_for(c) == [shown]
+    assert catalogue.taken.get("v") is None and catalogue.prebound_for(c) == [shown]
 
 
 def test_what_is_assumed_of_an_object_goes_with_it() -> None:
@@ -201,7 +201,7 @@ def test_a_volume_that_names_a_claim_without_a_uid_is_for_whichever_has_the_name
     catalogue = (
         Storage().add(c, volume("v", claim=ref("c", uid="")), volume("w", claim=ref("c", uid="9"))).catalogue
     )
-    assert [each.name for each in catalogue.meant_for(c)] == ["v"]
+    assert [each.name for each in catalogue.prebound_for(c)] == ["v"]
 
 
 def test_limits_follow_the_csi_node() -> None:
@@ -217,10 +217,10 @@ def test_attachments_and_pools_follow_their_objects() -> None:
     catalogue.set_attachment(attachment("x", "b", "v"))
     assert not catalogue.attachments("a") and len(list(catalogue.attachments("b"))) == 1
     catalogue.set_capacity(capacity("p", "1Gi", topology={}, class_name="else"))
-    assert catalogue.pools("made", 1) == CandidateIndex() != catalogue.pools("else", 1)
+    assert catalogue.capacities_for("made", 1) == CandidateIndex() != catalogue.capacities_for("else", 1)
     catalogue.delete_attachment("x")
     catalogue.delete_capacity("kube-system", "p")
-    assert not catalogue.attachments("b") and catalogue.pools("else", 1) == CandidateIndex()
+    assert not catalogue.attachments("b") and catalogue.capacities_for("else", 1) == CandidateIndex()
     assert catalogue.check() == []
 
 

@@ -14,7 +14,7 @@ from agent_scheduler.engine.state.reach import Reach
 from agent_scheduler.engine.volumes.binding import Plan, judge, plan
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.matching import choose, matched, wanted
+from agent_scheduler.engine.volumes.matching import claims_to_bind, find_matching_volumes, matching_nodes
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
 from tests.examples import examples
 
@@ -146,8 +146,8 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
         storage.add(volume(name, size=size, claim=ref(owner) if owner else None, nodeAffinity=affinity))
     catalogue, columns, rows = storage.catalogue, storage.columns, storage.rows
 
-    choosing = wanted([catalogue.claims["default", name] for name in named_claims], catalogue)
-    masks = matched(choosing, columns, rows)
+    choosing = claims_to_bind([catalogue.claims["default", name] for name in named_claims], catalogue)
+    masks = matching_nodes(choosing, columns, rows)
     found = pod_volumes(spec(*named_claims), namespace="default", name="p", uid="u")
     assert found is not None
     planned = plan(found, catalogue)
@@ -156,7 +156,7 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
     for position, name in enumerate(HOSTS):
         labels = storage.node(name).labels
         plain = plain_choice(named_claims, named_volumes, labels)
-        chosen = choose(choosing, storage.node(name))
+        chosen = find_matching_volumes(choosing, storage.node(name))
         assert {key[1]: each.name for key, each in chosen.items()} == plain
         assert {each.claim.name for each, mask in zip(choosing, masks, strict=True) if mask[position]} == set(
             plain
@@ -170,14 +170,14 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
             if class_name == "slow" or zone is None:
                 verdict = "nothing"
             elif zone != "z1" or (small_pool and size == "3Gi"):
-                verdict = "no room"
-        assert bool(judged.nothing_to_bind[position]) is (verdict == "nothing")
-        assert bool(judged.no_room[position]) is (verdict == "no room")
+                verdict = "no space"
+        assert bool(judged.bind_conflict[position]) is (verdict == "nothing")
+        assert bool(judged.not_enough_space[position]) is (verdict == "no space")
         # What the filter lets pass can be reserved, and what it refuses cannot.
         reservation = reserve(found, catalogue, storage.node(name), "holder")
         assert isinstance(reservation, Refused) is bool(verdict)
         if not isinstance(reservation, Refused):
-            assert {each.claim[1]: each.volume for each in reservation.bindings} == plain
+            assert {each.claim[1]: each.volume for each in reservation.static_bindings} == plain
         unreserve(catalogue, "holder")
         assert catalogue.check() == []
 
@@ -212,7 +212,7 @@ def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
 def test_the_smallest_volume_that_fits_is_chosen() -> None:
     c = claim("c", size="2Gi")
     storage = cluster().add(c, volume("v1", size="3Gi"), volume("v2", size="2Gi"), volume("v3", size="1Gi"))
-    chosen = choose(wanted([c], storage.catalogue), storage.node("a"))
+    chosen = find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a"))
     assert [each.name for each in chosen.values()] == ["v2"]
 
 
@@ -221,20 +221,22 @@ def test_a_volume_that_is_meant_for_a_claim_has_its_attributes_class_or_is_none(
     other = volume("v1", size="2Gi", claim=ref("c"), volumeAttributesClassName="silver")
     right = volume("v2", size="3Gi", claim=ref("c"), volumeAttributesClassName="gold")
     storage = cluster().add(c, other)
-    assert choose(wanted([c], storage.catalogue), storage.node("a")) == {}
+    assert find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")) == {}
     storage.add(right)
-    assert [each.name for each in choose(wanted([c], storage.catalogue), storage.node("a")).values()] == [
-        "v2"
-    ]
+    assert [
+        each.name
+        for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
+    ] == ["v2"]
 
 
 def test_a_volume_that_is_being_deleted_is_meant_for_nobody() -> None:
     c = claim("c")
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     storage = cluster().add(c, volume("v1", claim=ref("c"), meta=gone), volume("v2", size="2Gi"))
-    assert [each.name for each in choose(wanted([c], storage.catalogue), storage.node("a")).values()] == [
-        "v2"
-    ]
+    assert [
+        each.name
+        for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
+    ] == ["v2"]
 
 
 def test_each_of_a_thousand_local_volumes_lets_its_node_have_the_claim() -> None:

@@ -14,11 +14,11 @@ from agent_scheduler.engine.volumes.reservation import (
     DONE,
     WAIT,
     Progress,
-    Reservation,
+    ReservedVolumes,
     State,
     Write,
+    check_bindings,
     due,
-    progress,
     reserve,
     unreserve,
     written,
@@ -35,9 +35,9 @@ def cluster(*more: Any) -> Storage:
     return Storage(*nodes).add(storage_class(), storage_class("made", provisioner="csi"), *more)
 
 
-def reserved(storage: Storage, volumes: PodVolumes, name: str = "a", holder: str = "pod") -> Reservation:
+def reserved(storage: Storage, volumes: PodVolumes, name: str = "a", holder: str = "pod") -> ReservedVolumes:
     found = reserve(volumes, storage.catalogue, storage.node(name), holder)
-    assert isinstance(found, Reservation)
+    assert isinstance(found, ReservedVolumes)
     return found
 
 
@@ -52,11 +52,11 @@ def body(write: Write) -> Any:
     return msgspec.json.decode(write.body)
 
 
-def at(storage: Storage, reservation: Reservation, name: str = "a", **more: Any) -> Progress:
-    return progress(reservation, storage.catalogue, storage.node(name), **more)
+def at(storage: Storage, reservation: ReservedVolumes, name: str = "a", **more: Any) -> Progress:
+    return check_bindings(reservation, storage.catalogue, storage.node(name), **more)
 
 
-def write_all(storage: Storage, reservation: Reservation) -> dict[str, str]:
+def write_all(storage: Storage, reservation: ReservedVolumes) -> dict[str, str]:
     """Every write is taken by the API server; the version that each gives its object, by name."""
     versions = {}
     for write in due(reservation, storage.catalogue):
@@ -83,14 +83,14 @@ def test_a_static_volume_is_taken_for_its_claim() -> None:
     c, v = claim("c"), volume("v", on="a")
     storage = cluster(c, v)
     found = reserved(storage, pod("c"))
-    assert [(each.volume, each.claim) for each in found.bindings] == [("v", ("default", "c"))]
-    assert storage.catalogue.meant_for(c) == [v]
+    assert [(each.volume, each.claim) for each in found.static_bindings] == [("v", ("default", "c"))]
+    assert storage.catalogue.prebound_for(c) == [v]
 
 
 def test_a_claim_that_is_to_be_made_gets_the_node() -> None:
     c = claim("c", class_name="made")
     storage = cluster(c)
-    assert [each.claim for each in reserved(storage, pod("c")).provisions] == [("default", "c")]
+    assert [each.claim for each in reserved(storage, pod("c")).dynamic_provisions] == [("default", "c")]
     assert storage.catalogue.selected_node(c) == "a"
 
 
@@ -151,7 +151,7 @@ def test_what_is_unreserved_is_told_and_free_again() -> None:
     reserved(storage, pod("c", "d"))
     assert unreserve(storage.catalogue, "pod") == [v, d]
     assert unreserve(storage.catalogue, "pod") == []
-    assert isinstance(reserve(pod("c"), storage.catalogue, storage.node("b"), "pod"), Reservation)
+    assert isinstance(reserve(pod("c"), storage.catalogue, storage.node("b"), "pod"), ReservedVolumes)
 
 
 # ---- writes
@@ -244,7 +244,7 @@ def test_a_static_binding_is_done_when_the_controller_has_bound_the_claim() -> N
     assert at(storage, found) == DONE
 
 
-def provisioning(storage: Storage, c: ClaimInfo) -> Reservation:
+def provisioning(storage: Storage, c: ClaimInfo) -> ReservedVolumes:
     """A reservation whose writes are done and shown."""
     found = reserved(storage, pod("c"))
     assert at(storage, found) == WAIT
@@ -336,7 +336,7 @@ def test_a_claim_of_the_same_name_is_not_the_one_that_was_reserved_for() -> None
 def test_a_node_that_is_gone_fails_the_attempt() -> None:
     storage = cluster(claim("c", class_name="made"))
     found = reserved(storage, pod("c"))
-    assert progress(found, storage.catalogue, None) == Progress(
+    assert check_bindings(found, storage.catalogue, None) == Progress(
         State.FAILED, 'failed to get node "a": node "a" not found'
     )
 

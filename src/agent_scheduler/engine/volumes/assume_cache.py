@@ -30,7 +30,7 @@ class Assumed(Generic[V]):
         self.written = -1
 
 
-class Assumptions(Generic[K, V]):
+class AssumeCache(Generic[K, V]):
     """Assumed values by the key of their object. Invariant: one value an object, with a holder until it is written."""
 
     def __init__(self) -> None:
