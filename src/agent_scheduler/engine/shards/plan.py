@@ -89,7 +89,7 @@ class Plan:
         self._places = {name: place for place, name in enumerate(settings.names)}
         #: [row] numbers of shards, of turns; bits.
         self._owner = cascade.owner[:size]
-        self._spec = specs.column[:size].copy()
+        self._spec = specs.column[:size]
         self._turn = cascade.turn[:size]
         self._state = columns.state[:size].copy()
         self._flags = cascade.flags[:size].copy()

@@ -91,7 +91,7 @@ class Planner:
         """What the spec of this NodeShard of ours says now, whole; empty if it is not there. It need not be one of the
         settings: the plan wants it empty then. Where two shards have a node, it is taken to be in the earlier one by
         the settings' order."""
-        self._respecced.update(self._specs.tell(shard, nodes, self._row))
+        self._respecced.update(self._specs.tell(shard, nodes, self._columns.row))
 
     def set_foreign(self, shard: str, nodes: Iterable[str]) -> None:
         """What a shard that is not ours wants: none of ours gets these. Empty if it is not there."""
@@ -101,15 +101,10 @@ class Planner:
         if before != after:
             self._columns.set_foreign(shard, before - after, after - before)
 
-    def _row(self, name: str) -> int:
-        row = self._columns.row(name)
-        self._specs.grow(self._columns.capacity)
-        return row
-
     def plan(self) -> Plan:
         """What should be. Costs what changed since the last time, and one look at all nodes for each shard if anything
         has."""
-        self._specs.grow(self._columns.capacity)
+        self._specs.settle(self._columns.capacity)
         self._cascade.grow(self._columns.capacity)
         self._columns.look_at(self._respecced)
         changed = self._columns.refresh(lambda row: self._specs.column.item(row) != NO_SHARD)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .rates import grown
+from .policies import Rows
 
 #: In the place of a shard's number.
 NO_SHARD: Final = -1
@@ -17,27 +17,25 @@ NO_SHARD: Final = -1
 class Specs:
     """Owner of the specs as last told, and of the shards' numbers, which never change.
 
-    Invariant: `column` has the shard of each row that one names; of several the first in the order of the settings, and
-    `also` has the others.
+    Invariant, after `settle`: `column` has the shard of each row that one names; of several the first in the order of
+    the settings, and `also` has the others.
     """
 
-    __slots__ = ("_named", "_ranks", "also", "column", "names", "numbers")
+    __slots__ = ("_named", "_ranks", "_rows", "also", "column", "names", "numbers")
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         #: [number]
         self.names: list[str] = []
-        #: [row] a number.
+        #: [row] a number. Replaced, never changed, as `also` is: plans have them.
         self.column: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-        #: Row -> the numbers of others that name it, too. Replaced, never changed: plans have it.
+        #: Row -> the numbers of others that name it, too.
         self.also: Mapping[int, frozenset[int]] = {}
+        #: Of the shards that name any; their rows by number.
         self._named: dict[str, frozenset[str]] = {}
+        self._rows: dict[int, Rows] = {}
         #: Number -> place in the settings.
         self._ranks: Mapping[int, int] = {}
-
-    def grow(self, capacity: int) -> None:
-        if self.column.shape[0] < capacity:
-            self.column = grown(self.column, capacity, NO_SHARD)
 
     def number(self, shard: str) -> int:
         """The number of a shard, which may be a new one."""
@@ -47,53 +45,34 @@ class Specs:
             self.names.append(shard)
         return number
 
-    def nodes(self, shard: str) -> frozenset[str]:
-        return self._named.get(shard, frozenset())
-
     def with_nodes(self) -> Sequence[str]:
         """The shards that name any, by name."""
-        return sorted(shard for shard, nodes in self._named.items() if nodes)
+        return sorted(self._named)
 
     def rank(self, shards: Sequence[str]) -> None:
         """The settings have these shards, in this order. All rows may be somewhere else then."""
         self._ranks = {self.number(shard): place for place, shard in enumerate(shards)}
-        also = dict(self.also)
-        for row, others in self.also.items():
-            self._choose(row, {self.column.item(row), *others}, also)
-        self.also = also
 
     def tell(self, shard: str, nodes: Iterable[str], row_of: Callable[[str], int]) -> list[int]:
-        """What the spec of `shard` says now. `row_of` may make rows, and grow the columns. Returns the rows whose entry
-        has changed."""
-        number, before, after = self.number(shard), self.nodes(shard), frozenset(nodes)
-        left, joined = [row_of(name) for name in before - after], [row_of(name) for name in after - before]
-        # Mostly no other shard names any of them, and there may be many.
-        alone = [row for row in left if row not in self.also] if self.also else left
-        self.column[alone] = NO_SHARD
-        here = self.column[joined]
-        free = np.array(joined, dtype=np.intp)[here == NO_SHARD]
-        self.column[free] = number
-        if self.also or free.shape[0] < len(joined):
-            also = dict(self.also)
-            for row in left:
-                if row in also:
-                    self._choose(row, {self.column.item(row), *also[row]} - {number}, also)
-            for row in joined:
-                if self.column.item(row) != number:
-                    self._choose(row, {self.column.item(row), *also.get(row, ()), number}, also)
-            self.also = also
+        """What the spec of `shard` says now. `row_of` may make rows. Returns the rows that it names and did not, or
+        did and does not."""
+        before, after = self._named.pop(shard, frozenset()), frozenset(nodes)
+        changed = [row_of(name) for name in before ^ after]
+        self._rows.pop(self.number(shard), None)
         if after:
             self._named[shard] = after
-        else:
-            self._named.pop(shard, None)
-        return left + joined
+            self._rows[self.number(shard)] = np.fromiter(map(row_of, after), np.intp, len(after))
+        return changed
 
-    def _choose(self, row: int, holders: set[int], also: dict[int, frozenset[int]]) -> None:
-        first = NO_SHARD
-        if holders:
-            last = len(self._ranks)
-            first = min(holders, key=lambda number: (self._ranks.get(number, last), self.names[number]))
-        self.column[row] = first
-        also.pop(row, None)
-        if len(holders) > 1:
-            also[row] = frozenset(holders - {first})
+    def settle(self, capacity: int) -> None:
+        """Work in what was told. There are `capacity` rows."""
+        column = np.full(capacity, NO_SHARD, dtype=np.int32)
+        also: dict[int, frozenset[int]] = {}
+        last = len(self._ranks)
+        by_rank = sorted(self._rows, key=lambda number: (self._ranks.get(number, last), self.names[number]))
+        for number in reversed(by_rank):
+            rows = self._rows[number]
+            for row in rows[column[rows] != NO_SHARD].tolist():
+                also[row] = also.get(row, frozenset()) | {column.item(row)}
+            column[rows] = number
+        self.column, self.also = column, also
