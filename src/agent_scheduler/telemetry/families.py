@@ -8,7 +8,6 @@ that was made beforehand and one number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, Generic, TypeVar
 
@@ -71,28 +70,26 @@ class _Family(Generic[SeriesT]):
 
 
 class _NumberFamily(_Family[NumberT]):
-    """Counted or set where something happens, or read from its owner at a scrape (`read_from`), never both."""
+    """Counted or set where something happens, or read from its owner at a scrape, never both: what `read` does not name
+    is not exposed, so the gauge is the truth at every scrape and costs nothing between."""
 
-    _source: Callable[[], Mapping[str, float]] | None = None
-
-    def read_from(self, source: Callable[[], Mapping[str, float]]) -> None:
-        """At each scrape, `source` gives the value by the value of the only label, or of "" without labels.
-
-        What it does not name is not exposed, so the gauge is the truth at every scrape and costs nothing between.
-        """
-        if len(self.label_names) > 1:
-            raise ValueError(
-                f"{self.name} has {len(self.label_names)} labels: only one can be read from a source"
-            )
-        self._source = source
+    def __init__(
+        self, name: str, help_text: str, labels: Sequence[str] = (), *, read: Read | None = None
+    ) -> None:
+        if read is not None and len(labels) > 1:
+            raise ValueError(f"{name} has {len(labels)} labels: only one can be read from an owner")
+        super().__init__(name, help_text, labels)
+        self._read = read
+        self.owner: object = None
 
     def _samples(self) -> Iterator[str]:
-        if self._source is None:
+        if self._read is None or self.owner is None:
             for series in self.series.values():
                 yield f"{series.text} {series.value}"
-        else:
-            for value, number in self._source().items():
-                yield f"{self._sample('', (value,) if self.label_names else ())} {number}"
+            return
+        found = self._read(self.owner)
+        for value, number in (found if isinstance(found, Mapping) else {"": found}).items():
+            yield f"{self._sample('', (value,) if self.label_names else ())} {number}"
 
 
 class CounterFamily(_NumberFamily[Counter]):
@@ -154,20 +151,20 @@ class Families:
     def __init__(self) -> None:
         self.made: dict[str, CounterFamily | GaugeFamily | HistogramFamily] = {}
         self._tallies: list[Tally] = []
-        self._read: list[tuple[CounterFamily | GaugeFamily, Read]] = []
 
     def counter(self, name: str, help_text: str, *labels: str, read: Read | None = None) -> CounterFamily:
         if not name.endswith("_total"):
             raise ValueError(f"the counter {name} must end in _total")
-        return self._number(CounterFamily(name, help_text, labels), read)
+        return self._keep(CounterFamily(name, help_text, labels, read=read))
 
     def gauge(self, name: str, help_text: str, *labels: str, read: Read | None = None) -> GaugeFamily:
-        return self._number(GaugeFamily(name, help_text, labels), read)
+        return self._keep(GaugeFamily(name, help_text, labels, read=read))
 
     def read_from(self, owner: object) -> None:
         """From now on each family with a `read` has what that says of `owner` at each scrape."""
-        for family, read in self._read:
-            family.read_from(partial(_read, read, owner))
+        for family in self.made.values():
+            if isinstance(family, _NumberFamily):
+                family.owner = owner
 
     def histogram(
         self, name: str, help_text: str, *labels: str, bounds: tuple[float, ...]
@@ -192,11 +189,6 @@ class Families:
             tally.settle()
         return "".join(f"{line}\n" for family in self.made.values() for line in family.lines())
 
-    def _number(self, family: NumberFamilyT, read: Read | None) -> NumberFamilyT:
-        if read is not None:
-            self._read.append((family, read))
-        return self._keep(family)
-
     def _keep(self, family: FamilyT) -> FamilyT:
         if family.name in self.made:
             raise ValueError(f"the metric {family.name} exists already")
@@ -205,12 +197,6 @@ class Families:
 
 
 FamilyT = TypeVar("FamilyT", CounterFamily, GaugeFamily, HistogramFamily)
-NumberFamilyT = TypeVar("NumberFamilyT", CounterFamily, GaugeFamily)
-
-
-def _read(read: Read, owner: object) -> Mapping[str, float]:
-    found = read(owner)
-    return found if isinstance(found, Mapping) else {"": found}
 
 
 def _bound(value: float) -> str:

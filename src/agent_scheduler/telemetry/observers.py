@@ -12,25 +12,12 @@ from enum import Enum
 from typing import Protocol
 
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.telemetry.families import CounterFamily
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger, shows_debug
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally
 
 _LOG_SECONDS = 60.0
-
-
-class _ByWord(dict[str, Counter]):
-    """The series of a family with one label, by its value, each made when first asked for."""
-
-    def __init__(self, family: CounterFamily) -> None:
-        super().__init__()
-        self._family = family
-
-    def __missing__(self, word: str) -> Counter:
-        series = self[word] = self._family.labels(word)
-        return series
 
 
 class QueueRecorder:
@@ -46,20 +33,12 @@ class QueueRecorder:
         self._metrics = metrics
         self._log = get_logger("queue") if log is None else log
         self._once = OncePer(_LOG_SECONDS, clock=clock)
-        # Series by what the queue calls them: a lookup here is cheaper than one in the family.
-        self._incoming: dict[tuple[str, str], Counter] = {}
-        self._pre_hint_series: dict[str, tuple[Counter, Counter]] = {}
         self._forgotten = metrics.inflight_events_forgotten_total.labels()
         self.scheduled = metrics.scheduled
         self.urgent_retry = metrics.urgent_retry
 
     def incoming(self, queue: str, event: str) -> None:
-        try:
-            series = self._incoming[queue, event]
-        except KeyError:
-            series = self._metrics.queue_incoming_pods_total.labels(queue, event)
-            self._incoming[queue, event] = series
-        series.inc()
+        self._metrics.queue_incoming_pods_total.labels(queue, event).inc()
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         self._metrics.unschedulable_pods.labels(plugin, profile).inc(delta)
@@ -68,25 +47,15 @@ class QueueRecorder:
         self._metrics.queueing_hint_execution_duration_seconds.labels(plugin, event, hint).observe(seconds)
 
     def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None:
-        all_pods, narrowed = self._pre_hints(plugin)
+        asked = self._metrics.pre_queueing_hint_evaluations_total
         if named is None:
-            all_pods.inc()
+            asked.labels(plugin, "all_pods").inc()
             return
-        narrowed.inc()
+        asked.labels(plugin, "narrowed").inc()
         # KEP-6132's words.
         self._log.debug(
             "PreQueueingHint narrowed pod set", plugin=plugin, change=event, pods=named, waiting=waiting
         )
-
-    def _pre_hints(self, plugin: str) -> tuple[Counter, Counter]:
-        found = self._pre_hint_series.get(plugin)
-        if found is None:
-            family = self._metrics.pre_queueing_hint_evaluations_total
-            found = self._pre_hint_series[plugin] = (
-                family.labels(plugin, "all_pods"),
-                family.labels(plugin, "narrowed"),
-            )
-        return found
 
     def events_forgotten(self, count: int) -> None:
         self._forgotten.inc(count)
@@ -131,8 +100,6 @@ class FastPathObserver:
         self._conflicts = metrics.conflicts_total.labels(policy)
         self._fits = metrics.revalidations_total.labels("fits")
         self._refused = metrics.revalidations_total.labels("refused")
-        self._status_writes = _ByWord(metrics.status_writes_total)
-        self._events = _ByWord(metrics.events_total)
         self._preemptions = metrics.preemption_attempts_total.labels()
         self._victims = metrics.preemption_victims.labels()
         self._evictions_failed = metrics.evictions_failed_total.labels()
@@ -293,11 +260,11 @@ class FastPathObserver:
 
     def status_write(self, what: str) -> None:
         """A status writer's count."""
-        self._status_writes[what].inc()
+        self._metrics.status_writes_total.labels(what).inc()
 
     def event_write(self, what: str) -> None:
         """An event recorder's count."""
-        self._events[what].inc()
+        self._metrics.events_total.labels(what).inc()
 
 
 class ReloadReports:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_scheduler.telemetry.families import Families
-from agent_scheduler.telemetry.series import Counter
 
 #: Of the text exposition format. A scraper that prefers another (OpenMetrics) accepts this one, too.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +29,6 @@ class ProcessMetrics:
     def __init__(self, *, version: str) -> None:
         self.families = Families()
         self._of_python: Callable[[], bytes] | None = None
-        self._requests: dict[tuple[str, int], Counter] = {}
         self._api()
         self._process(version)
 
@@ -107,12 +105,7 @@ class ProcessMetrics:
 
     def api_request(self, method: str, status: int) -> None:
         """One exchange with the API server; `status` 0: no answer. Fits the transport's `observe`."""
-        try:
-            series = self._requests[method, status]
-        except KeyError:
-            series = self.api_requests_total.labels(method, str(status) if status else "<error>")
-            self._requests[method, status] = series
-        series.inc()
+        self.api_requests_total.labels(method, str(status) if status else "<error>").inc()
 
     def config_loaded(self, at: float) -> None:
         """A configuration took effect at that Unix time."""

@@ -34,17 +34,10 @@ class Counter:
         self.value += amount
 
 
-class Gauge:
-    """Goes up and down, from 0. `text` stands before its value in the exposition."""
+class Gauge(Counter):
+    """Goes up and down."""
 
-    __slots__ = ("text", "value")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.value = 0.0
-
-    def inc(self, amount: float = 1.0) -> None:
-        self.value += amount
+    __slots__ = ()
 
     def set(self, value: float) -> None:
         self.value = value

@@ -269,7 +269,7 @@ def test_families_refuse_what_would_be_exposed_wrongly() -> None:
     with pytest.raises(ValueError, match="bounds must rise"):
         make.histogram("y", "y", bounds=(1.0, 1.0))
     with pytest.raises(ValueError, match="only one can be read"):
-        make.gauge("z", "z", "a", "b").read_from(dict)
+        make.gauge("z", "z", "a", "b", read=dict)
 
 
 def test_what_an_owner_counts_is_read_of_it_at_each_scrape() -> None:
