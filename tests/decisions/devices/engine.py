@@ -10,8 +10,7 @@ import msgspec
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.allocation import Allocation
-from agent_scheduler.engine.dra.allocator import Refused
-from agent_scheduler.engine.dra.answers import answer
+from agent_scheduler.engine.dra.allocator import Refused, answer
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.extended import claim_for
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from .capacity import Consumption, consumption, fits
-from .devices import Attribute
+from .devices import Attribute, Consumption, consumption, fits
 from .node_devices import DeviceSlot
 from .plans import Ask, ClaimPlan
 

@@ -19,8 +19,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand, PodRef
 from ..state.podinfo import PodInfo
 from ..state.records import same
-from .allocator import Refused, Undecided
-from .answers import answer
+from .allocator import Refused, Undecided, answer
 from .catalogue import Devices, SearchBudget
 from .demand import demand, demand_of, missing
 from .devices import Device

@@ -14,6 +14,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from .catalogue import Devices
 from .devices import Device, DeviceId, Place, PoolId
+from .plans import asked
 from .pools import Pool
 from .records import NOWHERE, SliceInfo
 
@@ -161,3 +162,41 @@ def _kind(device: Device, pool: Pool, kinds: dict[Hashable, int]) -> int:
         return -1
     key = (device.facts, device.taints, device.consumes, pool.id if device.consumes else None)
     return kinds.setdefault(key, len(kinds))
+
+
+class Totals(NamedTuple):
+    """Devices of the resource's class that the node can have, and those of them that somebody has."""
+
+    offered: int
+    taken: int
+
+
+NOTHING = Totals(0, 0)
+
+
+def totals(resource: str, devices: Devices, node: NodeInfo) -> Totals:
+    """How many devices of an extended resource's class there are for the node, as scores count them (KEP-5004): those of
+    all slices, whatever their generation, and whether or not the pool is complete. Nothing where a selector of the class
+    cannot be asked."""
+    found = devices.class_of_resource(resource)
+    if found is None:
+        return NOTHING
+    offered = taken = 0
+    for pool in devices.pools.of(node.name):
+        for device in _devices(pool, node):
+            matches = asked(found.selectors, device.facts)
+            if not isinstance(matches, bool):
+                return NOTHING
+            offered += matches
+            taken += matches and (device.name in pool.exclusive or device.name in pool.shares)
+    return Totals(offered, taken)
+
+
+def _devices(pool: Pool, node: NodeInfo) -> Iterator[Device]:
+    for each in pool.slices.values():
+        if is_on(each.place, node):
+            yield from each.devices
+        else:
+            yield from (
+                device for device in each.devices if device.place is not None and is_on(device.place, node)
+            )

@@ -20,8 +20,7 @@ import msgspec
 from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
 from .allocation import Allocation, Holding
-from .allocator import Refused
-from .answers import answer
+from .allocator import Refused, answer
 from .catalogue import RESERVED_AT_MOST, Devices, SearchBudget
 from .demand import claims_of, to_allocate
 from .extended import claim_for

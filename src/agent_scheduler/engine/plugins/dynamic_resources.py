@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..dra.allocator import Refused, Undecided, lacking
-from ..dra.answers import Answer, answer
+from ..dra.allocator import Answer, Refused, Undecided, answer, lacking
 from ..dra.catalogue import Devices, SearchBudget
 from ..dra.demand import missing
 from ..dra.hints import Hints

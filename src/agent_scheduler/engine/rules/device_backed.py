@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..dra.catalogue import Devices
-from ..dra.totals import totals
+from ..dra.node_devices import totals
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Score
 from ..state.columns import Columns, Ints, Rows

@@ -22,7 +22,6 @@ from ..state.reach import Reach
 from ..state.records import Record, same, version_of
 from .assume_cache import AssumeCache
 from .candidate_index import CandidateIndex, CandidateIndexes
-from .demand import VolumeDemand, could_be_had, is_large_enough, place_of, size_of
 from .records import (
     AttachmentInfo,
     CapacityInfo,
@@ -31,7 +30,12 @@ from .records import (
     ClassInfo,
     CSINodeInfo,
     DriverInfo,
+    VolumeDemand,
     VolumeInfo,
+    could_be_had,
+    is_large_enough,
+    place_of,
+    size_of,
 )
 
 #: Changes of claims and volumes that can be told one by one.

@@ -20,8 +20,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podvolumes import ClaimKey
 from .candidate_index import CandidateIndex
 from .catalogue import Catalogue
-from .demand import VolumeDemand, could_hold
-from .records import ClaimInfo, VolumeInfo
+from .records import ClaimInfo, VolumeDemand, VolumeInfo, could_hold
 
 
 class ClaimToBind(NamedTuple):

@@ -8,8 +8,14 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.dra.allocation import Allocation, Use, holding_of
-from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Refused, Undecided, allocate
-from agent_scheduler.engine.dra.answers import answer
+from agent_scheduler.engine.dra.allocator import (
+    CANNOT_ALLOCATE,
+    TIMED_OUT,
+    Refused,
+    Undecided,
+    allocate,
+    answer,
+)
 from agent_scheduler.engine.dra.catalogue import Devices, SearchBudget
 from agent_scheduler.engine.dra.devices import DeviceId
 from agent_scheduler.objects import dra

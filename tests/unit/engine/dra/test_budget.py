@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Refused, Undecided, allocate
-from agent_scheduler.engine.dra.answers import answer
+from agent_scheduler.engine.dra.allocator import (
+    CANNOT_ALLOCATE,
+    TIMED_OUT,
+    Refused,
+    Undecided,
+    allocate,
+    answer,
+)
 from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.dra.records import read_claim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored

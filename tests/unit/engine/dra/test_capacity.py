@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.capacity import consumption, fits
-from agent_scheduler.engine.dra.devices import Facts, device
+from agent_scheduler.engine.dra.devices import Facts, consumption, device, fits
 from agent_scheduler.engine.state.amounts import amount, written_like
 from agent_scheduler.objects import dra
 

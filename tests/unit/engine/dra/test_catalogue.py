@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.dra.allocator import Refused, allocate
-from agent_scheduler.engine.dra.answers import answer
+from agent_scheduler.engine.dra.allocator import Refused, allocate, answer
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand, missing
 from agent_scheduler.engine.dra.hints import frees

@@ -6,8 +6,14 @@ import re
 
 import msgspec
 
-from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, LEFT_OVER, Refused, allocate, lacking
-from agent_scheduler.engine.dra.answers import answer
+from agent_scheduler.engine.dra.allocator import (
+    CANNOT_ALLOCATE,
+    LEFT_OVER,
+    Refused,
+    allocate,
+    answer,
+    lacking,
+)
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand_of
 from agent_scheduler.engine.dra.extended_claim import manifest, name_of
