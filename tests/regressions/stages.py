@@ -14,7 +14,7 @@ from agent_scheduler.engine.preemption.select import NO_CLAIMS
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.bind import Begun, BindResult, Doubt
+from agent_scheduler.kube.bind import AlreadySent, BindResult, UnknownOutcome
 from tests.embedded import EmbeddedCluster, until
 
 
@@ -59,12 +59,17 @@ class HeldBinds:
         binder._begin = lambda *_: False
 
     async def __call__(
-        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+        self,
+        pod: PodInfo,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
     ) -> BindResult:
         if self._only(pod) and not self._released.is_set():
             self.nodes[pod.name] = node_name
             await self._released.wait()
-        return await self._bind(pod, node_name, begun=begun, doubt=doubt)
+        return await self._bind(pod, node_name, already_sent=already_sent, unknown=unknown)
 
     def release(self) -> None:
         self._released.set()

@@ -26,7 +26,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import BindOutcome, BindResult
-from agent_scheduler.kube.driver import Begun
+from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.retry import Timing
 
 from .failure import FailureHandler, Messenger
@@ -63,7 +63,7 @@ class Binder:
         self._wake = wake
         self._failures = failures
         self._messenger = messenger
-        self._begin = binds.begin_bind
+        self._begin = binds.send_bind
         self._policy = policy
         self._concurrency = concurrency
         self._adapts = adapts
@@ -118,8 +118,8 @@ class Binder:
         return len(self._results) + len(self._accepted) + self._sending + self._in_doubt + claims
 
     async def drained(self) -> None:
-        """Returns once nothing is under way but what can only be waited for: binds in doubt, up to a minute, and
-        claims that others have to bind."""
+        """Returns once nothing is under way but what can only be waited for: binds of unknown outcome, up to a minute,
+        and claims that others have to bind."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -255,11 +255,11 @@ class Binder:
         while self._accepted and self._sending < self._limit.now:
             result, node_name = self._accepted.popleft()
             self._sending += 1
-            if not self._begun(result, node_name):
+            if not self._sent_at_once(result, node_name):
                 self._tasks.create_task(self._carry_out(result, node_name, None))
         self._wake()
 
-    def _begun(self, result: ScheduleResult, node_name: str) -> bool:
+    def _sent_at_once(self, result: ScheduleResult, node_name: str) -> bool:
         ended = partial(self._ended, result, node_name, self._clock())
         try:
             return self._begin(result.pod, node_name, ended)
@@ -269,13 +269,13 @@ class Binder:
             return False
 
     def _ended(
-        self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | Begun
+        self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | AlreadySent
     ) -> None:
-        """What was begun has ended, or has to be gone on with. Called from the event loop."""
+        """What was sent has ended, or has to be gone on with. Called from the event loop."""
         if self._tasks is None:
             # All was left as it is when `run` was cancelled.
             self._sending -= 1
-        elif isinstance(answer, Begun):
+        elif isinstance(answer, AlreadySent):
             if answer.failure.throttles:
                 self._limit.refused()
             self._tasks.create_task(self._carry_out(result, node_name, answer))
@@ -299,12 +299,14 @@ class Binder:
                     self._tasks.create_task(_raising(error))
         self._over(len(answers))
 
-    async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
+    async def _carry_out(
+        self, result: ScheduleResult, node_name: str, already_sent: AlreadySent | None
+    ) -> None:
         try:
-            answer = await self._open.bind_while_it_helps(result.pod, node_name, begun)
+            answer = await self._open.bind_while_it_helps(result.pod, node_name, already_sent)
             if self._open.is_open(result.pod, answer) and self._tasks is not None:
                 self._in_doubt += 1
-                self._tasks.create_task(self._wait_in_doubt(result, node_name, answer))
+                self._tasks.create_task(self._wait_for_outcome(result, node_name, answer))
             else:
                 self._finish(result, node_name, answer)
         except asyncio.CancelledError:
@@ -331,7 +333,7 @@ class Binder:
     def _answered(self, took: float) -> None:
         self._limit.answered(took, under_way=self._sending)
 
-    async def _wait_in_doubt(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
+    async def _wait_for_outcome(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         try:
             self._finish(result, node_name, await self._open.settled(result.pod, node_name, answer))
         finally:

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
-from agent_scheduler.kube.driver import Begun
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
+from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.retry import Timing
 
 from .result import BinderObserver
@@ -22,15 +22,22 @@ class BindCalls(Protocol):
     """Requests that bind."""
 
     async def bind(
-        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+        self,
+        pod: PodInfo,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
     ) -> BindResult:
         """Send one bind and find out what became of it; never raises for what network or server do.
 
-        `begun`: a bind for this pod and node that has been sent and failed. `doubt`: what an earlier call for them left
-        open. The answer must cover that bind, too.
+        `already_sent`: a bind for this pod and node that has been sent and failed. `unknown`: what an earlier call for
+        them left open. The answer must cover that bind, too.
         """
 
-    def begin_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+    def send_bind(
+        self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | AlreadySent], None]
+    ) -> bool:
         """Send one bind at once, if it can be, and tell `ended` later how it went. False: nothing was sent."""
 
 
@@ -54,38 +61,45 @@ class OpenBinds:
         self._sleep = timing.sleep
         self._answered = answered
 
-    async def bind_while_it_helps(self, pod: PodInfo, node_name: str, begun: Begun | None) -> BindResult:
-        """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait. `begun`: how its
-        first request has failed."""
-        answer = await self._try(pod, node_name, begun=begun)
-        while self.is_open(pod, answer) and not (answer.doubt and answer.doubt.then):
+    async def bind_while_it_helps(
+        self, pod: PodInfo, node_name: str, already_sent: AlreadySent | None
+    ) -> BindResult:
+        """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait. `already_sent`: how
+        its first request has failed."""
+        answer = await self._try(pod, node_name, already_sent=already_sent)
+        while self.is_open(pod, answer) and not (answer.unknown and answer.unknown.then):
             # No answer came from anywhere, so another pod's bind would fare no better. Binding to the same node once
             # more cannot do harm: the server accepts one bind a pod, and the UID keeps a namesake out.
             await self._sleep(_ASK_AGAIN)
-            answer = await self._try(pod, node_name, doubt=answer.doubt)
+            answer = await self._try(pod, node_name, unknown=answer.unknown)
         return answer
 
     async def settled(self, pod: PodInfo, node_name: str, answer: BindResult) -> BindResult:
         """The outcome of a bind that only time can clear up, or UNKNOWN once the watch has told of it."""
         while self.is_open(pod, answer):
             await self._sleep(_ASK_AGAIN)
-            if answer.doubt is None or self._clock() >= answer.doubt.settles:
-                answer = await self._try(pod, node_name, doubt=answer.doubt)
+            if answer.unknown is None or self._clock() >= answer.unknown.settles:
+                answer = await self._try(pod, node_name, unknown=answer.unknown)
         return answer
 
     async def _try(
-        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+        self,
+        pod: PodInfo,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
     ) -> BindResult:
-        began = self._clock() if begun is None else begun.at
+        began = self._clock() if already_sent is None else already_sent.at
         try:
-            answer = await self.bind(pod, node_name, begun=begun, doubt=doubt)
+            answer = await self.bind(pod, node_name, already_sent=already_sent, unknown=unknown)
         except Exception as error:
             # Whatever broke, the request may have gone out.
             self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
             settles = self._clock() + DEFAULT_POLICY.settles
-            answer = BindResult(BindOutcome.UNKNOWN, doubt=Doubt(settles))
+            answer = BindResult(BindOutcome.UNKNOWN, unknown=UnknownOutcome(settles))
         took = self._clock() - began
-        if begun is None and answer.outcome is BindOutcome.BOUND and answer.attempts == 1:
+        if already_sent is None and answer.outcome is BindOutcome.BOUND and answer.attempts == 1:
             self._answered(took)
         self._observer.bound(answer.outcome, took, pod.scheduler_name)
         return answer

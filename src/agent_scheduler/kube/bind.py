@@ -19,7 +19,7 @@ import msgspec
 
 from agent_scheduler.kube.answers import Asked, Verb, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.driver import Begun, Driver, Operation, Send, ask, pause, send_once
+from agent_scheduler.kube.driver import AlreadySent, Driver, Operation, Send, ask, pause, send_once
 from agent_scheduler.kube.errors import Failure, FailureClass, Source, from_middlebox
 from agent_scheduler.kube.retry import REAL, Backoff, Clock, Timing
 from agent_scheduler.kube.transport import Named, Response, Transport, TransportError, pod_path, start_of
@@ -29,8 +29,8 @@ class BindOutcome(Enum):
     """What is known when `bind` returns.
 
     UNKNOWN alone leaves the question open: the capacity must be kept until the watch tells, or a later call that is
-    given the `Doubt`. After REFUSED and UNAVAILABLE the bind was surely not carried out, and will not be. All others
-    are the pod's own state.
+    given the `UnknownOutcome`. After REFUSED and UNAVAILABLE the bind was surely not carried out, and will not be. All
+    others are the pod's own state.
     """
 
     BOUND = "bound"
@@ -55,7 +55,7 @@ class BindOutcome(Enum):
 class BindResult(msgspec.Struct, frozen=True):
     """`node` is where the pod is, if that is known; `attempts` counts POSTs; `failure` the last one, if any.
 
-    `confirmed` says that the outcome was read from the pod, not from the answer to the bind. `doubt` comes with
+    `confirmed` says that the outcome was read from the pod, not from the answer to the bind. `unknown` comes with
     UNKNOWN and no other outcome.
     """
 
@@ -64,10 +64,10 @@ class BindResult(msgspec.Struct, frozen=True):
     attempts: int = 1
     failure: Failure | None = None
     confirmed: bool = False
-    doubt: Doubt | None = None
+    unknown: UnknownOutcome | None = None
 
 
-class Doubt(msgspec.Struct, frozen=True):
+class UnknownOutcome(msgspec.Struct, frozen=True):
     """What an UNKNOWN outcome leaves open, for the call that clears it up.
 
     `settles`: when a bind that was sent can no longer be carried out, on the clock of the call's `timing`.
@@ -156,7 +156,7 @@ class Binds:
             deadline=policy.deadline,
         )
 
-    def begin_bind(self, pod: Named, node: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+    def send_bind(self, pod: Named, node: str, ended: Callable[[BindResult | AlreadySent], None]) -> bool:
         """Sends the bind at once and without a task, if it can and may be; False: nothing was sent, and `bind` is the
         way.
 
@@ -169,7 +169,7 @@ class Binds:
 
         def answered(answer: Response | TransportError) -> None:
             failure = read(answer, post.asked)
-            ended(BindResult(BindOutcome.BOUND, node) if failure is None else Begun(began, failure))
+            ended(BindResult(BindOutcome.BOUND, node) if failure is None else AlreadySent(began, failure))
 
         return self._start(
             post.method,
@@ -180,19 +180,24 @@ class Binds:
         )
 
     async def bind(
-        self, pod: Named, node: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+        self,
+        pod: Named,
+        node: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
     ) -> BindResult:
         """Binds the pod and does not return before the outcome is known or the policy's deadline has passed.
 
-        `begun` is a bind that `begin_bind` has sent, from which this goes on. `doubt` is what an earlier call for this
-        pod and node left open, and the outcome covers that call, too: the pod is asked before anything is sent. A bind
-        that may not be sent ends the call, as UNAVAILABLE unless an earlier one is in doubt. A caller that cancels this
-        learns nothing: it must treat the pod as after UNKNOWN.
+        `already_sent` is a bind that `send_bind` has sent, from which this goes on. `unknown` is what an earlier call
+        for this pod and node left open, and the outcome covers that call, too: the pod is asked before anything is
+        sent. A bind that may not be sent ends the call, as UNAVAILABLE unless an earlier one is of unknown outcome. A
+        caller that cancels this learns nothing: it must treat the pod as after UNKNOWN.
         """
         post = _post(pod, node)
         clock = self._timing.clock
         attempt = _Bind(
-            post, _get(pod), uid=pod.uid, node=node, doubt=doubt, policy=self._policy, clock=clock
+            post, _get(pod), uid=pod.uid, node=node, unknown=unknown, policy=self._policy, clock=clock
         )
 
         def refuse(send: Send) -> Failure | None:
@@ -200,7 +205,7 @@ class Binds:
                 return _NOT_ALLOWED
             return None
 
-        return await self._driver.run(attempt.run(), refuse=refuse, begun=begun)
+        return await self._driver.run(attempt.run(), refuse=refuse, already_sent=already_sent)
 
     async def is_pending(self, pod: Named) -> bool | None:
         """Whether the pod exists and has no node, as the API server says. None if it does not say, or says that there
@@ -231,7 +236,7 @@ def _pod_in(response: Response) -> _Pod | None:
 
 
 #: Answers after which the pod is asked. A 404 that is not about the pod may be about its namespace.
-_IN_DOUBT = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
+_OUTCOME_UNKNOWN = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
 
 
 _NOT_ALLOWED = Failure(FailureClass.TRANSIENT, message="the node may no longer be used")
@@ -254,7 +259,7 @@ class _Bind:
     get: Send
     uid: str
     node: str
-    doubt: Doubt | None
+    unknown: UnknownOutcome | None
     policy: BindPolicy
     clock: Clock
     posts: int = 0
@@ -262,13 +267,13 @@ class _Bind:
     settles: float = float("-inf")
 
     def run(self) -> Operation[BindResult]:
-        if self.doubt is not None:
-            self.settles = self.doubt.settles
+        if self.unknown is not None:
+            self.settles = self.unknown.settles
             state = yield from self._ask()
             if state is not None:
                 return state
-            if self.doubt.then is not None:
-                return self._if_settled(self.doubt.then)
+            if self.unknown.then is not None:
+                return self._if_settled(self.unknown.then)
         while True:
             failure = (yield from ask(self.post)).failure
             self.posts += failure is not _NOT_ALLOWED
@@ -279,7 +284,7 @@ class _Bind:
                 return self._if_settled(self._result(BindOutcome.UNAVAILABLE))
             if _may_go_on(failure):
                 self.settles = self.clock() + self.policy.settles
-            if failure.kind in _IN_DOUBT or failure.status == 404:
+            if failure.kind in _OUTCOME_UNKNOWN or failure.status == 404:
                 state = yield from self._ask()
                 if state is not None:
                     return state
@@ -310,7 +315,7 @@ class _Bind:
                 # Who may not read pods learns it from the watch alone.
                 return self._unknown(self._result(BindOutcome.UNAVAILABLE))
             if not (yield from pause(failure)):
-                return self._unknown(self.doubt.then if self.doubt else None)
+                return self._unknown(self.unknown.then if self.unknown else None)
 
     def _judge(self, pod: _Pod) -> BindResult | None:
         if pod.metadata.uid != self.uid:
@@ -330,8 +335,8 @@ class _Bind:
         return result if self.clock() >= self.settles else self._unknown(result)
 
     def _unknown(self, then: BindResult | None) -> BindResult:
-        doubt = Doubt(self.settles, then)
-        return BindResult(BindOutcome.UNKNOWN, None, self.posts, self.failure, doubt=doubt)
+        unknown = UnknownOutcome(self.settles, then)
+        return BindResult(BindOutcome.UNKNOWN, None, self.posts, self.failure, unknown=unknown)
 
     def _result(
         self, outcome: BindOutcome, *, node: str | None = None, confirmed: bool = False

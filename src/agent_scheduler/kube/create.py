@@ -62,13 +62,13 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
     post = Send("POST", collection, asked_at(path, Verb.CREATE), body)
     get = Send("GET", path, asked_at(path, Verb.GET))
     #: Whether a request was sent whose answer is not known, since there was last seen to be no such object; and at all.
-    doubt = is_open = False
+    unknown = is_open = False
     conflict: Failure | None = None
     while True:
         failure, response = yield from ask(post if conflict is None else get)
         if response is not None:
             found = object_of(response)
-            ours = conflict is None or (doubt and says(found, _decode(body), strategic=False))
+            ours = conflict is None or (unknown and says(found, _decode(body), strategic=False))
             return Made(found, None if ours else conflict, is_open)
         assert failure is not None, "neither an answer nor a failure"
         failure = yield from explained(failure, collection)
@@ -77,11 +77,11 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
             continue
         if conflict is not None and failure.kind is FailureClass.NOT_FOUND:
             # It went away meanwhile.
-            conflict, doubt = None, False
+            conflict, unknown = None, False
         elif failure is CALLED_OFF or not failure.retryable:
             return Made({}, failure, is_open)
         elif conflict is None and failure.kind is FailureClass.UNKNOWN:
-            doubt = is_open = True
+            unknown = is_open = True
         yield from pause(failure)
 
 

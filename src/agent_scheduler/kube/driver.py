@@ -50,7 +50,7 @@ class Pause(NamedTuple):
 Operation = Generator[Send | Pause, Any, T]
 
 
-class Begun(NamedTuple):
+class AlreadySent(NamedTuple):
     """A request that has been sent before: when, on the clock of `timing`, and how it failed."""
 
     at: float
@@ -111,12 +111,12 @@ class Driver:
         operation: Operation[T],
         *,
         refuse: Callable[[Send], Failure | None] = lambda _send: None,
-        begun: Begun | None = None,
+        already_sent: AlreadySent | None = None,
     ) -> T:
         """What the operation returns. `refuse`, asked right before each request, gives the failure that takes its
-        place, if it may not be sent. `begun`: how the operation's first request has failed already."""
+        place, if it may not be sent. `already_sent`: how the operation's first request has failed already."""
         attempts: Attempts | None = None
-        began = None if begun is None else begun.at
+        began = None if already_sent is None else already_sent.at
         try:
             step = next(operation)
             while True:
@@ -124,8 +124,8 @@ class Driver:
                     if attempts is None:
                         attempts = self._attempts(began)
                     step = operation.send(await attempts.wait(step.retry_after))
-                elif begun is not None:
-                    failure, begun = begun.failure, None
+                elif already_sent is not None:
+                    failure, already_sent = already_sent.failure, None
                     step = operation.send(Reply(failure))
                 else:
                     async with self.budget.request():

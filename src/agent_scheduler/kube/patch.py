@@ -76,39 +76,39 @@ def _patching(path: str, body: bytes, *, strategic: bool) -> Operation[Patched]:
     patch = Send("PATCH", path, asked, body, STRATEGIC if strategic else MERGE)
     get = Send("GET", path, msgspec.structs.replace(asked, verb=Verb.GET))
     #: The last answer to the patch, if that leaves open whether it has been carried out.
-    doubt: Failure | None = None
+    unknown: Failure | None = None
     #: Whether a request may be carried out after all others.
     is_open = False
     while True:
-        failure, response = yield from ask(patch if doubt is None else get)
+        failure, response = yield from ask(patch if unknown is None else get)
         if failure is CALLED_OFF:
             return Patched("", CALLED_OFF, is_open)
         if response is not None:
-            if doubt is None or says(object_of(response), _decode(body), strategic=strategic):
-                return Patched(_version(response), found=b"" if doubt is None else response.body)
-            if doubt.kind is FailureClass.CONFLICT:
-                return Patched("", doubt)
+            if unknown is None or says(object_of(response), _decode(body), strategic=strategic):
+                return Patched(_version(response), found=b"" if unknown is None else response.body)
+            if unknown.kind is FailureClass.CONFLICT:
+                return Patched("", unknown)
             # Not yet, and if it still comes, the next one is refused for it.
-            doubt = None
+            unknown = None
         elif (
             failure is not None
             and (failure := (yield from explained(failure, path))).kind is FailureClass.NOT_SERVED
         ):
             return Patched("", failure, is_open)
-        elif failure is not None and doubt is None:
+        elif failure is not None and unknown is None:
             if failure.kind is FailureClass.CONFLICT:
-                doubt = failure
+                unknown = failure
                 continue
             if not failure.retryable:
                 return Patched("", failure, is_open)
             if failure.kind is FailureClass.UNKNOWN:
-                doubt = failure
+                unknown = failure
                 is_open = True
-        elif failure is not None and doubt is not None and not failure.retryable:
-            if failure.kind is FailureClass.NOT_FOUND or doubt.kind is FailureClass.CONFLICT:
-                return Patched("", doubt if doubt.kind is FailureClass.CONFLICT else failure)
+        elif failure is not None and unknown is not None and not failure.retryable:
+            if failure.kind is FailureClass.NOT_FOUND or unknown.kind is FailureClass.CONFLICT:
+                return Patched("", unknown if unknown.kind is FailureClass.CONFLICT else failure)
             # Who may not read the object learns it from the next answer to the patch.
-            doubt = None
+            unknown = None
         yield from pause(failure)
 
 

@@ -27,7 +27,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker import Feed, Worker
-from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects import wire
@@ -168,7 +168,7 @@ class Sent:
 
     pod: PodInfo
     node: str
-    doubt: Doubt | None
+    unknown: UnknownOutcome | None
     answer: asyncio.Future[BindResult]
 
 
@@ -210,8 +210,8 @@ class World:
         self.server = Server()
         self.sent: list[Sent] = []
         self._begins = itertools.cycle((True, False))
-        #: What came of binds that were begun and failed, by the pod's UID.
-        self._begun: dict[str, asyncio.Future[BindResult]] = {}
+        #: What came of binds that were sent and failed, by the pod's UID.
+        self._sent_at_once: dict[str, asyncio.Future[BindResult]] = {}
         self.sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self.reports = Reports()
         messages = self.messages = Messages(self)
@@ -283,8 +283,10 @@ class World:
         self.sleepers.append((self.now + seconds, waiter))
         await waiter
 
-    def begin_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
-        """Every other bind is begun without a task. If it comes to anything but a bound pod, `bind` says to what."""
+    def send_bind(
+        self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | AlreadySent], None]
+    ) -> bool:
+        """Every other bind is sent without a task. If it comes to anything but a bound pod, `bind` says to what."""
         if not next(self._begins):
             return False
         sent = Sent(pod, node_name, None, self.loop.create_future())
@@ -295,21 +297,26 @@ class World:
             if not failed and answer.result().outcome is BindOutcome.BOUND:
                 ended(answer.result())
             else:
-                self._begun[pod.uid] = answer
-                ended(Begun(self.now, Failure(FailureClass.UNKNOWN)))
+                self._sent_at_once[pod.uid] = answer
+                ended(AlreadySent(self.now, Failure(FailureClass.UNKNOWN)))
 
         sent.answer.add_done_callback(answered)
         return True
 
     async def bind(
-        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+        self,
+        pod: PodInfo,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
     ) -> BindResult:
-        if begun is not None:
-            return self._begun.pop(pod.uid).result()
-        if doubt is not None and doubt.then is not None and self.now < doubt.settles:
+        if already_sent is not None:
+            return self._sent_at_once.pop(pod.uid).result()
+        if unknown is not None and unknown.then is not None and self.now < unknown.settles:
             # Told, not raised: the binder lives on after whatever a bind raises.
             self.reports.failures.append(AssertionError("it is asked before it can know"))
-        sent = Sent(pod, node_name, doubt, self.loop.create_future())
+        sent = Sent(pod, node_name, unknown, self.loop.create_future())
         self.sent.append(sent)
         return await sent.answer
 

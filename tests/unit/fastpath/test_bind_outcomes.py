@@ -19,7 +19,7 @@ from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.engine.world import pod_json, read_pod
 
@@ -39,16 +39,21 @@ class Answers:
         binder._begin = lambda *_: False
 
     async def __call__(
-        self, pod: Any, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+        self,
+        pod: Any,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
     ) -> BindResult:
         self.nodes.append(node_name)
-        self.doubts.append(doubt is not None)
+        self.doubts.append(unknown is not None)
         outcome = next(self._script, None)
         if outcome is None:
-            return await self._real(pod, node_name, begun=begun, doubt=doubt)
+            return await self._real(pod, node_name, already_sent=already_sent, unknown=unknown)
         if isinstance(outcome, Exception):
             raise outcome
-        return BindResult(outcome, doubt=Doubt(0.0) if outcome is BindOutcome.UNKNOWN else None)
+        return BindResult(outcome, unknown=UnknownOutcome(0.0) if outcome is BindOutcome.UNKNOWN else None)
 
 
 async def prepared(cluster: EmbeddedCluster, running: Running, *outcomes: BindOutcome | Exception) -> Answers:
@@ -148,14 +153,16 @@ async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bi
         real, now = answers._real, running.fast_path.binder._clock
         too_early: list[bool] = []
 
-        async def lost(pod: Any, node_name: str, *, begun: Begun | None, doubt: Doubt | None) -> BindResult:
+        async def lost(
+            pod: Any, node_name: str, *, already_sent: AlreadySent | None, unknown: UnknownOutcome | None
+        ) -> BindResult:
             if pod.name != "a":
-                return await real(pod, node_name, begun=begun, doubt=doubt)
-            if doubt is not None and doubt.then is not None:
-                too_early.append(now() < doubt.settles)
-                return doubt.then
+                return await real(pod, node_name, already_sent=already_sent, unknown=unknown)
+            if unknown is not None and unknown.then is not None:
+                too_early.append(now() < unknown.settles)
+                return unknown.then
             return BindResult(
-                BindOutcome.UNKNOWN, doubt=Doubt(now() + 1, BindResult(BindOutcome.UNAVAILABLE))
+                BindOutcome.UNKNOWN, unknown=UnknownOutcome(now() + 1, BindResult(BindOutcome.UNAVAILABLE))
             )
 
         answers._real = lost
@@ -212,11 +219,16 @@ async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
 
         class Slow(Answers):
             async def __call__(
-                self, pod: Any, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+                self,
+                pod: Any,
+                node_name: str,
+                *,
+                already_sent: AlreadySent | None = None,
+                unknown: UnknownOutcome | None = None,
             ) -> BindResult:
                 if pod.name == "a":
                     await held.wait()
-                return await self._real(pod, node_name, begun=begun, doubt=doubt)
+                return await self._real(pod, node_name, already_sent=already_sent, unknown=unknown)
 
         Slow(running)
         await cluster.add_node("n1", cpu="1")
@@ -240,10 +252,15 @@ class Held(Answers):
         self.go = asyncio.Event()
 
     async def __call__(
-        self, pod: Any, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+        self,
+        pod: Any,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
     ) -> BindResult:
         await self.go.wait()
-        return await super().__call__(pod, node_name, doubt=doubt)
+        return await super().__call__(pod, node_name, unknown=unknown)
 
 
 async def _bound_by_another(cluster: EmbeddedCluster, node_name: str) -> None:

@@ -16,7 +16,7 @@ from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import page
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
 from tests.unit.stateful import model_test
 
 from .binder_world import Sent, ServerPod, World
@@ -191,8 +191,8 @@ class BinderMachine(RuleBasedStateMachine):
             if not self.silent:
                 self.pods_end()
         elif self.world.sent:
-            # What is in doubt is refused sooner than others: that is when a refusal says least.
-            doubts = [sent for sent in self.world.sent if sent.doubt] if how.startswith("lost") else []
+            # What is of unknown outcome is refused sooner than others: that is when a refusal says least.
+            doubts = [sent for sent in self.world.sent if sent.unknown] if how.startswith("lost") else []
             sent = doubts or self.world.sent
             self.answer(sent[pick % len(sent)], how)
         self.turn(rounds)
@@ -216,7 +216,7 @@ class BinderMachine(RuleBasedStateMachine):
         self.world.sent.remove(sent)
         fate, heard = how.split("/")
         if heard == "raises":
-            if fate == "done" and not (sent.doubt and sent.doubt.then):
+            if fate == "done" and not (sent.unknown and sent.unknown.then):
                 self.server.bind(sent.pod.name, sent.pod.uid, sent.node)
             sent.answer.set_exception(RuntimeError("a fault of ours"))
             return
@@ -225,23 +225,29 @@ class BinderMachine(RuleBasedStateMachine):
     def result(self, sent: Sent, fate: str, heard: str) -> BindResult:
         """What `kube.bind.bind` would have made of what the server did."""
         bind = sent.pod.name, sent.pod.uid, sent.node
-        known = self.server.state(*bind) if sent.doubt else None
-        if sent.doubt and sent.doubt.then and known is None:
+        known = self.server.state(*bind) if sent.unknown else None
+        if sent.unknown and sent.unknown.then and known is None:
             # Nothing is sent any more.
             return (
-                BindResult(BindOutcome.UNKNOWN, doubt=sent.doubt) if heard == "unknown" else sent.doubt.then
+                BindResult(BindOutcome.UNKNOWN, unknown=sent.unknown)
+                if heard == "unknown"
+                else sent.unknown.then
             )
         if known is not None and heard in ("unavailable", "refused", "settling"):
-            # An answer to what is in doubt is never about the last request alone.
+            # An answer to what is of unknown outcome is never about the last request alone.
             return BindResult(known)
         if fate == "late":
             self.server.late.append(bind)
         outcome = self.server.bind(*bind) if fate == "done" else None
         if heard == "settling":
-            doubt = Doubt(self.world.now + DEFAULT_POLICY.settles, BindResult(BindOutcome.UNAVAILABLE))
-            return BindResult(BindOutcome.UNKNOWN, doubt=doubt)
+            unknown = UnknownOutcome(
+                self.world.now + DEFAULT_POLICY.settles, BindResult(BindOutcome.UNAVAILABLE)
+            )
+            return BindResult(BindOutcome.UNKNOWN, unknown=unknown)
         if heard == "unknown":
-            return BindResult(BindOutcome.UNKNOWN, doubt=Doubt(self.world.now + DEFAULT_POLICY.settles))
+            return BindResult(
+                BindOutcome.UNKNOWN, unknown=UnknownOutcome(self.world.now + DEFAULT_POLICY.settles)
+            )
         return BindResult(outcome or BindOutcome(heard))
 
     def turn(self, rounds: int) -> None:

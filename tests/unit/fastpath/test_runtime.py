@@ -127,7 +127,7 @@ async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest
         await asyncio.Event().wait()
 
     monkeypatch.setattr("agent_scheduler.kube.bind.Binds.bind", hang)
-    monkeypatch.setattr("agent_scheduler.kube.bind.Binds.begin_bind", lambda *_, **__: False)
+    monkeypatch.setattr("agent_scheduler.kube.bind.Binds.send_bind", lambda *_, **__: False)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1")
         await cluster.add_pod("a")

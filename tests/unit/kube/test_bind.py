@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Binds, Doubt
+from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Binds, UnknownOutcome
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.driver import Begun
+from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import NotSent, PodKey, Response, Transport
@@ -65,25 +65,25 @@ async def bound(
     async with connected(script) as (server, transport):
         hangs = any(isinstance(action, Hang) for action in posts + (gets or []))
         options = {"policy": IMPATIENT if hangs else POLICY, "timing": time.timing} | options
-        given = {name: options.pop(name) for name in ("begun", "doubt") if name in options}
+        given = {name: options.pop(name) for name in (("already_sent", "unknown")) if name in options}
         binds = Binds(transport, **options)
         if _BEGINS.get() and not given and options.keys() == {"policy", "timing"}:
-            told: asyncio.Future[BindResult | Begun] = asyncio.get_running_loop().create_future()
+            told: asyncio.Future[BindResult | AlreadySent] = asyncio.get_running_loop().create_future()
             binds._start = starting(transport)
-            assert binds.begin_bind(POD, "n1", told.set_result)
-            begun = await told
-            if isinstance(begun, BindResult):
-                return begun, server.requests, time
-            given["begun"] = begun
+            assert binds.send_bind(POD, "n1", told.set_result)
+            already_sent = await told
+            if isinstance(already_sent, BindResult):
+                return already_sent, server.requests, time
+            given["already_sent"] = already_sent
         return await binds.bind(POD, "n1", **given), server.requests, time
 
 
 _BEGINS: ContextVar[bool] = ContextVar("begins", default=False)
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["awaited", "begun"])
+@pytest.fixture(autouse=True, params=[False, True], ids=["awaited", "already sent"])
 def _begins(request: pytest.FixtureRequest) -> None:
-    """Whatever becomes of the first request, it is the same whether that was awaited or only begun."""
+    """Whatever becomes of the first request, it is the same whether that was awaited or only sent."""
     _BEGINS.set(request.param)
 
 
@@ -165,8 +165,8 @@ async def test_a_404_that_is_not_about_the_pod_does_not_lose_it(lie: Answer) -> 
     assert result.outcome in (BindOutcome.BOUND, BindOutcome.UNKNOWN)
     if result.outcome is BindOutcome.UNKNOWN:
         # The API server itself would not say what has become of the pod: it is asked again later.
-        assert result.doubt is not None
-        result, _, _ = await bound([CREATED], [pod(node="n1")], doubt=result.doubt)
+        assert result.unknown is not None
+        result, _, _ = await bound([CREATED], [pod(node="n1")], unknown=result.unknown)
         assert result.outcome is BindOutcome.BOUND
 
 
@@ -274,8 +274,8 @@ async def test_a_doubt_that_we_may_not_settle_keeps_the_capacity() -> None:
     assert result.outcome is BindOutcome.UNKNOWN
     assert methods(requests) == ["POST", "GET"]
     # Asking again is of no use: it comes to this once nothing can be carried out any more.
-    assert result.doubt is not None and result.doubt.then is not None
-    assert result.doubt.then.outcome is BindOutcome.UNAVAILABLE
+    assert result.unknown is not None and result.unknown.then is not None
+    assert result.unknown.then.outcome is BindOutcome.UNAVAILABLE
 
 
 async def test_a_lost_bind_of_a_pod_that_is_being_deleted_can_no_longer_be_carried_out() -> None:
@@ -286,8 +286,8 @@ async def test_a_lost_bind_of_a_pod_that_is_being_deleted_can_no_longer_be_carri
 async def test_a_lost_bind_of_a_pod_that_is_gated_may_still_be_carried_out() -> None:
     result, _, time = await bound([Reset()], [pod(gates=["g"])])
     assert result.outcome is BindOutcome.UNKNOWN
-    assert result.doubt is not None and result.doubt.settles > time.now
-    assert result.doubt.then is not None and result.doubt.then.outcome is BindOutcome.GATED
+    assert result.unknown is not None and result.unknown.settles > time.now
+    assert result.unknown.then is not None and result.unknown.then.outcome is BindOutcome.GATED
 
 
 async def test_a_bind_that_is_throttled_until_the_deadline_was_surely_not_carried_out() -> None:
@@ -299,20 +299,20 @@ async def test_a_bind_that_is_throttled_until_the_deadline_was_surely_not_carrie
 
 
 #: An earlier call could not even ask.
-UNASKED = Doubt(settles=0.0)
+UNASKED = UnknownOutcome(settles=0.0)
 REFUSED = BindResult(
     BindOutcome.REFUSED, failure=Failure(FailureClass.PERMANENT, 403, "Forbidden", "not you")
 )
 
 
 async def test_a_bind_in_doubt_is_asked_about_before_anything_is_sent() -> None:
-    result, requests, _ = await bound([status(429)], [pod(node="n1")], doubt=UNASKED)
+    result, requests, _ = await bound([status(429)], [pod(node="n1")], unknown=UNASKED)
     assert result.outcome is BindOutcome.BOUND
     assert methods(requests) == ["GET"]
 
 
 async def test_a_bind_in_doubt_is_sent_again_once_the_pod_is_seen_to_wait() -> None:
-    result, requests, _ = await bound([CREATED], [status(500), pod()], doubt=UNASKED)
+    result, requests, _ = await bound([CREATED], [status(500), pod()], unknown=UNASKED)
     assert result.outcome is BindOutcome.BOUND
     assert methods(requests) == ["GET", "GET", "POST"]
 
@@ -321,10 +321,10 @@ async def test_a_bind_in_doubt_is_sent_again_once_the_pod_is_seen_to_wait() -> N
 async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_seen_to_wait(
     refusal: Answer,
 ) -> None:
-    result, requests, _ = await bound([refusal], [status(503)], doubt=UNASKED)
+    result, requests, _ = await bound([refusal], [status(503)], unknown=UNASKED)
     assert result.outcome is BindOutcome.UNKNOWN
     assert set(methods(requests)) == {"GET"}
-    result, _, _ = await bound([refusal], [pod()], doubt=UNASKED)
+    result, _, _ = await bound([refusal], [pod()], unknown=UNASKED)
     assert result.outcome.frees_capacity
 
 
@@ -338,27 +338,27 @@ async def test_no_capacity_is_freed_while_a_bind_that_got_no_answer_may_still_be
     policy = replace(IMPATIENT, deadline=15)
     result, _, time = await bound([lost, refusal], [pod()], policy=policy)
     assert result.outcome is BindOutcome.UNKNOWN and not result.outcome.frees_capacity
-    doubt = result.doubt
-    assert doubt is not None and doubt.then is not None and doubt.then.outcome.frees_capacity
-    assert doubt.settles == time.now + 60 - sum(time.slept)
+    unknown = result.unknown
+    assert unknown is not None and unknown.then is not None and unknown.then.outcome.frees_capacity
+    assert unknown.settles == time.now + 60 - sum(time.slept)
 
     # It is carried out late, as we see then.
-    time.now = doubt.settles - 1
-    later, requests, _ = await bound([CREATED], [pod(node="n1")], doubt=doubt, time=time)
+    time.now = unknown.settles - 1
+    later, requests, _ = await bound([CREATED], [pod(node="n1")], unknown=unknown, time=time)
     assert later.outcome is BindOutcome.BOUND
     # It is not. One that asks too early cannot know.
-    early, requests, _ = await bound([CREATED], [pod()], doubt=doubt, time=time)
-    assert early.outcome is BindOutcome.UNKNOWN and early.doubt == doubt
-    time.now = doubt.settles
-    at_last, requests, _ = await bound([CREATED], [pod()], doubt=doubt, time=time)
-    assert at_last == doubt.then
+    early, requests, _ = await bound([CREATED], [pod()], unknown=unknown, time=time)
+    assert early.outcome is BindOutcome.UNKNOWN and early.unknown == unknown
+    time.now = unknown.settles
+    at_last, requests, _ = await bound([CREATED], [pod()], unknown=unknown, time=time)
+    assert at_last == unknown.then
     assert methods(requests) == ["GET"]
 
 
 async def test_a_doubt_that_outlasts_an_outage_keeps_what_it_comes_to() -> None:
-    doubt = Doubt(settles=0.0, then=REFUSED)
-    result, requests, _ = await bound([CREATED], [status(503, "ServiceUnavailable")], doubt=doubt)
-    assert result.outcome is BindOutcome.UNKNOWN and result.doubt == doubt
+    unknown = UnknownOutcome(settles=0.0, then=REFUSED)
+    result, requests, _ = await bound([CREATED], [status(503, "ServiceUnavailable")], unknown=unknown)
+    assert result.outcome is BindOutcome.UNKNOWN and result.unknown == unknown
     assert set(methods(requests)) == {"GET"}
 
 
@@ -468,10 +468,10 @@ async def test_a_bind_that_may_not_be_sent_is_not_sent() -> None:
     result, requests, _ = await bound([CREATED], allowed=lambda _node: False)
     assert (result.outcome, result.attempts, requests) == (BindOutcome.UNAVAILABLE, 0, [])
     async with connected(Server([CREATED])) as (server, transport):
-        told: list[BindResult | Begun] = []
+        told: list[BindResult | AlreadySent] = []
         binds = Binds(transport, allowed=lambda _node: False)
         binds._start = starting(transport)
-        assert not binds.begin_bind(POD, "n1", told.append)
+        assert not binds.send_bind(POD, "n1", told.append)
         assert (server.requests, told) == ([], [])
 
 
@@ -494,5 +494,5 @@ async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> N
     result, requests, time = await bound([Reset()], allowed=lambda _node: may.pop(0))
     assert methods(requests) == ["POST", "GET"]
     assert result.outcome is BindOutcome.UNKNOWN
-    assert result.doubt is not None and result.doubt.settles > time.now
-    assert result.doubt.then is not None and result.doubt.then.outcome is BindOutcome.UNAVAILABLE
+    assert result.unknown is not None and result.unknown.settles > time.now
+    assert result.unknown.then is not None and result.unknown.then.outcome is BindOutcome.UNAVAILABLE

@@ -206,4 +206,4 @@ async def test_a_pod_that_waits_is_not_lost_to_a_load_balancer() -> None:
         found = PodKey("default", "p", await uid_of(cluster))
         result = await Binds(cluster.transport, timing=FakeTime().timing).bind(found, "n1")
         assert result.outcome is BindOutcome.UNKNOWN
-        assert result.doubt is not None
+        assert result.unknown is not None

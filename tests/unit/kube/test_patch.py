@@ -1,4 +1,4 @@
-"""A patch that is made once: awaited, or begun without a task and gone on with."""
+"""A patch that is made once: awaited, or sent without a task and gone on with."""
 
 from __future__ import annotations
 

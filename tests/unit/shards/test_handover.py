@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.objects.times import time_text
@@ -33,7 +33,9 @@ def binds_in_doubt(runtime: Runtime) -> list[str]:
 
     async def unknown(_pod: object, node: str, **_more: object) -> BindResult:
         nodes.append(node)
-        return BindResult(BindOutcome.UNKNOWN, doubt=Doubt(float("inf"), BindResult(BindOutcome.UNAVAILABLE)))
+        return BindResult(
+            BindOutcome.UNKNOWN, unknown=UnknownOutcome(float("inf"), BindResult(BindOutcome.UNAVAILABLE))
+        )
 
     binder._open.bind, binder._begin = unknown, lambda *_: False
     return nodes
