@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 from statistics import mean
 
-from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.engine.preemption.evaluator import Evaluator
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.select import Selection
+from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.podinfo import PodInfo
 from bench.scene import Scene, frozen
@@ -42,7 +42,7 @@ class Full(Scene):
         super().__init__(fill)
         self.nominator: Nominator[PodInfo] = Nominator()
         self.nominations = Nominations(self.nominator, self.ledger, self.snapshot, lambda _: self.profile)
-        self.selection = Selection(self.ledger, self.snapshot.columns, Budgets(), self.nominations)
+        self.selection = Evaluator(self.ledger, self.snapshot.columns, PDBs(), self.nominations)
         self.chance = random.Random(1)
 
     def preempt(self, pod: PodInfo) -> str:

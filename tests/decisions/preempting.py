@@ -13,10 +13,10 @@ from agent_scheduler.engine.decide.decide import Placement, decide
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.preemption.budgets import Budgets, budget
+from agent_scheduler.engine.preemption.dry_run import Candidate
+from agent_scheduler.engine.preemption.evaluator import Evaluator, with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.search import Candidate
-from agent_scheduler.engine.preemption.select import Selection, with_preemption
+from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.selecting import PodDisruptionBudget
@@ -45,7 +45,7 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
         return
     if isinstance(decision, Placement):
         return
-    selection = Selection(
+    selection = Evaluator(
         engine.ledger,
         columns,
         _budgets(budgets),
@@ -68,11 +68,11 @@ def message(engine: Engine, pending: Obj) -> str | None:
     return None if first is None else first.message
 
 
-def _budgets(given: Sequence[Obj]) -> Budgets:
-    budgets = Budgets()
+def _budgets(given: Sequence[Obj]) -> PDBs:
+    budgets = PDBs()
     for each in given:
         metadata: dict[str, Any] = {"namespace": "default", **each["metadata"]}
-        budgets.set(budget(msgspec.convert({**each, "metadata": metadata}, PodDisruptionBudget)))
+        budgets.set(read_pdb(msgspec.convert({**each, "metadata": metadata}, PodDisruptionBudget)))
     return budgets
 
 

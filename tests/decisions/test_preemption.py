@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.preemption.search import Candidate
+from agent_scheduler.engine.preemption.dry_run import Candidate
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain import decide as plain_decide
@@ -71,7 +71,7 @@ def test_all_nodes_that_a_beginning_leads_to_are_as_good(
     assert [
         (case.id, outcome.chosen)
         for case, outcome in replayed
-        if len({(each.rank, each.longest) for each in outcome.chosen}) > 1
+        if len({(each.rank, each.earliest_start) for each in outcome.chosen}) > 1
     ] == []
 
 

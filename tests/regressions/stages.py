@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from agent_scheduler.binding.result import ScheduleResult
-from agent_scheduler.engine.preemption.select import NO_CLAIMS
+from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath

@@ -27,7 +27,7 @@ from .claims import Claim, Seen
 from .rules import readable
 
 if TYPE_CHECKING:
-    from agent_scheduler.engine.preemption.search import Candidate
+    from agent_scheduler.engine.preemption.dry_run import Candidate
     from agent_scheduler.engine.state.podinfo import PodInfo
     from agent_scheduler.fastpath.scheduler import FastPath
 
@@ -164,7 +164,7 @@ class Evictions:
         cluster = Cluster(tuple(seen.rules.applied_to_node(node) for node in seen.nodes), placed)
         budgets = [
             self.object(budget.uid, budget.resource_version)
-            for there in fast_path._watching.budgets._by_namespace.values()
+            for there in fast_path._watching.pdbs._by_namespace.values()
             for budget in there.values()
         ]
         decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)

@@ -1,8 +1,8 @@
 """Room for a pod that every node refused, by evicting pods of lower priority: chosen at once, carried out beside.
 
-    refused ──> Selection: whom, from where ──> gate shut, nomination kept ──> victims evicted, a task each
-                   └─ nobody: why not, in the message                             ├─ all sent: gate open
-                                                                                  └─ one failed: nomination off, rest
+    refused ──> Evaluator: victims, node ──> pod gated and nominated ──> victims evicted, a task each
+                   └─ nobody: why not, in the message                       ├─ all sent: no longer gated
+                                                                            └─ one failed: no nomination, backoff
 
 A worker asks `attempt` within its cycle, on the very snapshot that refused the pod, and goes on; the requests are sent
 by tasks of `run`. Meanwhile the pod waits behind `gate` (kube-scheduler's asynchronous preemption, KEP-4832), since a
@@ -26,10 +26,10 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
-from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.engine.preemption.dry_run import Candidate
+from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS, TERMINATING, Evaluator, with_preemption
 from agent_scheduler.engine.preemption.nominated import NominatedPods, Nominations
-from agent_scheduler.engine.preemption.search import Candidate
-from agent_scheduler.engine.preemption.select import NO_CLAIMS, TERMINATING, Selection, with_preemption
+from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podcounts import Countable
@@ -119,7 +119,7 @@ class Preemption:
         *,
         cluster: Cluster,
         snapshot: Snapshot,
-        budgets: Budgets,
+        pdbs: PDBs,
         nominations: Nominations,
         gate: Gate,
         evict: EvictCall,
@@ -135,7 +135,7 @@ class Preemption:
         self._cluster = cluster
         self._columns = snapshot.columns
         self.nominations = nominations
-        self._selection = Selection(cluster.ledger, snapshot.columns, budgets, nominations)
+        self._evaluator = Evaluator(cluster.ledger, snapshot.columns, pdbs, nominations)
         self._gate = gate
         self._evict = evict
         self.deallocate = deallocate
@@ -179,7 +179,7 @@ class Preemption:
         if pod.uid in self._resting:
             return Attempt(refusal)
         self._observer.preemption_attempted()
-        found = self._selection.preempt(
+        found = self._evaluator.preempt(
             pod,
             view,
             refused,
@@ -192,12 +192,12 @@ class Preemption:
         if found.candidate is not None:
             # Somebody may take room that was free beside the victims': their end then makes nobody fit, and only the
             # pod's next try takes the nomination back.
-            told = refusal._replace(plugins=refusal.plugins | {NAME})
-            return Attempt(told, found.candidate.node_name, found.candidate)
-        told = refusal._replace(message=with_preemption(refusal.message, found.message, claims))
+            refusal = refusal._replace(plugins=refusal.plugins | {NAME})
+            return Attempt(refusal, found.candidate.node_name, found.candidate)
+        refusal = refusal._replace(message=with_preemption(refusal.message, found.message, claims))
         if found.message == TERMINATING:
-            told = told._replace(plugins=told.plugins | {NAME})
-        return Attempt(told, no_more if found.clear else None)
+            refusal = refusal._replace(plugins=refusal.plugins | {NAME})
+        return Attempt(refusal, no_more if found.clear else None)
 
     def gate(self, pod: PodInfo) -> None:
         """From now on `pod` waits for its preemption; before it is put back into the queue."""

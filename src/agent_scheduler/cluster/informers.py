@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.preemption.budgets import Budgets, budget
+from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
@@ -295,7 +295,7 @@ class Picture:
                 self._observer.change_failed(kind.name, key, error)
 
 
-def kinds(cluster: Cluster, classes: PodClasses, found: Budgets) -> list[Kind]:
+def kinds(cluster: Cluster, classes: PodClasses, found: PDBs) -> list[Kind]:
     """What is watched whatever the profiles, beside what volumes and devices need (`storage`, `claims`)."""
     return [nodes(cluster, classes), pods(cluster, classes), namespaces(cluster), budgets(found)]
 
@@ -329,13 +329,13 @@ def pods(cluster: Cluster, classes: PodClasses) -> Kind:
     )
 
 
-def budgets(found: Budgets) -> Kind:
+def budgets(found: PDBs) -> Kind:
     """For preemption, which breaks as few as it can."""
     decode = msgspec.json.Decoder(PodDisruptionBudget).decode
     return Kind(
         "PodDisruptionBudget",
         "/apis/policy/v1/poddisruptionbudgets",
-        lambda raw: budget(decode(raw)),
+        lambda raw: read_pdb(decode(raw)),
         found.set,
         lambda each: found.delete(each.namespace, each.name),
     )

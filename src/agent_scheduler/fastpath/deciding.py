@@ -30,7 +30,7 @@ def build_preemption(
     return Preemption(
         cluster=state.cluster,
         snapshot=state.snapshot,
-        budgets=watching.budgets,
+        pdbs=watching.pdbs,
         nominations=state.nominations,
         gate=state.rules.gate,
         evict=calls.evict,

@@ -8,7 +8,7 @@ from agent_scheduler.cluster import informers
 from agent_scheduler.cluster.informers import Picture, PictureObserver
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
-from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.retry import Timing
@@ -26,10 +26,10 @@ class Watching:
     ) -> None:
         self._cluster = state.cluster
         self._classes = PodClasses()
-        self.budgets = Budgets()
+        self.pdbs = PDBs()
         self.picture = Picture(
             [
-                *informers.kinds(state.cluster, self._classes, self.budgets),
+                *informers.kinds(state.cluster, self._classes, self.pdbs),
                 *state.storage.kinds(),
                 *state.claims.kinds(),
             ],

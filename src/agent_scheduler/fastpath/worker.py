@@ -32,8 +32,8 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.framework.plugin import PodUnrankable
+from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods
-from agent_scheduler.engine.preemption.select import NO_CLAIMS
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing

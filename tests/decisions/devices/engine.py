@@ -17,7 +17,7 @@ from agent_scheduler.engine.dra.records import read_claim, read_device_class, re
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, Reservation, reserve, to_deallocate
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.preemption.select import NO_CLAIMS
+from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclaims import PodRef

@@ -129,7 +129,7 @@ class Nominations:
         filters = self.filters_with(pod, cls, filters, nominated)
         with WhatIf(self._ledger, columns, row) as there:
             for other in nominated:
-                there.put(other)
+                there.add_pod(other)
             return first_refusing(filters, columns, row) is None
 
     def taken(
@@ -225,7 +225,7 @@ class Nominations:
             filters = self.filters_with(pod, view.pod, view.filters, nominated)
             with WhatIf(self._ledger, columns, row) as there:
                 for other in nominated:
-                    there.put(other)
+                    there.add_pod(other)
                 entry = first_refusing(filters, columns, row)
                 if entry is None:
                     continue

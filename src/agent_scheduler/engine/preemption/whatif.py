@@ -78,7 +78,7 @@ class WhatIf:
             del columns.terms[term]
         self._pods = None
 
-    def put(self, pod: Countable) -> None:
+    def add_pod(self, pod: Countable) -> None:
         """The pod stands here, too: one that was taken away, or one that waits."""
         columns = self._columns
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, 1))
@@ -95,7 +95,7 @@ class WhatIf:
                     self._new_terms.append(term)
             columns.count_others(self.row, pod, 1)
 
-    def take(self, pod: Countable) -> None:
+    def remove_pod(self, pod: Countable) -> None:
         """The pod is gone: one that is placed here, or one that was put here."""
         columns = self._columns
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, -1))

@@ -42,26 +42,11 @@ class QueueRecorder(Protocol):
 class NullRecorder:
     """Reports to nobody."""
 
-    def incoming(self, queue: str, event: str) -> None:
-        pass
-
-    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        pass
-
-    def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
-        pass
-
-    def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None:
-        pass
-
-    def events_forgotten(self, count: int) -> None:
-        pass
-
-    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
-        pass
-
-    def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
-        pass
-
-    def urgent_retry(self, granted: bool) -> None:
-        pass
+    def incoming(self, queue: str, event: str) -> None: ...
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None: ...
+    def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None: ...
+    def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None: ...
+    def events_forgotten(self, count: int) -> None: ...
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None: ...
+    def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None: ...
+    def urgent_retry(self, granted: bool) -> None: ...

@@ -10,12 +10,12 @@ import pytest
 
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
+from agent_scheduler.engine.preemption.evaluator import PostFilterResult
 from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods, Nominations
-from agent_scheduler.engine.preemption.select import Preemption
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 from ..world import node, pod_json, read_pod
-from .test_select import Cluster
+from .test_evaluator import Cluster
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -74,7 +74,7 @@ class Drawn:
         found: tuple[object, ...] = (taken, rows)
         if not rows:
             refused = nominations.refused(pod, view, columns, against)
-            preemption: Preemption = world.selection.preempt(
+            preemption: PostFilterResult = world.selection.preempt(
                 pod,
                 view,
                 refused,
@@ -120,5 +120,7 @@ def test_asked_at_once_or_one_by_one_the_same_is_said(
             patch.setattr(Nominations, "split", staticmethod(_one_by_one))
             one_by_one = [drawn.said(pod) for pod in pods]
         assert at_once == one_by_one, f"seed {seed}"
-        chosen += sum(isinstance(said[-1], Preemption) and said[-1].candidate is not None for said in at_once)
+        chosen += sum(
+            isinstance(said[-1], PostFilterResult) and said[-1].candidate is not None for said in at_once
+        )
     assert sum(splits) > 1000 and chosen > 100

@@ -11,7 +11,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.preemption.select import Selection
+from agent_scheduler.engine.preemption.evaluator import Evaluator
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
@@ -19,7 +19,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 
 from ..world import node, pod_json, read_pod
-from .test_select import Cluster
+from .test_evaluator import Cluster
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -50,7 +50,7 @@ class Scene:
         if isinstance(decide(view, columns, candidates=1), Placement):
             return frozenset()
         refused = view.refused(columns)
-        selection = Selection(self.ledger, columns, world.budgets, world.nominations)
+        selection = Evaluator(self.ledger, columns, world.pdbs, world.nominations)
         found = selection.preempt(
             pod,
             view,

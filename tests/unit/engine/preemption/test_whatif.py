@@ -96,11 +96,11 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     ]
     with WhatIf(world.ledger, columns, world.ledger.rows[name]) as there:
         for pod in gone:
-            there.take(pod)
+            there.remove_pod(pod)
         for pod in come:
-            there.put(pod)
+            there.add_pod(pod)
         if gone and data.draw(st.booleans()):
-            there.put(gone.pop())
+            there.add_pod(gone.pop())
         seen = contents(columns)
 
     other = Cluster()
@@ -127,7 +127,7 @@ def test_columns_are_as_they_were_after_a_filter_has_raised() -> None:
     world.ledger.set_pod(pod, "a")
     before = contents(world.ledger.columns)
     with pytest.raises(RuntimeError), WhatIf(world.ledger, world.ledger.columns, 0) as there:
-        there.take(pod)
+        there.remove_pod(pod)
         raise RuntimeError
     assert contents(world.ledger.columns) == before
 

@@ -164,7 +164,7 @@ def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_
     assert view.refused(world.snapshot.columns).curable.size == 2
     row = world.ledger.rows["b"]
     with WhatIf(world.ledger, world.snapshot.columns, row) as there:
-        there.take(first)
+        there.remove_pod(first)
         assert row in view.feasible_rows(world.snapshot.columns)
     world.ledger.remove_pod(first.uid)
     assert world.chosen(waiting) == {"a", "b"}
@@ -192,7 +192,7 @@ def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thou
     view = world.views.of(waiting.cls)
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
     with WhatIf(world.ledger, columns, row) as there:
-        there.take(there_first)
+        there.remove_pod(there_first)
         assert all(entry.feasible(columns, np.array([row])).all() for entry in view.filters)
     assert TOO_MANY in world.message(waiting)
     world.add(csi_node("a", ebs=2))
@@ -214,20 +214,20 @@ def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_tim
         return [each.plugin.name for each in filters if not each.feasible_row(columns, row)]
 
     with WhatIf(world.ledger, columns, row) as there:
-        there.put(nominated)
+        there.add_pod(nominated)
         assert refused_by(rival) == ["VolumeRestrictions"]
         assert refused_by(other) == ["NodeVolumeLimits"]
-        there.take(nominated)
+        there.remove_pod(nominated)
         assert refused_by(rival) == refused_by(other) == []
-        there.put(nominated)
+        there.add_pod(nominated)
     assert refused_by(rival) == refused_by(other) == []
     # One that is placed counts as what it is, and is no guest beside that.
     world.ledger.set_pod(nominated, "a")
     world.snapshot.refresh()
     with WhatIf(world.ledger, columns, row) as there:
-        there.take(nominated)
+        there.remove_pod(nominated)
         assert refused_by(rival) == []
-        there.put(nominated)
+        there.add_pod(nominated)
         assert refused_by(rival) == ["VolumeRestrictions"] and not columns.hypothetical_pods
 
 

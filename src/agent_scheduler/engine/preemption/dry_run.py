@@ -20,9 +20,9 @@ from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.podcounts import Countable
 from ..state.podinfo import PodInfo
-from .budgets import Budgets
-from .lesser import Lesser, Roster, importance, started
 from .nominated import NominatedPods, Nominations
+from .pdbs import PDBs
+from .victims import NodeVictims, VictimsBelow, importance, started
 from .whatif import WhatIf
 
 #: Makes priorities positive, so that one victim more always adds to their sum.
@@ -32,8 +32,8 @@ LIFT: Final = 2**31
 class Rank(NamedTuple):
     """Less is better, in this order."""
 
-    #: Victims that a budget would not let go.
-    violations: int
+    #: Victims whose eviction would violate a PDB (kube-scheduler: `NumPDBViolations`).
+    pdb_violations: int
     #: The priority of the most important victim.
     highest: int
     #: Of the victims' priorities, each raised by `LIFT`.
@@ -48,16 +48,18 @@ class Candidate:
     node_name: str
     row: int
     victims: tuple[Countable, ...]
-    #: How many of them a budget would not let go.
-    violations: int
+    #: How many of them a PDB protects.
+    pdb_violations: int
 
     @property
     def rank(self) -> Rank:
         priorities = [victim.priority for victim in self.victims]
-        return Rank(self.violations, priorities[0], sum(priorities) + LIFT * len(priorities), len(priorities))
+        return Rank(
+            self.pdb_violations, priorities[0], sum(priorities) + LIFT * len(priorities), len(priorities)
+        )
 
     @property
-    def longest(self) -> str:
+    def earliest_start(self) -> str:
         """When the longest running of the most important victims started. Of equal ranks the latest is better."""
         return started(self.victims[0])
 
@@ -65,61 +67,61 @@ class Candidate:
         return self
 
 
-class Prospect(Protocol):
-    """A candidate, or what becomes one when it is chosen."""
+class RankedCandidate(Protocol):
+    """A candidate, or a row of a batch, whose victims are looked up when it is selected."""
 
     @property
     def rank(self) -> Rank: ...
     @property
-    def longest(self) -> str: ...
+    def earliest_start(self) -> str: ...
     def candidate(self) -> Candidate: ...
 
 
-def best_of(prospects: Sequence[Prospect]) -> Candidate:
-    """The one to choose; the first of those that tie in every rule."""
-    ranks = [each.rank for each in prospects]
+def select_candidate(candidates: Sequence[RankedCandidate]) -> Candidate:
+    """As kube-scheduler's `SelectCandidate`; the first of those that tie in every rule."""
+    ranks = [each.rank for each in candidates]
     least = min(ranks)
-    ties = [each for each, rank in zip(prospects, ranks, strict=True) if rank == least]
-    return max(ties, key=lambda each: each.longest).candidate()
+    ties = [each for each, rank in zip(candidates, ranks, strict=True) if rank == least]
+    return max(ties, key=lambda each: each.earliest_start).candidate()
 
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 
 
-class Search:
+class DryRun:
     """One pod's, on columns that are put back as they were."""
 
     def __init__(
         self,
         ledger: Ledger,
         columns: Columns,
-        budgets: Budgets,
+        pdbs: PDBs,
         nominations: Nominations,
         *,
         pod: PodInfo,
         view: ClassView,
         against: Mapping[int, NominatedPods],
-        lesser: Lesser,
+        victims: VictimsBelow,
     ) -> None:
         self._ledger = ledger
         self._columns = columns
-        self._budgets = budgets
+        self._pdbs = pdbs
         self._nominations = nominations
         self._pod = pod
         self._view = view
         #: Pods nominated to rows: where they only take room, and where they are more than that.
         self._room, self._apart = nominations.split(view.filters, against)
-        self._lesser = lesser
+        self._victims = victims
         #: What has to be asked again when somebody comes or goes.
         self._filters = [each for each in view.filters if each.plugin.depends is not Depends.NODE]
         #: Why nodes would be refused with everybody of lower priority gone.
         self.counts: dict[str, int] = {}
 
-    def prospects(self, rows: Rows, wanted: int) -> list[Prospect]:
-        """In the order of `rows`, up to `wanted`, or more until there is one that breaks no budget. Where there is
+    def candidates(self, rows: Rows, wanted: int) -> list[RankedCandidate]:
+        """In the order of `rows`, up to `wanted`, or more until there is one that violates no PDB. Where there is
         none, `counts` has a reason for every row."""
-        found: list[Prospect] = []
-        if self._lesser.is_nobody():
+        found: list[RankedCandidate] = []
+        if self._victims.is_empty():
             if rows.size:
                 self.counts[NO_VICTIMS] = rows.shape[0]
             return found
@@ -128,9 +130,9 @@ class Search:
         # Only the rows that were asked about have anything in it.
         emptied = np.empty_like(self._columns.usage)
         asking = max(1, wanted)
-        breaks_none = False
-        while not (breaks_none and len(found) >= wanted):
-            # So many at least are needed, and when these break budgets, perhaps many more.
+        violates_none = False
+        while not (violates_none and len(found) >= wanted):
+            # So many at least are needed, and when these violate PDBs, perhaps many more.
             few = max(1, wanted - len(found))
             while len(fitting) < few and left.size:
                 fitting += self._fitting(self._occupied(left[:asking]), emptied).tolist()
@@ -138,34 +140,35 @@ class Search:
                 asking *= 2
             if not fitting:
                 break
-            for prospect in self._try(fitting[:few], emptied):
-                if prospect is not None:
-                    found.append(prospect)
-                    breaks_none = breaks_none or not prospect.rank.violations
-                    if breaks_none and len(found) >= wanted:
+            for candidate in self._dry_run(fitting[:few], emptied):
+                if candidate is not None:
+                    found.append(candidate)
+                    violates_none = violates_none or not candidate.rank.pdb_violations
+                    if violates_none and len(found) >= wanted:
                         break
             fitting = fitting[few:]
         return found
 
     def _occupied(self, rows: Rows) -> Rows:
         """Those of `rows` that anybody of lower priority is on."""
-        self._lesser.count(rows)
-        there = self._lesser.pods[rows] > 0
+        self._victims.count(rows)
+        there = self._victims.pods[rows] > 0
         if nobody := rows.shape[0] - int(np.count_nonzero(there)):
             self.counts[NO_VICTIMS] = self.counts.get(NO_VICTIMS, 0) + nobody
         return rows[there]
 
     def _fitting(self, rows: Rows, emptied: Ints) -> Rows:
-        """Those of `rows` that no filter refuses for what it reads of the node and of amounts, if all lesser pods go.
+        """Those of `rows` that no filter refuses for what it reads of the node and of amounts, without
+        the potential victims.
 
-        `emptied` gets the usage of these rows without the lesser pods, with nominated pods in place. The filters are
-        asked in their order up to the first that reads more than that: a reason of a later one would not be the first.
-        Rows with nominated pods that do more than take room are asked about later.
+        `emptied` gets the usage of these rows without the potential victims, with nominated pods in place. The filters
+        are asked in their order up to the first that reads more than that: a reason of a later one would not be the
+        first. Rows with nominated pods that do more than take room are asked about later.
         """
         apart = np.isin(rows, list(self._apart))
         fits = ~apart
         columns, usage = self._columns, self._columns.usage
-        emptied[:, :, rows] = usage[:, :, rows] - self._lesser.usage[:, :, rows]
+        emptied[:, :, rows] = usage[:, :, rows] - self._victims.usage[:, :, rows]
         if self._room:
             nominated = {row: self._room[row] for row in rows.tolist() if row in self._room}
             self._nominations.add_to(emptied, nominated)
@@ -187,59 +190,60 @@ class Search:
         fits |= apart
         return rows[fits]
 
-    def _try(self, rows: Sequence[int], emptied: Ints) -> list[Prospect | None]:
+    def _dry_run(self, rows: Sequence[int], emptied: Ints) -> list[RankedCandidate | None]:
         """The dry run for each of some rows that `_fitting` let pass."""
-        found: dict[int, Prospect | None] = {}
+        found: dict[int, RankedCandidate | None] = {}
         if all(each.plugin.reads_amounts_only for each in self._filters):
             together = [row for row in rows if row not in self._apart]
-            found.update(zip(together, self._try_together(together, emptied), strict=True))
-        return [found[row] if row in found else self._try_alone(row) for row in rows]
+            found.update(zip(together, self._dry_run_batch(together, emptied), strict=True))
+        return [found[row] if row in found else self._dry_run_one(row) for row in rows]
 
-    def _try_together(self, rows: Sequence[int], emptied: Ints) -> Sequence[Prospect | None]:
+    def _dry_run_batch(self, rows: Sequence[int], emptied: Ints) -> Sequence[RankedCandidate | None]:
         if not rows:
             return []
-        lesser, columns, usage = self._lesser, self._columns, self._columns.usage
-        broken = [lesser.broken(row, self._budgets) for row in rows] if self._budgets else []
+        victims, columns, usage = self._victims, self._columns, self._columns.usage
+        violating = [victims.violating(row, self._pdbs) for row in rows] if self._pdbs else []
         columns.set_usage(emptied)
         try:
-            return Together(
+            return BatchDryRun(
                 columns,
                 self._filters,
                 np.array(rows, dtype=np.intp),
-                lesser.rosters(rows),
-                broken,
-            ).prospects()
+                victims.on_rows(rows),
+                violating,
+            ).candidates()
         finally:
             columns.set_usage(usage)
 
-    def _try_alone(self, row: int) -> Candidate | None:
+    def _dry_run_one(self, row: int) -> Candidate | None:
         """None, and a reason in `counts`, where the pod would not fit with everybody gone."""
         pod, columns = self._pod, self._columns
         node = columns.nodes[row]
         assert node is not None, "only nodes that are there are refused"
         nominated = self._apart.get(row, ())
         filters = self._nominations.filters_with(pod, self._view.pod, self._view.filters, nominated)
-        victims = self._lesser.roster(row).pods
-        broken = self._lesser.broken(row, self._budgets)
+        victims = self._victims.on_row(row).pods
+        violating = self._victims.violating(row, self._pdbs)
         go: list[Countable] = []
         with WhatIf(self._ledger, columns, row) as there:
             for victim in victims:
-                there.take(victim)
+                there.remove_pod(victim)
             entry = self._refusing(there, filters, nominated)
             if entry is not None:
                 return None
             # What depends on the node alone has been asked.
             filters = [each for each in filters if each.plugin.depends is not Depends.NODE]
-            for victim in sorted(victims, key=lambda each: each.uid not in broken) if broken else victims:
-                there.put(victim)
+            reprieved = sorted(victims, key=lambda each: each.uid not in violating) if violating else victims
+            for victim in reprieved:
+                there.add_pod(victim)
                 if self._refusing(there, filters, nominated, count=False) is not None:
-                    there.take(victim)
+                    there.remove_pod(victim)
                     go.append(victim)
         if not go:
             # A filter thinks otherwise of the same row than it did a moment ago.
             return None
         go.sort(key=importance)
-        return Candidate(node.name, row, tuple(go), sum(victim.uid in broken for victim in go))
+        return Candidate(node.name, row, tuple(go), sum(victim.uid in violating for victim in go))
 
     def _refusing(
         self,
@@ -251,18 +255,18 @@ class Search:
     ) -> CompiledFilter | None:
         """The filter that refuses the row as it is thought to be, with `nominated` in place or without."""
         for other in nominated:
-            there.put(other)
+            there.add_pod(other)
         entry = first_refusing(filters, self._columns, there.row)
         if entry is not None and count:
             count_reasons(self.counts, entry, self._columns, np.array((there.row,), dtype=np.intp))
         for other in nominated:
-            there.take(other)
+            there.remove_pod(other)
         if entry is None and nominated:
             return self._refusing(there, filters, (), count=count)
         return entry
 
 
-class Together:
+class BatchDryRun:
     """The dry run on some rows at once."""
 
     def __init__(
@@ -270,30 +274,30 @@ class Together:
         columns: Columns,
         filters: Sequence[CompiledFilter],
         rows: Rows,
-        rosters: Sequence[Roster],
-        broken: Sequence[frozenset[str]],
+        victims: Sequence[NodeVictims],
+        violating: Sequence[frozenset[str]],
     ) -> None:
-        """`columns` are without the pods in `rosters`, and the pod passes there. They are changed in `usage`.
+        """`columns` are without the pods in `victims`, and the pod passes there. They are changed in `usage`.
 
-        `broken`: for each row the UIDs of the pods whose eviction would break a budget; empty for none at all.
+        `violating`: for each row the UIDs of the pods whose eviction would violate a PDB; empty for none at all.
         """
         self._columns = columns
         self._rows = rows
-        self._rosters = rosters
-        lengths = np.array([len(roster.pods) for roster in rosters])
+        self._victims = victims
+        lengths = np.array([len(each.pods) for each in victims])
         #: [node, place]: whether there is a pod in this place.
         there: Bools = np.arange(lengths.max(initial=0)) < lengths[:, None]
         priorities: Ints = np.zeros(there.shape, dtype=np.int64)
-        priorities[there] = np.concatenate([roster.priorities for roster in rosters])
+        priorities[there] = np.concatenate([each.priorities for each in victims])
         amounts: Ints = np.zeros((*there.shape, *columns.usage.shape[:2]), dtype=np.int64)
-        amounts[there] = np.concatenate([roster.amounts for roster in rosters])
-        breaks: Bools = np.zeros(there.shape, dtype=np.bool_)
-        for index, uids in enumerate(broken):
+        amounts[there] = np.concatenate([each.amounts for each in victims])
+        violates: Bools = np.zeros(there.shape, dtype=np.bool_)
+        for index, uids in enumerate(violating):
             if uids:
-                breaks[index, : lengths[index]] = [pod.uid in uids for pod in rosters[index].pods]
+                violates[index, : lengths[index]] = [pod.uid in uids for pod in victims[index].pods]
         #: [node, place]: places in the order in which the pods are put back, if it is not that of importance.
         order: Rows = (
-            np.argsort(~breaks, axis=1, kind="stable") if breaks.any() else np.zeros(0, dtype=np.intp)
+            np.argsort(~violates, axis=1, kind="stable") if violates.any() else np.zeros(0, dtype=np.intp)
         )
         self._gone = self._put_back(filters, there, amounts, order)
         gone = self._gone
@@ -301,7 +305,7 @@ class Together:
         first = gone.argmax(axis=1)
         self._first: list[int] = first.tolist()
         ranks = (
-            (gone & breaks).sum(axis=1),
+            (gone & violates).sum(axis=1),
             priorities[np.arange(rows.shape[0]), first],
             np.where(gone, priorities + LIFT, 0).sum(axis=1),
             gone.sum(axis=1),
@@ -330,32 +334,34 @@ class Together:
                 gone[now[short], places[short]] = True
         return gone
 
-    def prospects(self) -> list[One | None]:
+    def candidates(self) -> list[_InBatch | None]:
         """In the order of the rows; None where nobody would have to go."""
-        return [One(self, index, rank) if rank.victims else None for index, rank in enumerate(self._ranks)]
+        return [
+            _InBatch(self, index, rank) if rank.victims else None for index, rank in enumerate(self._ranks)
+        ]
 
-    def longest(self, index: int) -> str:
-        return started(self._rosters[index].pods[self._first[index]])
+    def earliest_start(self, index: int) -> str:
+        return started(self._victims[index].pods[self._first[index]])
 
     def candidate(self, index: int) -> Candidate:
         row = int(self._rows[index])
         node = self._columns.nodes[row]
         assert node is not None, "only nodes that are there are tried"
-        pods = self._rosters[index].pods
+        pods = self._victims[index].pods
         victims = tuple(pods[place] for place in np.flatnonzero(self._gone[index]).tolist())
-        return Candidate(node.name, row, victims, self._ranks[index].violations)
+        return Candidate(node.name, row, victims, self._ranks[index].pdb_violations)
 
 
-class One(NamedTuple):
-    """One of the rows; see `candidates.Prospect`."""
+class _InBatch(NamedTuple):
+    """One of the rows."""
 
-    of: Together
+    of: BatchDryRun
     index_: int
     rank: Rank
 
     @property
-    def longest(self) -> str:
-        return self.of.longest(self.index_)
+    def earliest_start(self) -> str:
+        return self.of.earliest_start(self.index_)
 
     def candidate(self) -> Candidate:
         return self.of.candidate(self.index_)

@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets: which evictions would break one.
+"""PodDisruptionBudgets (PDBs): which evictions would violate one.
 
-A budget is a hint to preemption, not a bar: nodes where fewer are broken are preferred, and pods whose eviction would
-break one are the first to be spared. Rules are kube-scheduler's (`filterPodsWithPDBViolation`): a budget without
-requirements covers nothing, a pod without labels is covered by none, and a pod that the budget's status names among the
+A PDB is a hint to preemption, not a bar: nodes where fewer are violated are preferred, and pods whose eviction would
+violate one are the first to be reprieved. Rules are kube-scheduler's (`filterPodsWithPDBViolation`): a PDB without
+requirements covers nothing, a pod without labels is covered by none, and a pod that the PDB's status names among the
 disrupted was counted by the API server already.
 """
 
@@ -19,8 +19,8 @@ from ..state.podspec import SpecError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Budget:
-    """One budget at one version."""
+class PDB:
+    """One PDB at one version."""
 
     namespace: str
     name: str
@@ -28,12 +28,12 @@ class Budget:
     resource_version: str
     #: None covers nothing: there is no selector, it is empty, or it cannot be read.
     selector: LabelSelector | None
-    allowed: int
+    disruptions_allowed: int
     #: Names of pods.
-    disrupted: frozenset[str]
+    disrupted_pods: frozenset[str]
 
     @property
-    def metadata(self) -> Budget:
+    def metadata(self) -> PDB:
         """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
         return self
 
@@ -43,37 +43,37 @@ class Budget:
             and pod.namespace == self.namespace
             and bool(pod.labels)
             and self.selector.matches(pod.labels)
-            and pod.name not in self.disrupted
+            and pod.name not in self.disrupted_pods
         )
 
 
-def budget(found: PodDisruptionBudget) -> Budget:
+def read_pdb(found: PodDisruptionBudget) -> PDB:
     """Never raises: kube-scheduler, too, passes over a selector that cannot be read."""
     metadata = found.metadata
     try:
         selector = label_selector(found.spec.selector, "spec.selector")
     except SpecError:
         selector = None
-    return Budget(
+    return PDB(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         selector=selector if selector is not None and selector.requirements else None,
-        allowed=found.status.disruptions_allowed,
-        disrupted=frozenset(found.status.disrupted_pods or ()),
+        disruptions_allowed=found.status.disruptions_allowed,
+        disrupted_pods=frozenset(found.status.disrupted_pods or ()),
     )
 
 
-class Budgets:
-    """Owner of the budgets as last seen."""
+class PDBs:
+    """Owner of the PDBs as last seen."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, Budget]] = {}
+        self._by_namespace: dict[str, dict[str, PDB]] = {}
         #: Rises whenever an answer may have changed.
         self.version = 0
 
-    def set(self, found: Budget) -> None:
+    def set(self, found: PDB) -> None:
         self.version += 1
         self._by_namespace.setdefault(found.namespace, {})[found.name] = found
 
@@ -86,16 +86,16 @@ class Budgets:
     def __bool__(self) -> bool:
         return bool(self._by_namespace)
 
-    def broken_by(self, pods: Sequence[Countable]) -> frozenset[str]:
-        """UIDs of those pods whose eviction some budget no longer allows, if all of `pods` go in their order."""
+    def violating(self, pods: Sequence[Countable]) -> frozenset[str]:
+        """UIDs of those pods whose eviction some PDB no longer allows, if all of `pods` go in their order."""
         if not self._by_namespace:
             return frozenset()
-        left: dict[Budget, int] = {}
-        broken = set()
+        pdbs_allowed: dict[PDB, int] = {}
+        violating = set()
         for pod in pods:
             for each in self._by_namespace.get(pod.namespace, {}).values():
                 if each.covers(pod):
-                    left[each] = left.get(each, each.allowed) - 1
-                    if left[each] < 0:
-                        broken.add(pod.uid)
-        return frozenset(broken)
+                    pdbs_allowed[each] = pdbs_allowed.get(each, each.disruptions_allowed) - 1
+                    if pdbs_allowed[each] < 0:
+                        violating.add(pod.uid)
+        return frozenset(violating)

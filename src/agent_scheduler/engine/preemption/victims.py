@@ -1,4 +1,4 @@
-"""Which nodes have pods of lower priority, who these are and what they take: columns instead of walks over pods.
+"""Potential victims: the pods of lower priority by node, and what they take, in columns instead of walks over pods.
 
 Kept for each priority that somebody asked about, and brought up to date row by row, when a row is asked about: what
 changed since is counted anew from the pods on it. So a cluster in which nobody is refused pays nothing, a refused pod
@@ -17,7 +17,7 @@ from ..state.columns import NOBODY, Bools, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podcounts import Countable
-from .budgets import Budgets
+from .pdbs import PDBs
 
 #: Priorities kept. A cluster has few, but anybody who may make priority classes chooses their number.
 _KEPT = 8
@@ -36,7 +36,7 @@ def importance(pod: Countable) -> tuple[int, str]:
     return -pod.priority, started(pod)
 
 
-class Roster(NamedTuple):
+class NodeVictims(NamedTuple):
     """The pods of lower priority on a node, the most important first."""
 
     pods: tuple[Countable, ...]
@@ -45,20 +45,20 @@ class Roster(NamedTuple):
     amounts: Ints
 
 
-class Lesser:
+class VictimsBelow:
     """Pods of a priority below `priority`, by row, as they were at the last `refresh`: on the rows that `count` was
     asked for since."""
 
-    __slots__ = ("_broken", "_counted", "_ledger", "_priority", "_rosters", "_sequence", "pods", "usage")
+    __slots__ = ("_counted", "_ledger", "_listed", "_priority", "_sequence", "_violating", "pods", "usage")
 
     def __init__(self, priority: int, ledger: Ledger) -> None:
         self._priority = priority
         self._ledger = ledger
         self._sequence = -1
         #: Row -> (its version, who was there then). Only rows that were asked about.
-        self._rosters: dict[int, tuple[tuple[int, int], Roster]] = {}
-        #: Row -> ((its version, that of the budgets), what `broken` said then).
-        self._broken: dict[int, tuple[tuple[tuple[int, int], int], frozenset[str]]] = {}
+        self._listed: dict[int, tuple[tuple[int, int], NodeVictims]] = {}
+        #: Row -> ((its version, that of the PDBs), what `violating` said then).
+        self._violating: dict[int, tuple[tuple[tuple[int, int], int], frozenset[str]]] = {}
         #: [row] whether `pods` and `usage` are true.
         self._counted: Bools = np.zeros(0, dtype=np.bool_)
         #: [row] how many there are.
@@ -77,12 +77,12 @@ class Lesser:
             self._counted = np.zeros(shape[2], dtype=np.bool_)
             self.pods = np.zeros(shape[2], dtype=np.int64)
             self.usage = np.zeros(shape, dtype=np.int64)
-            self._rosters.clear()
-            self._broken.clear()
+            self._listed.clear()
+            self._violating.clear()
         else:
             self._counted[rows] = False
 
-    def is_nobody(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is none on any row."""
         return self._ledger.lowest_priority >= self._priority
 
@@ -128,53 +128,53 @@ class Lesser:
         looks = 0 if node is None else self._ledger.looks.get(node.name, 0)
         return columns.version[row], looks
 
-    def roster(self, row: int) -> Roster:
+    def on_row(self, row: int) -> NodeVictims:
         """Who is on a row that has any."""
-        (roster,) = self.rosters((row,))
-        return roster
+        (found,) = self.on_rows((row,))
+        return found
 
-    def rosters(self, rows: Sequence[int]) -> list[Roster]:
-        """`roster` of each of `rows`."""
-        kept, version_of = self._rosters, self._version
+    def on_rows(self, rows: Sequence[int]) -> list[NodeVictims]:
+        """`on_row` of each of `rows`."""
+        kept, version_of = self._listed, self._version
         found = []
         for row in rows:
             version, entry = version_of(row), kept.get(row)
             if entry is None or entry[0] != version:
-                entry = kept[row] = version, self._listed(row)
+                entry = kept[row] = version, self._list(row)
             found.append(entry[1])
         return found
 
-    def _listed(self, row: int) -> Roster:
+    def _list(self, row: int) -> NodeVictims:
         pods = tuple(sorted(self._there(row), key=importance))
-        return Roster(
+        return NodeVictims(
             pods,
             np.array([pod.priority for pod in pods], dtype=np.int64),
             self._ledger.amounts(pod.cls for pod in pods),
         )
 
-    def broken(self, row: int, budgets: Budgets) -> frozenset[str]:
-        """UIDs of those on a row whose eviction some budget no longer allows, should all go."""
-        if not budgets:
+    def violating(self, row: int, pdbs: PDBs) -> frozenset[str]:
+        """UIDs of those on a row whose eviction some PDB no longer allows, should all go."""
+        if not pdbs:
             return NOBODY
-        version = self._version(row), budgets.version
-        found = self._broken.get(row)
+        version = self._version(row), pdbs.version
+        found = self._violating.get(row)
         if found is None or found[0] != version:
-            found = self._broken[row] = version, budgets.broken_by(self.roster(row).pods)
+            found = self._violating[row] = version, pdbs.violating(self.on_row(row).pods)
         return found[1]
 
 
-class LesserPods:
+class PotentialVictims:
     """Owner of the counts of one ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._kept: OrderedDict[int, Lesser] = OrderedDict()
+        self._kept: OrderedDict[int, VictimsBelow] = OrderedDict()
 
-    def than(self, priority: int) -> Lesser:
+    def below(self, priority: int) -> VictimsBelow:
         """True for the ledger as it is now."""
         found = self._kept.get(priority)
         if found is None:
-            found = self._kept[priority] = Lesser(priority, self._ledger)
+            found = self._kept[priority] = VictimsBelow(priority, self._ledger)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         else:

@@ -5,9 +5,9 @@ Rules, order and words are kube-scheduler's (`framework/preemption`, `plugins/de
 1. Whether the pod may have others evicted at all, or waits for some already.
 2. Nodes that were refused for good are passed over, and those that have nobody of lower priority.
 3. The others are tried in turn from an offset: with everybody of lower priority gone, does the pod fit? Then those who
-   need not go stay: first the ones whose eviction would break a budget, then the rest, always the most important first
-   (priority, then the longer running). It is enough to find some candidates, one of them without a broken budget.
-4. Of the candidates the best is the one with the fewest broken budgets, then the least highest priority, the least sum
+   need not go stay: first the ones whose eviction would violate a PDB, then the rest, always the most important first
+   (priority, then the longer running). It is enough to find some candidates, one of them without a violated PDB.
+4. Of the candidates the best is the one with the fewest violated PDBs, then the least highest priority, the least sum
    of priorities, the fewest victims, the latest start among its most important; then the first.
 
 What tells most nodes apart is asked of all rows at once; pods are walked over only where the answer is yes. So it costs
@@ -26,10 +26,10 @@ from ..decide.refusals import Refused, fit_error
 from ..state.columns import NOBODY, Columns
 from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
-from .budgets import Budgets
-from .lesser import LesserPods
+from .dry_run import Candidate, DryRun, select_candidate
 from .nominated import NO_NOMINATED, NominatedPods, Nominations
-from .search import Candidate, Search, best_of
+from .pdbs import PDBs
+from .victims import PotentialVictims
 
 #: What kube-scheduler's DynamicResources says at the same point of a pod that has no claims to give back. It is said of
 #: every refused pod; who compares messages compares the whole.
@@ -47,7 +47,7 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 
 
-class Preemption(NamedTuple):
+class PostFilterResult(NamedTuple):
     """What came of it: somebody to evict, or a message why not."""
 
     candidate: Candidate | None
@@ -56,15 +56,15 @@ class Preemption(NamedTuple):
     clear: bool = False
 
 
-class Selection:
-    """Finds victims on a snapshot that is up to date with the ledger. Holds only what it counts (`LesserPods`)."""
+class Evaluator:
+    """Finds victims on a snapshot that is up to date with the ledger."""
 
-    def __init__(self, ledger: Ledger, columns: Columns, budgets: Budgets, nominations: Nominations) -> None:
+    def __init__(self, ledger: Ledger, columns: Columns, pdbs: PDBs, nominations: Nominations) -> None:
         self._ledger = ledger
         self._columns = columns
-        self._budgets = budgets
+        self._pdbs = pdbs
         self._nominations = nominations
-        self._lesser = LesserPods(ledger)
+        self._victims = PotentialVictims(ledger)
 
     def preempt(
         self,
@@ -77,7 +77,7 @@ class Selection:
         nominated: str = "",
         against: Mapping[int, NominatedPods] = NO_NOMINATED,
         leaving: Collection[str] = NOBODY,
-    ) -> Preemption:
+    ) -> PostFilterResult:
         """For a pod that every node refused, decided in `view`. Of n nodes `wanted(n)` candidates are enough, and
         `offset(n)`, below n, is where to begin.
 
@@ -85,32 +85,32 @@ class Selection:
         pods that were evicted, whether or not the API server was seen to know it.
         """
         if not pod.preempts:
-            return Preemption(None, NEVER)
+            return PostFilterResult(None, NEVER)
         if nominated and self._waits_for(nominated, pod, refused, leaving):
-            return Preemption(None, TERMINATING)
+            return PostFilterResult(None, TERMINATING)
         columns = self._columns
         nodes = int(np.count_nonzero(columns.present[: columns.size]))
         rows = refused.curable
         counts: dict[str, int] = {}
         if rows.size:
-            search = Search(
+            search = DryRun(
                 self._ledger,
                 columns,
-                self._budgets,
+                self._pdbs,
                 self._nominations,
                 pod=pod,
                 view=view,
                 against=against,
-                lesser=self._lesser.than(pod.priority),
+                victims=self._victims.below(pod.priority),
             )
             rows = np.roll(rows, -offset(rows.shape[0]))
-            prospects = search.prospects(rows, wanted(rows.shape[0]))
-            if prospects:
-                return Preemption(best_of(prospects))
+            candidates = search.candidates(rows, wanted(rows.shape[0]))
+            if candidates:
+                return PostFilterResult(select_candidate(candidates))
             counts = search.counts
         if others := nodes - rows.shape[0]:
             counts[NOT_HELPFUL] = counts.get(NOT_HELPFUL, 0) + others
-        return Preemption(None, fit_error(nodes, counts), clear=True)
+        return PostFilterResult(None, fit_error(nodes, counts), clear=True)
 
     def _waits_for(self, nominated: str, pod: PodInfo, refused: Refused, leaving: Collection[str]) -> bool:
         """Whether somebody is leaving the nominated node for the pod, and may still make it fit there."""

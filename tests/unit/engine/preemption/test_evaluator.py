@@ -12,10 +12,10 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.preemption.budgets import Budget, Budgets, budget
+from agent_scheduler.engine.preemption.dry_run import Candidate
+from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, Evaluator, PostFilterResult
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.search import Candidate
-from agent_scheduler.engine.preemption.select import NEVER, TERMINATING, Preemption, Selection
+from agent_scheduler.engine.preemption.pdbs import PDB, PDBs, read_pdb
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -39,8 +39,8 @@ class Cluster(World):
         self.snapshot = Snapshot(self.ledger)
         self.views = ClassViews(PROFILE, self.snapshot)
         self.nominations = Nominations(self.nominator, self.ledger, self.snapshot, lambda _: PROFILE)
-        self.budgets = Budgets()
-        self.selection = Selection(self.ledger, self.snapshot.columns, self.budgets, self.nominations)
+        self.pdbs = PDBs()
+        self.selection = Evaluator(self.ledger, self.snapshot.columns, self.pdbs, self.nominations)
 
     def run(self, name: str, on: str, *, cpu: str = "1", priority: int = 0, **more: Any) -> PodInfo:
         """`more`: labels, started, deleting, preempted."""
@@ -64,7 +64,7 @@ class Cluster(World):
         nominated: str = "",
         leaving: Collection[str] = frozenset(),
         **args: Any,
-    ) -> Preemption:
+    ) -> PostFilterResult:
         self.snapshot.refresh()
         view = self.views.of(self.snapshot.handle.class_of(pod))
         against = self.nominations.against(pod)
@@ -81,7 +81,7 @@ class Cluster(World):
         )
 
 
-def chosen(found: Preemption) -> tuple[str, list[str]]:
+def chosen(found: PostFilterResult) -> tuple[str, list[str]]:
     assert found.candidate is not None, found.message
     return found.candidate.node_name, [victim.name for victim in found.candidate.victims]
 
@@ -104,7 +104,7 @@ def high_with(world: Cluster, ports: Any, cpu: str = "2") -> PodInfo:
 def test_a_pod_that_may_not_preempt_says_so_and_keeps_its_nomination() -> None:
     world = Cluster(node("a", cpu="2"))
     world.run("low", "a", cpu="2")
-    assert world.preempt(high(world, preemptionPolicy="Never")) == Preemption(None, NEVER)
+    assert world.preempt(high(world, preemptionPolicy="Never")) == PostFilterResult(None, NEVER)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_pods_that_a_budget_covers_stay_before_more_important_ones(ports: Any) -
     world = Cluster(node("a", cpu="2"))
     world.run("covered", "a", priority=1, labels={"app": "x"})
     world.run("more", "a", priority=50)
-    world.budgets.set(covering("x", 0))
+    world.pdbs.set(covering("x", 0))
     assert chosen(world.preempt(high_with(world, ports, "1"))) == ("a", ["more"])
     found = world.preempt(high_with(world, ports, "2"))
     assert chosen(found) == ("a", ["more", "covered"])
-    assert found.candidate is not None and found.candidate.violations == 1
+    assert found.candidate is not None and found.candidate.pdb_violations == 1
 
 
 @EITHER_WAY
@@ -199,7 +199,7 @@ def test_pods_that_a_budget_covers_stay_before_more_important_ones(ports: Any) -
 def test_the_better_of_two_nodes_is_chosen(ports: Any, better: Any, worse: Any) -> None:
     for names in (("a", "b"), ("b", "a")):
         world = Cluster(node("a", cpu="2"), node("b", cpu="2"))
-        world.budgets.set(covering("x", 0))
+        world.pdbs.set(covering("x", 0))
         for name, pods in zip(names, (better, worse), strict=True):
             for uid, more in pods:
                 world.run(uid, name, **({"cpu": "2"} | more if len(pods) == 1 else more))
@@ -234,7 +234,7 @@ def test_no_more_candidates_are_looked_for_than_wanted(ports: Any) -> None:
 @EITHER_WAY
 def test_the_search_goes_on_until_a_node_breaks_no_budget(ports: Any) -> None:
     world = Cluster(*(node(name, cpu="2") for name in "abcd"))
-    world.budgets.set(covering("x", 0))
+    world.pdbs.set(covering("x", 0))
     for name in "ab":
         world.run(f"covered-{name}", name, cpu="2", labels={"app": "x"})
     world.run("c", "c", cpu="2", priority=50)
@@ -286,8 +286,8 @@ def test_columns_are_as_they_were_after_a_search() -> None:
     assert columns.requested.base is usage
 
 
-def covering(app: str, allowed: int, **status: Any) -> Budget:
-    return budget(
+def covering(app: str, allowed: int, **status: Any) -> PDB:
+    return read_pdb(
         msgspec.convert(
             {
                 "metadata": {"name": app, "namespace": "default"},
@@ -302,19 +302,19 @@ def covering(app: str, allowed: int, **status: Any) -> Budget:
 def test_a_budget_is_broken_by_those_beyond_what_it_allows() -> None:
     world = Cluster(node("a", cpu="9"))
     pods = [world.run(f"p{number}", "a", labels={"app": "x"}) for number in range(3)]
-    world.budgets.set(covering("x", 1))
-    assert world.budgets.broken_by(pods) == {"p1", "p2"}
-    world.budgets.set(covering("x", 1, disruptedPods={"p0": "2026-01-01T00:00:00Z"}))
-    assert world.budgets.broken_by(pods) == {"p2"}
-    world.budgets.delete("default", "x")
-    assert not world.budgets and world.budgets.broken_by(pods) == frozenset()
+    world.pdbs.set(covering("x", 1))
+    assert world.pdbs.violating(pods) == {"p1", "p2"}
+    world.pdbs.set(covering("x", 1, disruptedPods={"p0": "2026-01-01T00:00:00Z"}))
+    assert world.pdbs.violating(pods) == {"p2"}
+    world.pdbs.delete("default", "x")
+    assert not world.pdbs and world.pdbs.violating(pods) == frozenset()
 
 
 def test_a_pod_that_two_budgets_cover_takes_from_both() -> None:
     world = Cluster(node("a", cpu="9"))
     both = world.run("both", "a", labels={"app": "x", "tier": "y"})
     only = world.run("only", "a", labels={"app": "x"})
-    other = budget(
+    other = read_pdb(
         msgspec.convert(
             {
                 "metadata": {"name": "tier", "namespace": "default"},
@@ -324,10 +324,10 @@ def test_a_pod_that_two_budgets_cover_takes_from_both() -> None:
             PodDisruptionBudget,
         )
     )
-    world.budgets.set(covering("x", 1))
-    world.budgets.set(other)
-    assert world.budgets.broken_by([both, only]) == {"both", "only"}
-    assert world.budgets.broken_by([only, both]) == {"both"}
+    world.pdbs.set(covering("x", 1))
+    world.pdbs.set(other)
+    assert world.pdbs.violating([both, only]) == {"both", "only"}
+    assert world.pdbs.violating([only, both]) == {"both"}
 
 
 @pytest.mark.parametrize("selector", [None, {}, {"matchExpressions": [{"key": "a", "operator": "Odd"}]}])
@@ -335,8 +335,8 @@ def test_a_budget_that_selects_nothing_in_particular_covers_nobody(selector: Any
     world = Cluster(node("a", cpu="9"))
     pod = world.run("p", "a", labels={"app": "x"})
     found = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": selector}, "status": {}}
-    world.budgets.set(budget(msgspec.convert(found, PodDisruptionBudget)))
-    assert world.budgets.broken_by([pod]) == frozenset()
+    world.pdbs.set(read_pdb(msgspec.convert(found, PodDisruptionBudget)))
+    assert world.pdbs.violating([pod]) == frozenset()
 
 
 def test_a_pod_without_labels_is_covered_by_no_budget() -> None:
@@ -345,8 +345,8 @@ def test_a_pod_without_labels_is_covered_by_no_budget() -> None:
     bare, labelled = world.run("p", "a"), world.run("q", "a", labels={"app": "x"})
     selector = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
     found = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": selector}, "status": {}}
-    world.budgets.set(budget(msgspec.convert(found, PodDisruptionBudget)))
-    assert world.budgets.broken_by([bare, labelled]) == {"q"}
+    world.pdbs.set(read_pdb(msgspec.convert(found, PodDisruptionBudget)))
+    assert world.pdbs.violating([bare, labelled]) == {"q"}
 
 
 def test_a_candidate_is_ranked_by_its_victims() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
 
-from agent_scheduler.engine.preemption.budgets import Budget, Budgets
-from agent_scheduler.engine.preemption.lesser import LesserPods, importance
+from agent_scheduler.engine.preemption.pdbs import PDB, PDBs
+from agent_scheduler.engine.preemption.victims import PotentialVictims, importance
 from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
@@ -29,8 +29,8 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.lesser = LesserPods(self.world.ledger)
-        self.budgets = Budgets()
+        self.victims = PotentialVictims(self.world.ledger)
+        self.pdbs = PDBs()
         self.pods: dict[str, tuple[PodInfo, str]] = {}
 
     @rule(name=st.sampled_from(NODES), gpu=st.booleans())
@@ -81,21 +81,21 @@ class Machine(RuleBasedStateMachine):
 
     @rule(app=st.sampled_from("xy"), allowed=st.integers(0, 2))
     def budget_changes(self, app: str, allowed: int) -> None:
-        self.budgets.set(budget_of(app=app, allowed=allowed))
+        self.pdbs.set(budget_of(app=app, allowed=allowed))
 
     @rule(app=st.sampled_from("xy"))
     def budget_goes(self, app: str) -> None:
-        self.budgets.delete("default", app)
+        self.pdbs.delete("default", app)
 
     @rule(priority=st.sampled_from(PRIORITIES), first=st.integers(0, 2))
     def somebody_asks(self, priority: int, first: int = 0) -> None:
-        lesser = self.lesser.than(priority)
+        victims = self.victims.below(priority)
         columns = self.world.ledger.columns
         # Of some rows first, as a search does, and of some never.
-        lesser.count(np.arange(first, columns.size))
-        assert lesser.usage.shape == columns.usage.shape
+        victims.count(np.arange(first, columns.size))
+        assert victims.usage.shape == columns.usage.shape
         everybody = self.world.ledger.placements.values()
-        assert lesser.is_nobody() == all(placement.pod.priority >= priority for placement in everybody)
+        assert victims.is_empty() == all(placement.pod.priority >= priority for placement in everybody)
         for row in range(first, columns.size):
             info = columns.nodes[row]
             there = [
@@ -103,15 +103,15 @@ class Machine(RuleBasedStateMachine):
                 for pod, name in self.pods.values()
                 if info is not None and name == info.name and pod.priority < priority
             ]
-            assert lesser.pods[row] == len(there)
+            assert victims.pods[row] == len(there)
             amounts = self.world.ledger.amounts(pod.cls for pod in there).sum(axis=0)
-            assert np.array_equal(lesser.usage[:, :, row], amounts)
+            assert np.array_equal(victims.usage[:, :, row], amounts)
             if there:
-                roster = lesser.roster(row)
-                assert sorted(map(seen, roster.pods)) == sorted(map(seen, there))
-                assert list(roster.pods) == sorted(roster.pods, key=importance)
-                assert roster.priorities.tolist() == [pod.priority for pod in roster.pods]
-                assert lesser.broken(row, self.budgets) == self.budgets.broken_by(roster.pods)
+                there_listed = victims.on_row(row)
+                assert sorted(map(seen, there_listed.pods)) == sorted(map(seen, there))
+                assert list(there_listed.pods) == sorted(there_listed.pods, key=importance)
+                assert there_listed.priorities.tolist() == [pod.priority for pod in there_listed.pods]
+                assert victims.violating(row, self.pdbs) == self.pdbs.violating(there_listed.pods)
 
     @invariant()
     def the_ledger_is_sound(self) -> None:
@@ -122,9 +122,9 @@ def seen(pod: Any) -> tuple[str, str, str, bool]:
     return pod.uid, pod.started, pod.labels["app"], pod.deleting
 
 
-def budget_of(*, app: str, allowed: int) -> Budget:
+def budget_of(*, app: str, allowed: int) -> PDB:
     selector = LabelSelector((Requirement("app", "In", frozenset((app,))),))
-    return Budget("default", app, app, "1", selector, allowed, frozenset())
+    return PDB("default", app, app, "1", selector, allowed, frozenset())
 
 
 TestLesser = Machine.TestCase
@@ -132,12 +132,12 @@ TestLesser.settings = settings(examples(60), stateful_step_count=30)
 
 
 def test_priorities_that_nobody_asks_about_any_more_are_dropped() -> None:
-    lesser = LesserPods(World(node("a")).ledger)
-    first = lesser.than(0)
+    victims = PotentialVictims(World(node("a")).ledger)
+    first = victims.below(0)
     for priority in range(1, 9):
-        lesser.than(priority)
-    assert lesser.than(8) is lesser.than(8)
-    assert lesser.than(0) is not first
+        victims.below(priority)
+    assert victims.below(8) is victims.below(8)
+    assert victims.below(0) is not first
 
 
 def test_what_is_kept_of_a_row_follows_pods_that_take_the_same_room_and_have_changed() -> None:
@@ -166,13 +166,13 @@ def test_a_row_that_was_counted_and_changes_is_counted_anew() -> None:
 
 def test_a_budget_that_is_gone_is_broken_by_nobody() -> None:
     """Though another one stays."""
-    world, budgets = World(node("a")), Budgets()
+    world, pdbs = World(node("a")), PDBs()
     body: dict[str, Any] = pod_json("p", priority=0)
     body["metadata"] |= {"uid": "p", "labels": {"app": "x"}}
     world.ledger.set_pod(read_pod(body, world.classes), "a")
-    lesser = LesserPods(world.ledger).than(1)
+    victims = PotentialVictims(world.ledger).below(1)
     for app in "xy":
-        budgets.set(budget_of(app=app, allowed=0))
-    assert lesser.broken(0, budgets) == {"p"}
-    budgets.delete("default", "x")
-    assert lesser.broken(0, budgets) == frozenset()
+        pdbs.set(budget_of(app=app, allowed=0))
+    assert victims.violating(0, pdbs) == {"p"}
+    pdbs.delete("default", "x")
+    assert victims.violating(0, pdbs) == frozenset()
