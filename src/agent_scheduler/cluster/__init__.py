@@ -1,1 +1,1 @@
-"""Informers to state: the one picture of the cluster that all schedulers of a process share."""
+"""Informers to state: the one state of the cluster that all schedulers of a process share."""

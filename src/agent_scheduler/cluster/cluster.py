@@ -1,7 +1,7 @@
 """What the scheduler knows of the cluster, and how each change of it reaches ledger and queue.
 
 Every change comes in here, from the watches, one at a time and in the order of the API server; everything below
-is synchronous, so between two awaits the picture is whole.
+is synchronous, so between two awaits the state is whole.
 
 Invariants:
 - a pod that exists and has no node is known to the queue if it is ours, and is never in the ledger except as

@@ -43,7 +43,7 @@ _LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 OTHERS_PATIENCE: Final = 15.0
 
 
-class PictureObserver(Protocol):
+class InformerObserver(Protocol):
     """Is told how the watches go."""
 
     def watched(self, kind: str, what: str) -> None:
@@ -53,7 +53,7 @@ class PictureObserver(Protocol):
         """A batch of changes was handled, from clock `began` until now."""
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        """A change could not be taken in. The picture lacks it; the changes behind it go on."""
+        """A change could not be taken in. The cache lacks it; the changes behind it go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def cached_kind(
     return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital, known=known)
 
 
-class Picture:
+class Informers:
     """Owner of the reflectors."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Picture:
         transport: Transport,
         times: WatchTimes,
         timing: Timing,
-        observer: PictureObserver,
+        observer: InformerObserver,
         burst: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`burst` is entered while the changes are taken in that came together."""
@@ -169,7 +169,7 @@ class Picture:
                 self._tasks.create_task(reflector.run())
 
     async def run(self) -> None:
-        """Keep the picture until cancelled."""
+        """Keep the caches until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for reflector in self._reflectors.values():

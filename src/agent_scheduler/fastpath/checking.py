@@ -17,7 +17,7 @@ import msgspec
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.informers import Kind, Picture
+from agent_scheduler.cluster.informers import Informers, Kind
 from agent_scheduler.engine import selfcheck
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
@@ -74,7 +74,7 @@ class SelfCheck:
     def __init__(
         self,
         *,
-        picture: Picture,
+        informers: Informers,
         cluster: Cluster,
         snapshot: Snapshot,
         binder: Binder,
@@ -82,7 +82,7 @@ class SelfCheck:
         transport: Transport,
         timing: Timing,
     ) -> None:
-        self._picture = picture
+        self._informers = informers
         self._cluster = cluster
         self._snapshot = snapshot
         self._binder = binder
@@ -100,7 +100,7 @@ class SelfCheck:
         not_listed: dict[str, str] = {}
         checked: dict[str, int] = {}
         open_: dict[_Which, _Seen] = {}
-        for kind, reflector in self._picture.watched:
+        for kind, reflector in self._informers.watched:
             try:
                 fresh = await self._listed(kind)
             except RequestFailed as error:
@@ -182,7 +182,7 @@ class SelfCheck:
                 break
             await self._timing.sleep(SETTLES)
             again: dict[_Which, _Seen] = {}
-            for kind, reflector in self._picture.watched:
+            for kind, reflector in self._informers.watched:
                 before = {uid: seen for (name, uid), seen in open_.items() if name == kind.name}
                 if not before or kind.name in not_listed:
                     continue

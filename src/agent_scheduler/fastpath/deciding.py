@@ -35,7 +35,7 @@ def build_preemption(
         gate=state.rules.gate,
         evict=calls.evict,
         deallocate=writes.claims.deallocate,
-        caught_up=lambda: watching.picture.catch_up("Pod"),
+        caught_up=lambda: watching.informers.catch_up("Pod"),
         messenger=messenger,
         observer=observer,
         timing=timing,

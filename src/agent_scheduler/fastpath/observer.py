@@ -9,7 +9,7 @@ from agent_scheduler.binding.failure import AttemptObserver
 from agent_scheduler.binding.preemption import PreemptionObserver
 from agent_scheduler.binding.result import BinderObserver
 from agent_scheduler.cluster.cluster import ClusterObserver
-from agent_scheduler.cluster.informers import PictureObserver
+from agent_scheduler.cluster.informers import InformerObserver
 
 from .worker import WorkerObserver
 
@@ -20,7 +20,7 @@ class FastPathObserver(
     AttemptObserver,
     ClusterObserver,
     PreemptionObserver,
-    PictureObserver,
+    InformerObserver,
     WaitObserver,
     Protocol,
 ):

@@ -3,7 +3,7 @@
     reflectors ──> Cluster ──> SchedulingQueue ──> Feed ──> N Workers ──> Binder ──> API server
                       └──────> Ledger <── snapshot ───┘         └─ FailureHandler ──> conditions, events
 
-Two halves with lives of their own: `watch` keeps the picture of the cluster and runs in a standby too, so that a
+Two halves with lives of their own: `watch` keeps the informer caches and runs in a standby too, so that a
 new leader starts warm; `schedule` decides and writes, and runs only while this process may.
 """
 
@@ -56,9 +56,9 @@ class FastPath:
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
         self._watching = Watching(state, transport=transport, observer=observer, timing=timing)
-        self._picture = self._watching.picture
+        self._informers = self._watching.informers
         #: None where all nodes are this scheduler's.
-        self.shard = build_shard(state, self._picture)
+        self.shard = build_shard(state, self._informers)
         self._calls = build_calls(state, self.shard, transport=transport, timing=timing)
         binding = build_binding(
             state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
@@ -85,7 +85,7 @@ class FastPath:
         )
         self.explainer = build_explainer(state, timing)
         self.selfcheck = SelfCheck(
-            picture=self._picture,
+            informers=self._informers,
             cluster=self.cluster,
             snapshot=self.snapshot,
             binder=self.binder,
@@ -128,41 +128,41 @@ class FastPath:
         self._watching.read_for(profiles)
         rules.adopt(settings, profiles)
 
-    # ---- the picture
+    # ---- the informers
 
     async def watch(self) -> None:
-        """Keep the picture of the cluster until cancelled."""
-        await self._picture.run()
+        """Keep the caches until cancelled."""
+        await self._informers.run()
 
     async def synced(self) -> None:
         """Returns once all that existed at the start has been seen."""
-        await self._picture.synced()
+        await self._informers.synced()
         # The first time all nodes are copied and compared: in a large cluster that would be a stall for the first pod.
         self.snapshot.refresh()
         _ = self.snapshot.capacity_classes
 
     async def renew(self) -> None:
-        """Take the picture anew, but for what `behind` names then. Needs `watch`. Raises NotListed: see `Picture`."""
-        await self._picture.renew()
+        """Fill the caches anew, but for what `behind` names then. Needs `watch`. Raises NotListed: see `Informers`."""
+        await self._informers.renew()
 
     @property
     def behind(self) -> Mapping[str, str]:
         """Kinds that are decided by as they were before the last `renew`, and why."""
-        return self._picture.behind
+        return self._informers.behind
 
     @property
     def is_synced(self) -> bool:
-        return self._picture.is_synced
+        return self._informers.is_synced
 
     @property
     def missing(self) -> Sequence[str]:
         """Kinds that have not been listed yet."""
-        return self._picture.missing
+        return self._informers.missing
 
     @property
     def stale(self) -> Sequence[str]:
         """Kinds of which the API server has not been heard for too long."""
-        return self._picture.stale
+        return self._informers.stale
 
     # ---- decisions and writes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent_scheduler.cluster import informers
-from agent_scheduler.cluster.informers import Picture, PictureObserver
+from agent_scheduler.cluster.informers import InformerObserver, Informers
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.preemption.pdbs import PDBs
@@ -22,12 +22,12 @@ class Watching:
     """Owner of the informers, of the classes of pods that they read, and of the disruption budgets."""
 
     def __init__(
-        self, state: State, *, transport: Transport, observer: PictureObserver, timing: Timing
+        self, state: State, *, transport: Transport, observer: InformerObserver, timing: Timing
     ) -> None:
         self._cluster = state.cluster
         self._classes = PodClasses()
         self.pdbs = PDBs()
-        self.picture = Picture(
+        self.informers = Informers(
             [
                 *informers.kinds(state.cluster, self._classes, self.pdbs),
                 *state.storage.kinds(),
@@ -50,16 +50,16 @@ class Watching:
         images, before = reading(Reads.IMAGES), self._classes.images_for
         self._classes.images_for = images
         if images != before:
-            self.picture.read_again("Pod")
+            self.informers.read_again("Pod")
         if bool(images) != bool(before):
-            self.picture.read_again("Node")
+            self.informers.read_again("Node")
         take_timeouts(profiles, self._cluster.devices)
         self._cluster.owners.schedulers = reading(Reads.OWNERS)
         if self._cluster.owners.schedulers:
-            self.picture.also(informers.owners(self._cluster))
+            self.informers.also(informers.owners(self._cluster))
 
 
-def build_shard(state: State, picture: Picture) -> Shard | None:
+def build_shard(state: State, informers: Informers) -> Shard | None:
     """None where all nodes are this scheduler's."""
     rules = state.rules
     if rules.settings.sharding is ShardingMode.NONE:
@@ -69,5 +69,5 @@ def build_shard(state: State, picture: Picture) -> Shard | None:
         rules.membership,
         ledger=state.ledger,
         queue=state.queue,
-        caught_up=lambda version: picture.catch_up("Pod", version),
+        caught_up=lambda version: informers.catch_up("Pod", version),
     )

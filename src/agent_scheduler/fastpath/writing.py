@@ -112,7 +112,7 @@ def build_binding(
         messenger=messenger,
         observer=observer,
         background=background,
-        caught_up=lambda version: watching.picture.catch_up("ResourceClaim", version),
+        caught_up=lambda version: watching.informers.catch_up("ResourceClaim", version),
         timing=timing,
     )
     prebind = PreBinder(

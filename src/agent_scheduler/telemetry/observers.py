@@ -78,7 +78,7 @@ _ACTIONS = {"added": "Add", "modified": "Update", "deleted": "Delete"}
 
 
 class FastPathObserver:
-    """What workers, failure handling and the cluster picture report: the observers that `fastpath` asks for.
+    """What workers, failure handling and the informers report: the observers that `fastpath` asks for.
 
     `clock` is the one that the `started` of an attempt was read from, in seconds; `policy` labels the conflicts.
     """

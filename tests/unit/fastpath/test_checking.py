@@ -131,7 +131,7 @@ async def test_a_pod_that_is_gone_and_still_counted_is_found(node: str, problem:
         await until(lambda: len(fast_path.cluster.pods) == 3)
         # As if its deletion had never reached the books.
         fast_path.ledger.set_pod(gone, node)
-        fast_path._picture._reflectors["Pod"]._view.known[gone.uid] = gone
+        fast_path._informers._reflectors["Pod"]._view.known[gone.uid] = gone
         report = await fast_path.selfcheck.run()
         assert lines(report) == [
             "informer: Pod default/bound: has it, and it is gone",
@@ -143,7 +143,7 @@ async def test_a_pod_that_is_gone_and_still_counted_is_found(node: str, problem:
 async def test_a_watch_that_does_not_tell_is_found_by_the_versions() -> None:
     async with world() as (cluster, running):
         fast_path = running.fast_path
-        reflector = fast_path._picture._reflectors["Node"]
+        reflector = fast_path._informers._reflectors["Node"]
         before = reflector.get(fast_path.ledger.node("n1").uid)  # type: ignore[union-attr]
         patch = {"spec": {"unschedulable": True}}
         merge = "application/merge-patch+json"
@@ -221,7 +221,7 @@ async def test_what_changes_all_the_time_is_no_difference() -> None:
     """A pod whose version here is always the last but one."""
     async with world() as (cluster, running):
         fast_path = running.fast_path
-        reflector = fast_path._picture._reflectors["Pod"]
+        reflector = fast_path._informers._reflectors["Pod"]
         which = uid(fast_path, "foreign")
         older = reflector.get(which)
         original = fast_path.selfcheck._problems

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.queueing import places
+from agent_scheduler.engine.queueing import views
 from agent_scheduler.fastpath.views import known_nodes, waiting_pods
 from tests.unit.engine.world import pod_json
 
@@ -50,8 +50,8 @@ def test_a_page_shows_the_first_of_each_place_in_their_order() -> None:
 def test_no_more_pods_are_made_into_text_than_a_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     world = full()
     made: list[Any] = []
-    view = places.view
-    monkeypatch.setattr(places, "view", lambda entry: made.append(entry) or view(entry))
+    view = views._view
+    monkeypatch.setattr(views, "_view", lambda entry: made.append(entry) or view(entry))
     assert len(shown(world, limit=10)) == 10
     assert len(made) == 10
 

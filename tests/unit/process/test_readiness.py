@@ -66,7 +66,7 @@ async def test_a_kind_that_nothing_is_heard_of_is_named_until_something_is() -> 
         await cluster.add_pod("p", scheduler="another")
         await until(lambda: fast_path.ledger.rows and fast_path.cluster.pods)
         for kind in ("Pod", "Node"):
-            fast_path._picture._reflectors[kind].heard_at -= 10_000
+            fast_path._informers._reflectors[kind].heard_at -= 10_000
         assert failing(ready) == ["informer-watch failed: the API server is silent about: Node, Pod"]
         await cluster.add_node("n1")
         await until(lambda: failing(ready) == ["informer-watch failed: the API server is silent about: Pod"])

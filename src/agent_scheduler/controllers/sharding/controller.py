@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent_scheduler.cluster.informers import Kind, Picture
+from agent_scheduler.cluster.informers import Informers, Kind
 from agent_scheduler.engine.shards.plan import Plan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
@@ -103,7 +103,7 @@ class ShardingController:
         )
         #: Whether the API server has no such kind as NodeShard.
         self.is_kind_missing = False
-        self._informers = Picture(
+        self._informers = Informers(
             self._kinds(), transport=transport, times=settings.watch_times, timing=timing, observer=self
         )
         #: Shards that the planner has not been told of as the store has them.
