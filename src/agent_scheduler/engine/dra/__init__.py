@@ -3,9 +3,10 @@
 What others use:
 
 - `records`: `read_device_class`, `read_slice`, `read_claim`, and the values that they make;
-- `catalogue.Devices`: the owner. `set_*` and `delete_*` (of slices: of its `pools`) with what the watch shows; `assume(key, allocation, pod_uid)`,
-  `written(key, pod_uid, resource_version)`, `forget(pod_uid)` with what the binder does; `changed` tells whose rows
-  may have other answers; `version` is of the classes, from which a pod's class is compiled;
+- `catalogue.Devices`: the owner. `set_*` and `delete_*` (of slices: of its `pools`) with what the watch shows;
+  `assume(key, allocation, pod_uid)`, `written(key, pod_uid, resource_version)`, `forget(pod_uid)` with what the binder
+  does; `changed` tells whose rows may have other answers; `version` is of the classes, from which a pod's class is
+  compiled;
 - `demand`: `PodClaim`, `PodRef`, `demand()` for a pod's class, `to_allocate()` for the claims that the answer is for,
   `missing()` for PreEnqueue;
 - `allocator`: `allocate(demand, devices, node)`, `Refused`; `answer()` is the same, kept by node;

@@ -175,9 +175,9 @@ NOTHING = Totals(0, 0)
 
 
 def totals(resource: str, devices: Devices, node: NodeInfo) -> Totals:
-    """How many devices of an extended resource's class there are for the node, as scores count them (KEP-5004): those of
-    all slices, whatever their generation, and whether or not the pool is complete. Nothing where a selector of the class
-    cannot be asked."""
+    """How many devices of an extended resource's class there are for the node, as scores count them (KEP-5004): those
+    of all slices, whatever their generation, and whether or not the pool is complete. Nothing where a selector of the
+    class cannot be asked."""
     found = devices.class_of_resource(resource)
     if found is None:
         return NOTHING
