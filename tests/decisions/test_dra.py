@@ -12,7 +12,7 @@ import pytest
 from agent_scheduler.engine.dra.binding import failed
 from agent_scheduler.engine.dra.cel import CelError, selector
 from agent_scheduler.engine.dra.records import read_claim, read_slice
-from agent_scheduler.engine.dra.reservation import Reservation
+from agent_scheduler.engine.dra.reservation import ReservedClaims
 from tests.decisions.comparing import nonzero
 from tests.decisions.devices.cases import EXTENDED, DeviceCase, device_cases
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, profile_of, stored
@@ -194,10 +194,10 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
         engine = DeviceEngine(case.cluster, case.claims)
         node = engine.where(case.pending).nodes[0]
         reserved = engine.reserve(case.pending, node)
-        assert isinstance(reserved, Reservation)
+        assert isinstance(reserved, ReservedClaims)
         assert engine.devices.check() == []
         claims = case.claims
-        taken = {use.id for part in reserved.parts for use in part.holding.uses}
+        taken = {use.id for part in reserved.claims for use in part.allocated.uses}
         copies = tuple(
             {**claim, "metadata": {"name": f"{claim['metadata']['name']}-copy"}} for claim in claims
         )
@@ -215,7 +215,7 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
         engine = _with_claims(engine, copies)
         for other in engine.where(pod).nodes:
             placed += 1
-            uses = {use.id for each in engine.allocations(pod, other) for use in each.holding.uses}
+            uses = {use.id for each in engine.allocations(pod, other) for use in each.allocated.uses}
             assert (case.id, uses & taken) == (case.id, set())
     assert placed
 

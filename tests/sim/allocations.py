@@ -37,7 +37,7 @@ from .device_reading import (
 )
 
 if TYPE_CHECKING:
-    from agent_scheduler.engine.dra.reservation import Reservation
+    from agent_scheduler.engine.dra.reservation import ReservedClaims
     from agent_scheduler.engine.state.records import Record as Seen
     from agent_scheduler.fastpath.scheduler import FastPath
 
@@ -149,18 +149,18 @@ class Allocations:
 
         prebind.start, prebind._tell, queue.add = started, told, added
 
-    def _judge(self, process: Process, fast_path: FastPath, reservation: Reservation) -> None:
+    def _judge(self, process: Process, fast_path: FastPath, reservation: ReservedClaims) -> None:
         devices, ledger = fast_path.cluster.devices, fast_path.ledger
         if self._world.backups.is_unaware(process):
             return
-        parts = [part for part in reservation.parts if part.allocation is not None]
+        parts = [part for part in reservation.claims if part.allocation is not None]
         self._world.safety.checked["S17"] += 1
         claims: list[Json] = []
         given: list[Json] = []
-        if (promise := reservation.promise) is not None:
-            allocation = orjson.loads(orjson.dumps(promise.allocation.status("", reservation.at)))
+        if (in_memory := reservation.in_memory) is not None:
+            allocation = orjson.loads(orjson.dumps(in_memory.allocation.status("", reservation.at)))
             self._choose(process, _for(reservation.pod.uid), allocation)
-            claims.append({"metadata": {"name": "of its own"}, "spec": promise.spec})
+            claims.append({"metadata": {"name": "of its own"}, "spec": in_memory.spec})
             given.append(allocation)
         for part in parts:
             assert part.allocation is not None, "chosen so"
@@ -207,10 +207,10 @@ class Allocations:
         self._judge_held(process, fast_path, reservation, nodes)
 
     def _judge_held(
-        self, process: Process, fast_path: FastPath, reservation: Reservation, nodes: list[Json]
+        self, process: Process, fast_path: FastPath, reservation: ReservedClaims, nodes: list[Json]
     ) -> None:
         node = next((each for each in nodes if each["metadata"]["name"] == reservation.node_name), None)
-        for part in reservation.parts:
+        for part in reservation.claims:
             known = fast_path.cluster.devices.claim(part.claim)
             if part.allocation is not None or known is None or node is None:
                 continue
@@ -233,7 +233,7 @@ class Allocations:
             allocation = self._last_choice(process, _chosen_for(claim))
             if allocation is not None:
                 yield {**claim, "status": {"allocation": allocation}}
-        for pod in devices._promised:
+        for pod in devices._in_memory:
             allocation = self._last_choice(process, _for(pod))
             if allocation is not None and pod not in own:
                 yield {"metadata": {"name": pod}, "status": {"allocation": allocation}}

@@ -92,7 +92,7 @@ def _check_placed(world: World, uid: str, pod: Json) -> None:
             continue
         results = claim["status"]["allocation"]["devices"]["results"]
         disputed = disputed or any(device_of(each) in world.allocations.disputed for each in results)
-    waits: Any = world.kubelets._claims._waits if world.kubelets._claims is not None else {}
+    waits: Any = world.kubelets._claims._waits.by_key if world.kubelets._claims is not None else {}
     if uid in waits and not disputed:
         world.safety.violated("L10", f"{name} waits on its node for its claims")
 

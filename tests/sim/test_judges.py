@@ -125,7 +125,7 @@ def test_a_device_that_failed_and_is_kept_is_seen(monkeypatch: pytest.MonkeyPatc
     async def nothing(*_: Any, **__: Any) -> None:
         return None
 
-    monkeypatch.setattr(Devices, "is_lost", lambda *_: False)
+    monkeypatch.setattr(Devices, "binding_failed", lambda *_: False)
     monkeypatch.setattr(ClaimWriter, "take_back", nothing)
     assert _found_with("devices", "not_attached").startswith(("L1:", "L10:"))
 

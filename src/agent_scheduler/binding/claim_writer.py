@@ -13,15 +13,15 @@ from agent_scheduler.engine.dra.records import ClaimInfo
 from agent_scheduler.engine.dra.reservation import (
     Due,
     Lost,
-    Part,
-    Reservation,
+    ReservedClaim,
+    ReservedClaims,
     Write,
-    deallocated,
     due,
     is_last,
     is_overtaken,
-    taken_back,
     to_deallocate,
+    without_allocation,
+    without_pod,
 )
 from agent_scheduler.engine.state.podclaims import ClaimKey, Demand, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -132,13 +132,13 @@ class ClaimWriter:
         #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
         self._open: set[str] = set()
 
-    async def write(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> str:
+    async def write(self, reservation: ReservedClaims, *, wanted: Callable[[], bool]) -> str:
         """Give the reserved claims their allocations, and the pod its place among those that they are reserved for.
 
         What went wrong; empty once all is written. `wanted` is asked before each request. Raises StoreWentBack where
         the API server no longer has what it had said that it had written.
         """
-        for part in reservation.parts:
+        for part in reservation.claims:
             async with self._locks.of(part.claim) as lock:
                 problem = await self._write(reservation, part, lock, wanted)
             if problem:
@@ -146,7 +146,7 @@ class ClaimWriter:
         return ""
 
     async def _write(
-        self, reservation: Reservation, part: Part, lock: KeyLock, wanted: Callable[[], bool]
+        self, reservation: ReservedClaims, part: ReservedClaim, lock: KeyLock, wanted: Callable[[], bool]
     ) -> str:
         failures = waited = 0
         with self._changes.of((part.claim,)) as changed:
@@ -207,16 +207,16 @@ class ClaimWriter:
             return ""
         return "" if version.isdigit() and version_of(claim) >= int(version) else version
 
-    async def take_back(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> None:
+    async def take_back(self, reservation: ReservedClaims, *, wanted: Callable[[], bool]) -> None:
         """The pod does not use its claims: take it out of those that they are reserved for. A claim that is left to
         nobody is deallocated: no controller does that once there is no reservation to withdraw. Best effort: what stays
         is used by the pod's next attempt, or goes with the pod."""
-        for part in reservation.parts:
+        for part in reservation.claims:
             async with self._locks.of(part.claim) as lock:
                 await self._take_back(reservation, part, lock, wanted)
 
     async def _take_back(
-        self, reservation: Reservation, part: Part, lock: KeyLock, wanted: Callable[[], bool]
+        self, reservation: ReservedClaims, part: ReservedClaim, lock: KeyLock, wanted: Callable[[], bool]
     ) -> None:
         devices, pod = self._devices, reservation.pod
         with self._changes.of((part.claim,)) as changed:
@@ -228,14 +228,16 @@ class ClaimWriter:
                 version = self._newer(part.claim, lock.version) or devices.latest_version(part.claim)
                 is_last = devices.reserved_for(part.claim) == {pod.uid}
                 write = (
-                    deallocated(claim, version) if is_last else taken_back(part.claim, part.uid, pod, version)
+                    without_allocation(claim, version)
+                    if is_last
+                    else without_pod(part.claim, part.uid, pod, version)
                 )
                 patched = await self._send(write, wanted)
                 lock.version = patched.resource_version
                 if patched.failure is None:
-                    devices.taken_back(part.claim, pod.uid, patched.resource_version)
+                    devices.unreserved(part.claim, pod.uid, patched.resource_version)
                     if is_last:
-                        devices.given_back(part.claim, patched.resource_version)
+                        devices.deallocated(part.claim, patched.resource_version)
                     return
                 if patched.failure.kind is not FailureClass.CONFLICT or not wanted():
                     return
@@ -267,12 +269,14 @@ class ClaimWriter:
         if seen is None or _use(seen) != _use(claim) or others_came:
             return None
         version = devices.latest_version(claim.key)
-        write = deallocated(seen, version) if alone else taken_back(claim.key, claim.uid, pod, version)
+        write = (
+            without_allocation(seen, version) if alone else without_pod(claim.key, claim.uid, pod, version)
+        )
         patched = await self._send(write, wanted)
         if patched.failure is None and alone:
-            devices.given_back(claim.key, patched.resource_version)
+            devices.deallocated(claim.key, patched.resource_version)
         elif patched.failure is None:
-            devices.taken_back(claim.key, pod.uid, patched.resource_version)
+            devices.unreserved(claim.key, pod.uid, patched.resource_version)
         return patched.failure
 
     def is_last(self, claim: ClaimInfo, pod: PodInfo) -> bool:

@@ -15,7 +15,7 @@ from typing import Protocol
 from agent_scheduler.cluster.changes import heard
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.binding import Binding, failed, late
-from agent_scheduler.engine.dra.reservation import Part, Reservation
+from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 SUCCESS = "success"
@@ -52,17 +52,17 @@ class DeviceWaits:
         self._clock = clock
         self._now = now
 
-    def concerns(self, reservation: Reservation) -> bool:
+    def concerns(self, reservation: ReservedClaims) -> bool:
         """Whether there may be something to wait for. A claim that others have allocated says so when it is seen."""
-        promise = reservation.promise
+        in_memory = reservation.in_memory
         return bool(self._awaited(reservation)) or (
-            promise is not None and bool(promise.allocation.drivers_to_wait_for)
+            in_memory is not None and bool(in_memory.allocation.drivers_to_wait_for)
         )
 
     async def wait(
         self,
         pod: PodInfo,
-        reservation: Reservation,
+        reservation: ReservedClaims,
         *,
         timeout: float,  # noqa: ASYNC109 - `bindingTimeout`
         wanted: Callable[[], bool],
@@ -96,7 +96,11 @@ class DeviceWaits:
                 await heard(changed, within=timeout - (self._clock() - started))
 
     def _outcome(
-        self, parts: tuple[Part, ...], seen: list[Binding | bool | str], is_late: bool, timeout: float
+        self,
+        parts: tuple[ReservedClaim, ...],
+        seen: list[Binding | bool | str],
+        is_late: bool,
+        timeout: float,
     ) -> tuple[str, str]:
         """How it has ended, if it has, and what went wrong."""
         is_ready = True
@@ -117,22 +121,22 @@ class DeviceWaits:
                     return TIMEOUT, late(name)
         return (SUCCESS if is_ready else ""), ""
 
-    def _seen(self, part: Part) -> Binding | bool | str:
+    def _seen(self, part: ReservedClaim) -> Binding | bool | str:
         """How far the devices of a claim are: whether there is nothing to wait for any more, which is not so as long as
         the watch has not shown the allocation; or why there is nothing to wait for at all."""
         claim = self._devices.claim(part.claim)
         name = f"{part.claim[0]}/{part.claim[1]}"
         if claim is None or claim.uid != part.uid:
             return f"resourceclaim {name} does not exist any more"
-        if self._devices.allocation(part.claim) != part.holding:
+        if self._devices.allocation(part.claim) != part.allocated:
             return f"resourceclaim {name} was deallocated"
         if claim.allocation is None:
             return False
         return True if claim.binding is None else claim.binding
 
-    def _awaited(self, reservation: Reservation) -> tuple[Part, ...]:
+    def _awaited(self, reservation: ReservedClaims) -> tuple[ReservedClaim, ...]:
         found = []
-        for part in reservation.parts:
+        for part in reservation.claims:
             if part.allocation is not None:
                 waits = bool(part.allocation.drivers_to_wait_for)
             else:
@@ -142,10 +146,10 @@ class DeviceWaits:
                 found.append(part)
         return tuple(found)
 
-    def _made(self, pod: PodInfo) -> tuple[Part, ...]:
+    def _made(self, pod: PodInfo) -> tuple[ReservedClaim, ...]:
         """The claim that was made for the pod's extended resources."""
         return tuple(
-            Part(claim.key, claim.uid, None, holding)
+            ReservedClaim(claim.key, claim.uid, None, allocated)
             for claim in self._devices.made_for(pod.uid)
-            if (holding := self._devices.allocation(claim.key)) is not None
+            if (allocated := self._devices.allocation(claim.key)) is not None
         )

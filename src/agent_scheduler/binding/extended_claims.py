@@ -15,8 +15,8 @@ from typing import Final, Protocol
 from agent_scheduler.cluster.changes import heard
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, claims_path
 from agent_scheduler.engine.dra.extended_claim import (
+    InMemoryClaim,
     MadeClaim,
-    Promise,
     manifest,
     name_of,
     owner_of,
@@ -24,7 +24,7 @@ from agent_scheduler.engine.dra.extended_claim import (
     unprotected,
     untold,
 )
-from agent_scheduler.engine.dra.reservation import Part, Reservation
+from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
 from agent_scheduler.kube.create import Made
 from agent_scheduler.kube.errors import Failure, FailureClass
@@ -73,28 +73,28 @@ class ExtendedClaims:
         #: UID of each pod whose attempt has made a claim, until its bind or until that is deleted.
         self._made: dict[str, MadeClaim] = {}
 
-    async def write(self, reservation: Reservation, *, names: str, wanted: Callable[[], bool]) -> str:
-        """Make the claim that was promised to the pod, and tell it. `names`: the claim that its status has now. Without
-        a promise it is to have none.
+    async def write(self, reservation: ReservedClaims, *, names: str, wanted: Callable[[], bool]) -> str:
+        """Make the claim that is assumed for the pod in memory, and tell it. `names`: the claim that the pod's status
+        has now; without one in memory it is to have none.
 
         What went wrong; empty once all is written.
         """
-        pod, promise = reservation.pod, reservation.promise
-        if promise is None:
+        pod, in_memory = reservation.pod, reservation.in_memory
+        if in_memory is None:
             return await self._tell(pod, untold(pod), wanted) if names else ""
-        made = await self._make(pod, promise, wanted)
+        made = await self._make(pod, in_memory, wanted)
         if isinstance(made, str):
             return made
         self._made[pod.uid] = made
         key = made.namespace, made.name
         if not await self._seen(made, wanted):
             return f"resourceclaim {made.namespace}/{made.name} was made and not seen"
-        if not self._devices.keep_promise(key, promise.allocation, pod.uid):
+        if not self._devices.replace_in_memory(key, in_memory.allocation, pod.uid):
             return f"resourceclaim {made.namespace}/{made.name} has been changed by somebody else"
-        part = Part(key, made.uid, promise.allocation, promise.allocation.holding)
-        one = Reservation(pod, reservation.node_name, (part,), at=reservation.at)
+        part = ReservedClaim(key, made.uid, in_memory.allocation, in_memory.allocation.allocated)
+        one = ReservedClaims(pod, reservation.node_name, (part,), at=reservation.at)
         problem = await self._writer.write(one, wanted=wanted)
-        return problem or await self._tell(pod, told(pod, made.name, promise.mappings), wanted)
+        return problem or await self._tell(pod, told(pod, made.name, in_memory.mappings), wanted)
 
     def bound(self, uid: str) -> None:
         """What was made is the pod's."""
@@ -111,13 +111,15 @@ class ExtendedClaims:
         problem = await self._tell(pod, untold(pod), wanted) if names or made is not None else ""
         return all(gone) and not problem
 
-    async def _make(self, pod: PodRef, promise: Promise, wanted: Callable[[], bool]) -> MadeClaim | str:
+    async def _make(
+        self, pod: PodRef, in_memory: InMemoryClaim, wanted: Callable[[], bool]
+    ) -> MadeClaim | str:
         """The claim, or what went wrong."""
         collection = claims_path(pod.namespace)
         failure: Failure | None = None
         for number in range(_NAMES):
             name = name_of(pod, number)
-            answer = await self._create(collection, name, manifest(pod, name, promise.spec), wanted=wanted)
+            answer = await self._create(collection, name, manifest(pod, name, in_memory.spec), wanted=wanted)
             failure, found = answer.failure, answer.found
             if failure is not None and failure.kind is not FailureClass.CONFLICT:
                 break

@@ -9,7 +9,7 @@ from typing import Final
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.resource_claims import ResourceClaims, pod_ref
 from agent_scheduler.engine.dra.extended_claim import DELETED
-from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, Reservation
+from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, ReservedClaims
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -27,7 +27,7 @@ Beside = Callable[[Callable[[], Awaitable[None]], Callable[[], None]], None]
 
 
 class PodClaims:
-    """The `Claims` of `engine.framework.prebind`. Owner of the refused pods that wait for a claim to be given back."""
+    """The `Claims` of `engine.framework.prebind`. Owner of the refused pods that wait for a claim to be deallocated."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PodClaims:
         self.extended = ExtendedClaims(claims, writer=self.writer, patch=patch, create=create, delete=delete)
         self._is_pending = is_pending
         self._beside = beside
-        #: UIDs of the refused pods that wait for a claim of theirs to be given back.
+        #: UIDs of the refused pods that wait for a claim of theirs to be deallocated.
         self._retrying: set[str] = set()
 
     # ---- Reserve and PreBind
@@ -59,8 +59,8 @@ class PodClaims:
     def give_back(self, uid: str) -> None:
         self._claims.give_back(uid)
 
-    def is_due(self, pod: PodInfo, reservation: Reservation) -> bool:
-        return bool(reservation.parts or reservation.promise is not None or self._names(pod))
+    def is_due(self, pod: PodInfo, reservation: ReservedClaims) -> bool:
+        return bool(reservation.claims or reservation.in_memory is not None or self._names(pod))
 
     async def write(self, attempt: Attempt, timeout: float) -> str:  # noqa: ASYNC109 - `bindingTimeout`
         pod, reservation, wanted = attempt.pod, attempt.reservation, attempt.wanted
@@ -78,7 +78,7 @@ class PodClaims:
         if await self._is_pending(pod) is not True:
             return
         await self.writer.take_back(attempt.reservation, wanted=lambda: self._cluster.waits(pod.uid))
-        if attempt.reservation.promise is not None:
+        if attempt.reservation.in_memory is not None:
             await self._remove_left_over(pod)
 
     def keep(self, attempt: Attempt) -> None:
@@ -96,7 +96,7 @@ class PodClaims:
     # ---- PostFilter
 
     def deallocate(self, pod: PodInfo, demand: Demand) -> str:
-        """No node will do for a pod with resource claims: have one given back that keeps it from other nodes, if there
+        """No node will do for a pod with resource claims: have one deallocated that keeps it from other nodes, if there
         is one. What is to be said of that."""
         if demand.left_over:
             self._until_done(pod, lambda: self._remove_left_over(pod))
@@ -133,7 +133,7 @@ class PodClaims:
             try:
                 while True:
                     pending = await self._is_pending(pod) if self._cluster.waits(uid) else False
-                    # A pod that has a node, whatever the watch has shown, uses what would be given back.
+                    # A pod that has a node, whatever the watch has shown, uses what would be deallocated.
                     if pending is False or (pending and await send()):
                         return
                     await asyncio.sleep(_RETRY)

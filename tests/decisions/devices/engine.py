@@ -14,7 +14,7 @@ from agent_scheduler.engine.dra.allocator import Refused, answer
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.extended import claim_for
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
-from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, Reservation, reserve, to_deallocate
+from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, ReservedClaims, reserve, to_deallocate
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
@@ -100,7 +100,7 @@ class DeviceEngine(Engine):
         said = message(self, dict(pod)) or ""
         return said.replace(NO_CLAIMS, DEALLOCATED if gives_back else STILL) if wanted is not None else said
 
-    def reserve(self, pod: Obj, node_name: str) -> Reservation | Refused:
+    def reserve(self, pod: Obj, node_name: str) -> ReservedClaims | Refused:
         """As the binder does it."""
         info = self.waiting(dict(pod))
         wanted = self.snapshot.handle.class_of(info).claims

@@ -16,7 +16,7 @@ from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.records import FINALIZER, read_claim
-from agent_scheduler.engine.dra.reservation import Due, Lost, Part, Reservation, Write, due
+from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaim, ReservedClaims, Write, due
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
 from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
@@ -86,9 +86,9 @@ class Claims:
         self.claims = ResourceClaims(self.devices, cast(Any, queue))
         self.writer = ClaimWriter(self.claims, self.server, self.catch_up)
         self.see(5, POD.uid)
-        holding = self.devices.allocation(KEY)
-        assert holding is not None
-        self.reservation = Reservation(POD, "n1", (Part(KEY, "uid-c", None, holding),))
+        allocated = self.devices.allocation(KEY)
+        assert allocated is not None
+        self.reservation = ReservedClaims(POD, "n1", (ReservedClaim(KEY, "uid-c", None, allocated),))
 
     def see(self, version: int, *users: str) -> None:
         self.devices.set_claim(read_claim(claim(version, *users)))
@@ -106,7 +106,7 @@ class Claims:
         self.found()
 
     def due(self) -> object:
-        return due(self.reservation, self.reservation.parts[0], self.devices, "")
+        return due(self.reservation, self.reservation.claims[0], self.devices, "")
 
     async def take_back(self) -> None:
         await self.writer.take_back(self.reservation, wanted=lambda: True)

@@ -16,7 +16,7 @@ from agent_scheduler.cluster import changes
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import FINALIZER, read_claim
-from agent_scheduler.engine.dra.reservation import Part, Reservation
+from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
 from tests.virtual import virtual_time
 
@@ -54,7 +54,7 @@ class Waiting:
         )
         self.at = (BEGAN - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.show()
-        self.reservation = Reservation(POD, "n1", (self.part("c"),))
+        self.reservation = ReservedClaims(POD, "n1", (self.part("c"),))
         self._ending: asyncio.Task[str] | None = None
 
     def show(self, *reports: tuple[str, str], allocated: bool = True, name: str = "c", uid: str = "") -> None:
@@ -95,10 +95,10 @@ class Waiting:
         }
         self.claims.kinds()[2].set(read_claim(msgspec.json.encode(body)))
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> ReservedClaim:
         holding = self.devices.allocation(("default", name))
         assert holding is not None
-        return Part(("default", name), f"uid-{name}", None, holding)
+        return ReservedClaim(("default", name), f"uid-{name}", None, holding)
 
     async def begin(self) -> None:
         pod = cast(Any, SimpleNamespace(uid=POD.uid, scheduler_name="agent-scheduler"))
@@ -203,7 +203,7 @@ async def test_a_pod_that_is_not_to_go_there_any_more_ends_it_with_the_next_chan
 async def test_all_claims_are_waited_for_and_the_one_that_is_late_is_named() -> None:
     world = Waiting()
     world.show(name="d")
-    world.reservation = Reservation(POD, "n1", (world.part("d"), world.part("c")))
+    world.reservation = ReservedClaims(POD, "n1", (world.part("d"), world.part("c")))
     await world.begin()
     world.show(("a", "Up"), ("b", "Up"))
     await asyncio.sleep(1.0)
@@ -215,7 +215,7 @@ async def test_all_claims_are_waited_for_and_the_one_that_is_late_is_named() -> 
 async def test_a_claim_that_is_ready_is_not_the_one_that_is_late() -> None:
     world = Waiting()
     world.show(name="d")
-    world.reservation = Reservation(POD, "n1", (world.part("c"), world.part("d")))
+    world.reservation = ReservedClaims(POD, "n1", (world.part("c"), world.part("d")))
     await world.begin()
     world.show(("a", "Up"), ("b", "Up"))
     assert await world.end() == "device binding timeout: claim=d"

@@ -14,9 +14,9 @@ from agent_scheduler.binding.extended_claims import ExtendedClaims
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.allocation import Allocation
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.extended_claim import Promise, manifest, name_of
+from agent_scheduler.engine.dra.extended_claim import InMemoryClaim, manifest, name_of
 from agent_scheduler.engine.dra.records import read_claim
-from agent_scheduler.engine.dra.reservation import Reservation
+from agent_scheduler.engine.dra.reservation import ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
 from agent_scheduler.kube.create import Made
 from agent_scheduler.kube.errors import Failure, FailureClass
@@ -57,8 +57,8 @@ class World:
         self.extended = ExtendedClaims(
             self.claims, writer=writer, patch=self.patch, create=self.create, delete=self.delete
         )
-        self.promise = Promise(SPEC, [], Allocation((), (), None))
-        self.reservation = Reservation(POD, "n1", (), self.promise)
+        self.in_memory = InMemoryClaim(SPEC, [], Allocation((), (), None))
+        self.reservation = ReservedClaims(POD, "n1", (), self.in_memory)
 
     def _answer(self, verb: str, path: str) -> Failure | None:
         self.asked.append((verb, path))
@@ -203,7 +203,7 @@ async def test_an_object_of_the_same_name_with_another_uid_is_not_the_claim_that
 
 async def test_a_pod_without_a_promise_has_no_claim_named_and_is_told_only_if_one_was() -> None:
     world = World()
-    world.reservation = Reservation(POD, "n1", ())
+    world.reservation = ReservedClaims(POD, "n1", ())
     assert await world.write() == "" and world.asked == []
     assert await world.extended.write(world.reservation, names="old", wanted=lambda: True) == ""
     assert world.asked == [("PATCH", STATUS)]
@@ -214,14 +214,14 @@ async def test_a_pod_without_a_promise_has_no_claim_named_and_is_told_only_if_on
 async def test_a_claim_that_is_seen_gets_what_was_promised_and_then_its_pod_is_told() -> None:
     world = World(Made(found(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-c"))
-    assert world.devices.promise(POD.uid, world.promise.claim_spec, world.promise.allocation)
+    assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     assert await world.write() == ""
     assert world.asked == [("POST", FIRST), ("PATCH", f"{CLAIMS}/{FIRST}/status"), ("PATCH", STATUS)]
 
 
 async def test_a_claim_that_somebody_has_given_other_devices_is_not_written() -> None:
     world = World(Made(found(FIRST, "uid-c")))
-    assert world.devices.promise(POD.uid, world.promise.claim_spec, world.promise.allocation)
+    assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     result = {"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}
     world.show({**found(FIRST, "uid-c"), "status": {"allocation": {"devices": {"results": [result]}}}})
     assert await world.write() == f"resourceclaim default/{FIRST} has been changed by somebody else"
@@ -231,7 +231,7 @@ async def test_a_claim_that_somebody_has_given_other_devices_is_not_written() ->
 async def test_a_pod_is_not_told_of_a_claim_that_could_not_be_written() -> None:
     world = World(Made(found(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-c"))
-    assert world.devices.promise(POD.uid, world.promise.claim_spec, world.promise.allocation)
+    assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     world.fails[f"PATCH {CLAIMS}/{FIRST}/status"] = FORBIDDEN
     assert await world.write() == str(FORBIDDEN)
     assert ("PATCH", STATUS) not in world.asked

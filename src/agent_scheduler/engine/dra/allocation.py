@@ -28,8 +28,8 @@ class Use(NamedTuple):
     consumed: tuple[tuple[str, int], ...] = ()
 
 
-class Holding(msgspec.Struct, frozen=True):
-    """What an allocation means to others. Equal by content."""
+class AllocatedDevices(msgspec.Struct, frozen=True):
+    """The devices of an allocation that others cannot have. Equal by content."""
 
     uses: tuple[Use, ...]
     #: The nodes where the claim can be used; None for all.
@@ -38,8 +38,8 @@ class Holding(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Picked(NamedTuple):
-    """A device for a request."""
+class RequestResult(NamedTuple):
+    """A device for a request, an item of `status.allocation.devices.results`."""
 
     request: str
     id: DeviceId
@@ -64,41 +64,41 @@ class Config(NamedTuple):
 class Allocation:
     """A valid answer to one claim, on the node that it was found for. Not to be changed."""
 
-    picked: tuple[Picked, ...]
+    results: tuple[RequestResult, ...]
     configuration: tuple[Config, ...]
     #: None: the claim can be used anywhere.
     selector: NodeSelector | None
     #: What it is worth that requests got their first alternatives; the sum over claims ranks nodes.
     preference: int = 0
-    _holding: Holding | None = field(default=None, init=False, repr=False, compare=False)
+    _allocated: AllocatedDevices | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
-    def holding(self) -> Holding:
+    def allocated(self) -> AllocatedDevices:
         """Made when it is first asked for; several ask."""
-        if self._holding is None:
-            self._holding = Holding(
+        if self._allocated is None:
+            self._allocated = AllocatedDevices(
                 tuple(
                     Use(
                         each.id,
                         each.shared,
                         tuple(sorted((name, size.nano) for name, size in each.consumed)),
                     )
-                    for each in self.picked
+                    for each in self.results
                     if not each.admin
                 ),
                 reach_of(self.selector) if self.selector is not None else None,
             )
-        return self._holding
+        return self._allocated
 
     @property
     def drivers_to_wait_for(self) -> frozenset[str]:
         """Drivers that have to make devices ready before the pod may be bound."""
-        return frozenset(each.id.driver for each in self.picked if each.binding)
+        return frozenset(each.id.driver for each in self.results if each.binding)
 
     def status(self, claim_uid: str, at: str = "") -> dict[str, Any]:
         """The claim's `status.allocation`. `at`: the time, as the API has it."""
         devices: dict[str, Any] = {
-            "results": [_result(each, claim_uid, index) for index, each in enumerate(self.picked)]
+            "results": [_result(each, claim_uid, index) for index, each in enumerate(self.results)]
         }
         if self.configuration:
             devices["config"] = [_config(each) for each in self.configuration]
@@ -116,7 +116,7 @@ def share_id(claim_uid: str, index: int) -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
 
-def _result(each: Picked, claim_uid: str, index: int) -> dict[str, Any]:
+def _result(each: RequestResult, claim_uid: str, index: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "request": each.request,
         "driver": each.id.driver,
@@ -147,7 +147,7 @@ def _config(each: Config) -> dict[str, Any]:
     return found
 
 
-def holding_of(wire: dra.AllocationResult) -> Holding:
+def allocated_devices(wire: dra.AllocationResult) -> AllocatedDevices:
     """Never raises: what cannot be read is in `error`, and a capacity that cannot counts as all there may be."""
     uses, errors = [], []
     for index, result in enumerate(wire.devices.results or ()):
@@ -176,4 +176,4 @@ def holding_of(wire: dra.AllocationResult) -> Holding:
             reach = reach_of(wire.node_selector)
         except SpecError as error:
             errors.append(str(error))
-    return Holding(tuple(uses), reach, "; ".join(errors))
+    return AllocatedDevices(tuple(uses), reach, "; ".join(errors))

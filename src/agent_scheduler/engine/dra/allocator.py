@@ -19,7 +19,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from ..state.podclaims import Demand
 from .allocating import Choice
-from .allocation import Allocation, Config, Picked
+from .allocation import Allocation, Config, RequestResult
 from .catalogue import Devices, SearchBudget
 from .extended import met_by_devices
 from .node_devices import DeviceSlot, NodeDevices, devices_of
@@ -62,9 +62,9 @@ def allocate(
     budget: SearchBudget | None = None,
     begun: Undecided = NOT_ASKED,
 ) -> tuple[Allocation, ...] | Refused:
-    """An allocation for each of `demand.wanted`, in their order (and one more, at the end, for extended resources that
-    devices stand for on this node). Pure: it takes nothing, see `Devices.assume`. `begun`: what came of it before, if
-    nothing has changed since."""
+    """An allocation for each of `demand.to_allocate`, in their order, and one more, at the end, for extended resources
+    that devices stand for on this node. Pure: it takes nothing, see `Devices.assume`. `begun`: what came of it before,
+    if nothing has changed since."""
     budget = budget or SearchBudget()
     budget.left -= _VISIT
     plan = plan_of(demand, devices)
@@ -72,8 +72,8 @@ def allocate(
         return Refused(plan.problem)
     if demand.left_over:
         return Refused(LEFT_OVER)
-    for held in demand.held:
-        if held.is_lost or (held.reach is not None and not reaches(held.reach, node)):
+    for each in demand.allocated:
+        if each.binding_failed or (each.reach is not None and not reaches(each.reach, node)):
             return Refused(NOT_AVAILABLE)
     claims = plan.claims
     try:
@@ -103,7 +103,7 @@ def allocate(
 
 
 def _why(there: NodeDevices) -> str:
-    invalid = [trouble for _, trouble in there.troubles if trouble]
+    invalid = [trouble for _, trouble in there.unusable if trouble]
     if not invalid:
         return CANNOT_ALLOCATE
     # What is invalid by what its driver says is told in the words that are known; what cannot be read, by its place.
@@ -114,8 +114,8 @@ def _why(there: NodeDevices) -> str:
 def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> Allocation:
     ranks = {choice.request: choice.rank for choice in choices}
     return Allocation(
-        picked=tuple(
-            Picked(
+        results=tuple(
+            RequestResult(
                 request=choice.ask.option.result_name,
                 id=choice.slot.id,
                 admin=choice.ask.option.admin,
@@ -241,7 +241,7 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
     stamp, loosened = devices.pools.stamp(node.name), devices.pools.loosened(node.name)
     kept: MutableMapping[Any, _Kept] = plan.answers
     key: str | NodeDevices = node.name
-    if not (plan.problem or demand.held or demand.extended):
+    if not (plan.problem or demand.allocated or demand.extended):
         there = devices_of(devices, node)
         if there.shared:
             # None of these nodes has pools of its own, and no answer is about one of them alone.
@@ -268,7 +268,7 @@ def _holds(found: Answer, devices: Devices) -> bool:
     """Whether an answer is what would be found, though devices were taken since."""
     if isinstance(found, Refused):
         return found.reason == CANNOT_ALLOCATE
-    return devices.pools.are_free(use for each in found for use in each.holding.uses)
+    return devices.pools.are_free(use for each in found for use in each.allocated.uses)
 
 
 def _alike(one: NodeInfo, other: NodeInfo) -> bool:

@@ -12,7 +12,7 @@ back is another one: the pod has none, whatever older versions of the claim say.
 from __future__ import annotations
 
 from ..state.podclaims import ClaimKey
-from .allocation import Holding
+from .allocation import AllocatedDevices
 from .records import ClaimInfo
 
 #: Not written yet.
@@ -22,14 +22,23 @@ UNWRITTEN = -1
 class Assumed:
     """Of one claim, which `uid` tells from others that have had its name."""
 
-    __slots__ = ("allocation", "author", "deallocated", "holders", "known", "uid", "withdrawn", "written")
+    __slots__ = (
+        "allocated_for",
+        "allocation",
+        "deallocated",
+        "holders",
+        "known",
+        "uid",
+        "unreserved",
+        "written",
+    )
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
         #: None: the claim was allocated before, and only reservations are assumed.
-        self.allocation: Holding | None = None
+        self.allocation: AllocatedDevices | None = None
         #: The pod for which it was allocated.
-        self.author = ""
+        self.allocated_for = ""
         #: The version that has the allocation.
         self.written = UNWRITTEN
         #: The version that has no allocation any more.
@@ -37,19 +46,19 @@ class Assumed:
         #: UID of a pod -> the version that has its reservation.
         self.holders: dict[str, int] = {}
         #: UID of a pod -> the version that has its reservation no more.
-        self.withdrawn: dict[str, int] = {}
+        self.unreserved: dict[str, int] = {}
         #: Pods for which anything is assumed of it.
         self.known: set[str] = set()
 
     @property
     def is_empty(self) -> bool:
         nothing = self.allocation is None and self.deallocated == UNWRITTEN
-        return nothing and not self.holders and not self.withdrawn
+        return nothing and not self.holders and not self.unreserved
 
     @property
     def latest(self) -> int:
         """The newest version that is known to be on the API server and was not seen."""
-        return max(self.written, self.deallocated, *self.holders.values(), *self.withdrawn.values())
+        return max(self.written, self.deallocated, *self.holders.values(), *self.unreserved.values())
 
 
 class AssumedClaims:
@@ -69,15 +78,15 @@ class AssumedClaims:
         """The claims that something is assumed of for this pod."""
         return tuple(self._held.get(holder, ()))
 
-    def assume(self, claim: ClaimInfo, allocation: Holding | None, holder: str) -> None:
+    def assume(self, claim: ClaimInfo, allocation: AllocatedDevices | None, holder: str) -> None:
         key = claim.key
         found = self._claims.get(key)
         if found is None:
             found = self._claims[key] = Assumed(claim.uid)
         if allocation is not None:
             assert found.allocation is None, "a claim is allocated once"
-            found.allocation, found.author, found.written = allocation, holder, UNWRITTEN
-        if holder not in claim.reserved_for or holder in found.withdrawn:
+            found.allocation, found.allocated_for, found.written = allocation, holder, UNWRITTEN
+        if holder not in claim.reserved_for or holder in found.unreserved:
             found.holders.setdefault(holder, UNWRITTEN)
         found.known.add(holder)
         self._held.setdefault(holder, {})[key] = None
@@ -88,21 +97,21 @@ class AssumedClaims:
         found = self._claims.get(key)
         if found is None:
             return
-        if found.allocation is not None and found.author == holder:
+        if found.allocation is not None and found.allocated_for == holder:
             found.written = max(found.written, version)
         if holder in found.holders:
             found.holders[holder] = max(found.holders[holder], version)
 
-    def taken_back(self, claim: ClaimInfo, holder: str, version: int) -> None:
+    def unreserved(self, claim: ClaimInfo, holder: str, version: int) -> None:
         """The API server has the claim no longer reserved for this pod, at this version, which was not seen yet."""
         found = self._claims.get(claim.key)
         if found is None:
             found = self._claims[claim.key] = Assumed(claim.uid)
         found.holders.pop(holder, None)
-        found.withdrawn[holder] = version
+        found.unreserved[holder] = version
         self._tidy(claim.key, found)
 
-    def given_back(self, claim: ClaimInfo, version: int) -> None:
+    def deallocated(self, claim: ClaimInfo, version: int) -> None:
         """The API server has the claim without an allocation, at this version, which was not seen yet."""
         self._claims.setdefault(claim.key, Assumed(claim.uid)).deallocated = version
 
@@ -118,10 +127,10 @@ class AssumedClaims:
             found.allocation = None
         if found.deallocated <= version:
             found.deallocated = UNWRITTEN
-        for holder, gone in list(found.withdrawn.items()):
+        for holder, gone in list(found.unreserved.items()):
             if gone <= version:
-                del found.withdrawn[holder]
-        shown = set(claim.reserved_for) - found.withdrawn.keys()
+                del found.unreserved[holder]
+        shown = set(claim.reserved_for) - found.unreserved.keys()
         for holder, written in list(found.holders.items()):
             if holder in shown or UNWRITTEN < written <= version:
                 del found.holders[holder]
@@ -133,7 +142,7 @@ class AssumedClaims:
         for key in self.held(holder):
             found = self._claims[key]
             changed = False
-            if found.allocation is not None and found.author == holder and found.written == UNWRITTEN:
+            if found.allocation is not None and found.allocated_for == holder and found.written == UNWRITTEN:
                 found.allocation = None
                 changed = True
             if found.holders.get(holder) == UNWRITTEN:
@@ -153,7 +162,7 @@ class AssumedClaims:
 
     def _tidy(self, key: ClaimKey, found: Assumed) -> None:
         for holder in found.known - found.holders.keys():
-            if found.allocation is None or found.author != holder:
+            if found.allocation is None or found.allocated_for != holder:
                 found.known.discard(holder)
                 self._let_go(holder, key)
         if found.is_empty:

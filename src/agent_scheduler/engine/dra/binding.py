@@ -2,7 +2,7 @@
 
 A device names conditions that its driver has to report as True once it is allocated, and others that say that this has
 failed; they are copied into the allocation. Until all are True the pod waits in PreBind. A claim whose devices failed,
-or took longer than `bindingTimeout`, can be used on no node; it is given back, so that others are allocated.
+or took longer than `bindingTimeout`, can be used on no node; it is deallocated, so that it gets others.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..state.claimspec import ClaimSpec
 from ..state.extended import CLASS_RESOURCE
 from ..state.podclaims import ClaimKey
 from ..state.records import same, version_number, version_of
-from .allocation import Allocation, Holding, Use
+from .allocation import AllocatedDevices, Allocation, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
 from .pool_index import PoolIndex
@@ -77,8 +77,8 @@ class Devices:
         self._extended: dict[str, set[str]] = {}
         #: UID of a pod -> claims that were made for its extended resources.
         self._made: dict[str, dict[ClaimKey, None]] = {}
-        #: The same claims before they are made: UID of a pod -> what it is to get. Their keys are nobody else's.
-        self._promised: dict[str, ClaimInfo] = {}
+        #: The same claims before they are made, by UID of the pod. Their keys are nobody else's.
+        self._in_memory: dict[str, ClaimInfo] = {}
         #: What others work out of it: demand -> plan, node -> slots. Owners: `plans` and `node_devices`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.node_devices: dict[str, Any] = {}
@@ -88,10 +88,10 @@ class Devices:
     def claim(self, key: ClaimKey) -> ClaimInfo | None:
         return self.claims.get(key)
 
-    def allocation(self, key: ClaimKey) -> Holding | None:
+    def allocation(self, key: ClaimKey) -> AllocatedDevices | None:
         """What the claim has; also if we have written it and the watch has not shown it yet."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
-        if self.is_given_back(key):
+        if self.is_deallocated(key):
             return None
         if claim is not None and claim.allocation is not None:
             return claim.allocation
@@ -102,15 +102,15 @@ class Devices:
         yet."""
         assumed = self.assumed.get(key)
         allocated = assumed is not None and assumed.allocation is not None and assumed.written < 0
-        return allocated or self.is_given_back(key)
+        return allocated or self.is_deallocated(key)
 
-    def is_given_back(self, key: ClaimKey) -> bool:
+    def is_deallocated(self, key: ClaimKey) -> bool:
         """Whether its allocation was taken away, which the watch has not shown yet. Until then its devices are nobody
         else's."""
         assumed = self.assumed.get(key)
         return assumed is not None and assumed.deallocated >= 0
 
-    def is_lost(self, key: ClaimKey, profile: str) -> bool:
+    def binding_failed(self, key: ClaimKey, profile: str) -> bool:
         """Whether the devices of an allocated claim did not become ready, or not in time."""
         claim = self.claims.get(key)
         if claim is None or claim.binding is None:
@@ -129,7 +129,7 @@ class Devices:
         """UIDs of the pods that may use it, or will as soon as it is written."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         seen = frozenset(claim.reserved_for) if claim is not None else frozenset()
-        return seen - assumed.withdrawn.keys() | assumed.holders.keys() if assumed is not None else seen
+        return seen - assumed.unreserved.keys() | assumed.holders.keys() if assumed is not None else seen
 
     def has_reserved(self, key: ClaimKey, holder: str) -> bool:
         """Whether the claim is reserved for the pod, as the API server has it: a reservation that is not written does
@@ -139,7 +139,7 @@ class Devices:
             return False
         if assumed is None:
             return holder in claim.reserved_for
-        seen = holder in claim.reserved_for and holder not in assumed.withdrawn
+        seen = holder in claim.reserved_for and holder not in assumed.unreserved
         return seen or assumed.holders.get(holder, UNWRITTEN) > UNWRITTEN
 
     def as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
@@ -147,28 +147,34 @@ class Devices:
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is None or assumed is None:
             return claim
-        seen = [each for each in claim.reserved_for if each not in assumed.withdrawn]
+        seen = [each for each in claim.reserved_for if each not in assumed.unreserved]
         reserved = (*seen, *sorted(assumed.holders.keys() - set(seen)))
-        allocation = None if self.is_given_back(key) else claim.allocation or assumed.allocation
+        allocation = None if self.is_deallocated(key) else claim.allocation or assumed.allocation
         return msgspec.structs.replace(claim, allocation=allocation, reserved_for=reserved)
 
-    def is_overtaken(self, key: ClaimKey, holding: Holding, author: str | None = None) -> bool:
-        """Whether a choice for the claim, which is not seen to be allocated, could no longer be made: others, who
-        allocate from the same pools, have been faster, or the driver has taken it out. So too if the choice, which
-        `author` made if that is given, is no longer assumed: the claim had an allocation in between, and what it was
-        to get may be anybody's since.
+    def is_overtaken(
+        self, key: ClaimKey, allocated: AllocatedDevices, allocated_for: str | None = None
+    ) -> bool:
+        """Whether an allocation of the claim, which the watch does not show, could no longer be made: others, who
+        allocate from the same pools, have been faster, or the driver no longer publishes a device. So too if it is no
+        longer assumed, or for another pod than `allocated_for`, if that is given: the claim had an allocation in
+        between, and the devices may be anybody's since.
         """
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is not None and claim.allocation is not None:
             return False
-        if assumed is None or assumed.allocation != holding or author not in (None, assumed.author):
+        if (
+            assumed is None
+            or assumed.allocation != allocated
+            or allocated_for not in (None, assumed.allocated_for)
+        ):
             return True
-        return not self.pools.are_free_but_for(holding.uses)
+        return not self.pools.are_free_but_for(allocated.uses)
 
-    def is_withdrawn(self, key: ClaimKey, holder: str) -> bool:
-        """Whether its reservation was taken back, which the watch has not shown yet."""
+    def is_unreserved(self, key: ClaimKey, holder: str) -> bool:
+        """Whether the pod was taken out of its `reservedFor`, which the watch has not shown yet."""
         assumed = self.assumed.get(key)
-        return assumed is not None and holder in assumed.withdrawn
+        return assumed is not None and holder in assumed.unreserved
 
     def latest_version(self, key: ClaimKey) -> str:
         """The newest version of the claim that is known to be on the API server; empty if there is none."""
@@ -259,35 +265,35 @@ class Devices:
             return True
         if self.allocation(key) is not None or self.is_pending(key):
             return False
-        holding = allocation.holding
-        if not self.pools.are_free(holding.uses):
+        allocated = allocation.allocated
+        if not self.pools.are_free(allocated.uses):
             return False
-        self.assumed.assume(claim, holding, holder)
+        self.assumed.assume(claim, allocated, holder)
         self._rebook(key)
         return True
 
-    def promise(self, holder: str, spec: ClaimSpec, allocation: Allocation) -> bool:
+    def assume_in_memory(self, holder: str, spec: ClaimSpec, allocation: Allocation) -> bool:
         """Take devices for a claim that is to be made for a pod. False, and nothing is changed, if they are taken."""
-        holding = allocation.holding
-        if holder in self._promised or not self.pools.are_free(holding.uses):
+        allocated = allocation.allocated
+        if holder in self._in_memory or not self.pools.are_free(allocated.uses):
             return False
-        promised = self._promised[holder] = ClaimInfo(
+        in_memory = self._in_memory[holder] = ClaimInfo(
             name=holder,
             uid="",
             resource_version="",
             spec=spec,
-            allocation=holding,
+            allocation=allocated,
             reserved_for=(holder,),
             deleting=False,
             controller=holder,
             extended=True,
         )
-        self._rebook(promised.key)
+        self._rebook(in_memory.key)
         return True
 
-    def keep_promise(self, key: ClaimKey, allocation: Allocation, holder: str) -> bool:
-        """The claim has been made: from now on it is assumed to have what was promised. Else `assume` says False."""
-        self._withdraw(holder)
+    def replace_in_memory(self, key: ClaimKey, allocation: Allocation, holder: str) -> bool:
+        """The claim has been made: what was assumed for `holder` in memory is assumed for it. As `assume`."""
+        self._drop_in_memory(holder)
         return self.assume(key, allocation, holder)
 
     def written(self, key: ClaimKey, holder: str, resource_version: str) -> None:
@@ -299,19 +305,19 @@ class Devices:
             self.assumed.seen(claim, version_of(claim))
             self._rebook(key)
 
-    def given_back(self, key: ClaimKey, resource_version: str) -> None:
+    def deallocated(self, key: ClaimKey, resource_version: str) -> None:
         """The API server has the claim without an allocation, at this version."""
         claim = self.claims.get(key)
         version = version_number(resource_version)
         if claim is not None and version_of(claim) < version:
-            self.assumed.given_back(claim, version)
+            self.assumed.deallocated(claim, version)
 
-    def taken_back(self, key: ClaimKey, holder: str, resource_version: str) -> None:
+    def unreserved(self, key: ClaimKey, holder: str, resource_version: str) -> None:
         """The API server has the claim no longer reserved for this pod, at this version."""
         claim = self.claims.get(key)
         version = version_number(resource_version)
         if claim is not None and version_of(claim) < version:
-            self.assumed.taken_back(claim, holder, version)
+            self.assumed.unreserved(claim, holder, version)
 
     def forget(self, holder: str) -> list[tuple[ClaimInfo, ClaimInfo]]:
         """Undo what is assumed for a pod and was not written. Returns the claims that are otherwise by that, before
@@ -323,8 +329,8 @@ class Devices:
             old, new = before[key], self.claims.get(key)
             if old is not None and new is not None:
                 changed.append((old, self.as_assumed(key) or new))
-        if (promised := self._withdraw(holder)) is not None:
-            changed.append((promised, msgspec.structs.replace(promised, allocation=None, reserved_for=())))
+        if (in_memory := self._drop_in_memory(holder)) is not None:
+            changed.append((in_memory, msgspec.structs.replace(in_memory, allocation=None, reserved_for=())))
         return changed
 
     def again(self) -> bool:
@@ -342,11 +348,11 @@ class Devices:
 
     # ---- inside
 
-    def _withdraw(self, holder: str) -> ClaimInfo | None:
-        promised = self._promised.pop(holder, None)
-        if promised is not None:
-            self._rebook(promised.key)
-        return promised
+    def _drop_in_memory(self, holder: str) -> ClaimInfo | None:
+        in_memory = self._in_memory.pop(holder, None)
+        if in_memory is not None:
+            self._rebook(in_memory.key)
+        return in_memory
 
     def _note_made(self, old: ClaimInfo | None, new: ClaimInfo | None) -> None:
         if old is not None and old.extended and old.controller:
@@ -372,8 +378,8 @@ class Devices:
             return claim.allocation.uses
         if assumed is not None and assumed.allocation is not None:
             return assumed.allocation.uses
-        promised = self._promised.get(key[1]) if not key[0] else None
-        return promised.allocation.uses if promised is not None and promised.allocation else ()
+        in_memory = self._in_memory.get(key[1]) if not key[0] else None
+        return in_memory.allocation.uses if in_memory is not None and in_memory.allocation else ()
 
     def _rebook(self, key: ClaimKey) -> None:
         """Have the pools count what the claim has."""
@@ -381,7 +387,7 @@ class Devices:
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
-        known = {*self.claims, *(promised.key for promised in self._promised.values())}
+        known = {*self.claims, *(in_memory.key for in_memory in self._in_memory.values())}
         problems = self.assumed.check()
         problems += self.pools.check({key: self._effective(key) for key in known})
         problems += [

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from ..state.extended import ExtendedNeeds
-from ..state.podclaims import Claimant, ClaimKey, Demand, Held, PodClaim, PodRef, Wanted
+from ..state.podclaims import AllocatedClaim, Claimant, ClaimKey, ClaimToAllocate, Demand, PodClaim, PodRef
 from .catalogue import RESERVED_AT_MOST, Devices
 from .records import ClaimInfo
 
@@ -31,8 +31,8 @@ def demand(
     profile: str = "",
 ) -> Demand:
     """What a pod with these claims needs as things stand; the same object for as long as nothing of it changes."""
-    wanted: list[Wanted] = []
-    held: list[Held] = []
+    unallocated: list[ClaimToAllocate] = []
+    allocated: list[AllocatedClaim] = []
     problem = ""
     for claim in claims_of(pod_claims):
         known = devices.claim(claim.claim) if claim.claim is not None else None
@@ -40,19 +40,23 @@ def demand(
         if problem or known is None:
             break
         if (allocation := devices.allocation(known.key)) is not None:
-            held.append(Held(known.key, allocation.reach, devices.is_lost(known.key, profile)))
+            allocated.append(
+                AllocatedClaim(known.key, allocation.reach, devices.binding_failed(known.key, profile))
+            )
         else:
-            wanted.append(Wanted(claim.name, known.spec))
+            unallocated.append(ClaimToAllocate(claim.name, known.spec))
     if problem:
-        wanted, held, extended, left_over = [], [], None, ()
+        unallocated, allocated, extended, left_over = [], [], None, ()
     where: tuple[Hashable, ...] = ()
-    if held:
+    if allocated:
         # A selector has lists and so no hash; equal ones have equal bytes.
-        where = tuple((each.key, each.reach and _encode(each.reach.selector), each.is_lost) for each in held)
-    key = (tuple(wanted), where, problem, extended, left_over)
+        where = tuple(
+            (each.key, each.reach and _encode(each.reach.selector), each.binding_failed) for each in allocated
+        )
+    key = (tuple(unallocated), where, problem, extended, left_over)
     found = _interned.get(key)
     if found is None:
-        found = _interned[key] = Demand(tuple(wanted), tuple(held), problem, extended, left_over)
+        found = _interned[key] = Demand(tuple(unallocated), tuple(allocated), problem, extended, left_over)
     return found
 
 
@@ -131,7 +135,7 @@ def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: Po
     if devices.allocation(known.key) is not None:
         reserved = devices.reserved_for(known.key)
         return "resourceclaim in use" if len(reserved) >= RESERVED_AT_MOST and pod.uid not in reserved else ""
-    if devices.is_given_back(known.key):
+    if devices.is_deallocated(known.key):
         return f"resource claim {namespace}/{name} is in the process of being deallocated"
     if devices.is_pending(known.key):
         return f"resource claim {namespace}/{name} is in the process of being allocated"

@@ -1,7 +1,7 @@
 """The claim that a scheduler makes for the extended resources of a pod, when it has chosen its node (KEP-5004).
 
-    promise ──> the claim is made ──> its allocation and its reservation are written ──> the pod is told ──> the bind
-       └── at any time: what was made is deleted, and what the pod was told of it is taken back
+    assumed in memory ──> the claim is made ──> it is allocated and reserved ──> the pod is told ──> the bind
+       └── at any time: the claim is deleted, and the pod's status names none
 
 The claim is the pod's own: the pod controls it, and an annotation tells it from others. Its name follows from the pod's
 UID, though it looks like a generated one, so that however often an attempt is repeated, by whomever, one claim is made.
@@ -31,8 +31,8 @@ _RANDOM: Final = 5
 _encode = msgspec.json.Encoder().encode
 
 
-class Promise(NamedTuple):
-    """What a pod is to get at its node for its extended resources, in a claim that is not made yet."""
+class InMemoryClaim(NamedTuple):
+    """The claim for a pod's extended resources at its node, which is not made yet."""
 
     #: As `extended.claim_for` gives them.
     spec: dict[str, Any]

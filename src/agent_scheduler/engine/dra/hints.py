@@ -185,7 +185,7 @@ def _made_for(claim: ClaimInfo) -> str:
 
 
 def _class_names(wanted: Demand) -> frozenset[str]:
-    return frozenset().union(*(each.spec.class_names for each in wanted.wanted))
+    return frozenset().union(*(each.spec.class_names for each in wanted.to_allocate))
 
 
 def _of_pool(each: SliceInfo, devices: Devices) -> tuple[Device, ...]:

@@ -54,14 +54,14 @@ class DeviceSlot:
 class NodeDevices:
     """The slots of a node. Nodes that reach the same devices, none of them in a pool of their own, share one."""
 
-    __slots__ = ("__weakref__", "shared", "slots", "troubles")
+    __slots__ = ("__weakref__", "shared", "slots", "unusable")
 
     def __init__(
-        self, slots: tuple[DeviceSlot, ...], troubles: tuple[tuple[PoolId, str], ...], shared: bool
+        self, slots: tuple[DeviceSlot, ...], unusable: tuple[tuple[PoolId, str], ...], shared: bool
     ) -> None:
         self.slots = slots
-        #: Pools that nothing can be had of for now: (pool, why), where an empty text is for one that is incomplete.
-        self.troubles = troubles
+        #: Pools of which nothing can be allocated for now: (pool, why); an empty text for one that is incomplete.
+        self.unusable = unusable
         #: Whether other nodes may have it, so that an answer about it is one about all of them.
         self.shared = shared
 
@@ -91,9 +91,9 @@ def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     there = _devices_of(devices, node)
     if not devices.pools.has_own(node.name) and not any(_is_bound(slot) for slot in there.slots):
         # Devices are known by their objects, which live as long as this is kept.
-        same = (tuple((id(slot.device), slot.pool.id) for slot in there.slots), there.troubles)
+        same = (tuple((id(slot.device), slot.pool.id) for slot in there.slots), there.unusable)
         there = devices.pools.shared_node_devices.setdefault(
-            same, NodeDevices(there.slots, there.troubles, True)
+            same, NodeDevices(there.slots, there.unusable, True)
         )
     devices.node_devices[node.name] = _Known(stamp, node.labels, there)
     return there
@@ -108,20 +108,20 @@ def _is_bound(slot: DeviceSlot) -> bool:
 def _devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     slots: list[DeviceSlot] = []
     later: list[DeviceSlot] = []
-    troubles: list[tuple[PoolId, str]] = []
+    unusable: list[tuple[PoolId, str]] = []
     kinds: dict[Hashable, int] = {}
     for pool in devices.pools.of(node.name):
         here = list(_visible(pool, node))
         if not here and not any(_sees(each, node) for each in pool.newest):
             continue
         if not pool.complete:
-            troubles.append((pool.id, ""))
+            unusable.append((pool.id, ""))
         elif pool.error or (twice := _named_twice(device for device, _ in here)):
-            troubles.append((pool.id, pool.error or f"duplicate device name {twice}"))
+            unusable.append((pool.id, pool.error or f"duplicate device name {twice}"))
         else:
             found = [DeviceSlot(device, pool, place, _kind(device, pool, kinds)) for device, place in here]
             (later if pool.is_bound_late else slots).extend(found)
-    return NodeDevices((*slots, *later), tuple(troubles), False)
+    return NodeDevices((*slots, *later), tuple(unusable), False)
 
 
 def is_on(place: Place, node: NodeInfo) -> bool:

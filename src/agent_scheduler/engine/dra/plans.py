@@ -118,7 +118,7 @@ class Plan:
         self._extended: dict[frozenset[str], ClaimPlan] = {}
         if not self.problem:
             try:
-                self.claims = tuple(_planned(each.name, each.spec, devices) for each in demand.wanted)
+                self.claims = tuple(_planned(each.name, each.spec, devices) for each in demand.to_allocate)
             except Failed as failed:
                 self.problem = str(failed)
 

@@ -20,7 +20,7 @@ from ..state.podclaims import ClaimKey
 from ..state.podspec import SpecError, check_node_affinity
 from ..state.reach import reach_of
 from ..state.records import Record, identity, reader
-from .allocation import Holding, holding_of
+from .allocation import AllocatedDevices, allocated_devices
 from .binding import Binding, binding_of
 from .devices import Device, Place, PoolId, device
 
@@ -72,7 +72,7 @@ class SliceInfo(Readable, frozen=True, kw_only=True):
 class ClaimInfo(Readable, frozen=True, kw_only=True):
     spec: ClaimSpec
     #: None while it has no allocation.
-    allocation: Holding | None
+    allocation: AllocatedDevices | None
     #: None unless devices of its allocation have binding conditions.
     binding: Binding | None = None
     #: UIDs of the pods, and of whatever else, that may use it.
@@ -93,7 +93,7 @@ class ClaimInfo(Readable, frozen=True, kw_only=True):
 def claim_info(claim: dra.ResourceClaim, error: str = "") -> ClaimInfo:
     metadata, status = claim.metadata, claim.status
     spec = claim_spec(claim.spec)
-    allocation = holding_of(status.allocation) if status.allocation is not None else None
+    allocation = allocated_devices(status.allocation) if status.allocation is not None else None
     return ClaimInfo(
         **identity(metadata),
         error=error or (allocation.error if allocation is not None else ""),

@@ -1,7 +1,7 @@
 """What a pod's resource claims need once its node is chosen: reserve them, and know what has to be written.
 
     reserve ──> due ──> Devices.written, a write at a time ──> done: the bind
-       └── Devices.forget, at any time: what is not written is undone; what is written is taken back by `taken_back`
+       └── Devices.forget, at any time: what is not written is undone; what is written, by `without_pod`
 
 `reserve` looks at the devices as they are, not as they were when the node was chosen, and takes all or nothing. A write
 that gives a claim its allocation, or adds a pod to those that it is reserved for, names the UID and the version of the
@@ -19,12 +19,12 @@ import msgspec
 
 from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
-from .allocation import Allocation, Holding
+from .allocation import AllocatedDevices, Allocation
 from .allocator import Refused, answer
 from .catalogue import RESERVED_AT_MOST, Devices, SearchBudget
 from .demand import claims_of, to_allocate
 from .extended import claim_for
-from .extended_claim import Promise
+from .extended_claim import InMemoryClaim
 from .records import FINALIZER, ClaimInfo
 
 #: What DynamicResources says after its look for a claim to give back (`PostFilter`).
@@ -34,24 +34,24 @@ STILL: Final = "still not schedulable"
 _encode = msgspec.json.Encoder().encode
 
 
-class Part(NamedTuple):
-    """One claim of a reservation."""
+class ReservedClaim(NamedTuple):
+    """A claim that a pod uses."""
 
     claim: ClaimKey
     uid: str
-    #: What it is to be allocated; None where it has an allocation, which `holding` is.
+    #: What it is to be allocated; None where it has an allocation, which `allocated` is.
     allocation: Allocation | None
-    holding: Holding
+    allocated: AllocatedDevices
 
 
-class Reservation(NamedTuple):
-    """What a pod counts on at its node."""
+class ReservedClaims(NamedTuple):
+    """What Reserve of DynamicResources took for a pod at its node."""
 
     pod: PodRef
     node_name: str
-    parts: tuple[Part, ...]
-    #: The claim that is to be made for its extended resources, if it gets devices for any.
-    promise: Promise | None = None
+    claims: tuple[ReservedClaim, ...]
+    #: The claim that is to be made for its extended resources; None if it gets devices for none.
+    in_memory: InMemoryClaim | None = None
     #: The time, for allocations that are written; empty for none.
     at: str = ""
 
@@ -88,7 +88,7 @@ def reserve(
     pod: PodRef,
     *,
     at: str = "",
-) -> Reservation | Refused:
+) -> ReservedClaims | Refused:
     """Take what the pod's claims need on the node. On a refusal nothing is taken. `at`: the time, as the API has it."""
     if demand.problem:
         return Refused(demand.problem)
@@ -96,45 +96,47 @@ def reserve(
     if isinstance(found, Refused):
         return found
     claims = claims_of(claims)
-    parts: list[Part] = []
+    parts: list[ReservedClaim] = []
     for claim, allocation in zip(to_allocate(claims, devices), found, strict=False):
-        parts.append(Part(claim.key, claim.uid, allocation, allocation.holding))
-    for held in demand.held:
-        known, holding = devices.claim(held.key), devices.allocation(held.key)
-        if known is None or holding is None:
+        parts.append(ReservedClaim(claim.key, claim.uid, allocation, allocation.allocated))
+    for each in demand.allocated:
+        known, allocated = devices.claim(each.key), devices.allocation(each.key)
+        if known is None or allocated is None:
             return Refused("resourceclaim not available on the node")
-        parts.append(Part(held.key, known.uid, None, holding))
+        parts.append(ReservedClaim(each.key, known.uid, None, allocated))
     for part in parts:
         if not devices.assume(part.claim, part.allocation, pod.uid):
             devices.forget(pod.uid)
             return Refused("resourceclaim not available on the node")
-    promise = None
+    in_memory = None
     made = claim_for(demand.extended, devices, node) if demand.extended is not None else None
     if made is not None:
-        promise = Promise(*made, found[-1])
-        if not devices.promise(pod.uid, promise.claim_spec, promise.allocation):
+        in_memory = InMemoryClaim(*made, found[-1])
+        if not devices.assume_in_memory(pod.uid, in_memory.claim_spec, in_memory.allocation):
             devices.forget(pod.uid)
             return Refused("resourceclaim not available on the node")
-    return Reservation(pod, node.name, tuple(parts), promise, at)
+    return ReservedClaims(pod, node.name, tuple(parts), in_memory, at)
 
 
-def due(reservation: Reservation, part: Part, devices: Devices, version: str) -> Write | Due | Lost:
+def due(
+    reservation: ReservedClaims, part: ReservedClaim, devices: Devices, version: str
+) -> Write | Due | Lost:
     """The next write for one claim. `version`: of the claim, as the API server last answered; empty for as seen."""
     claim, pod = devices.claim(part.claim), reservation.pod
     name = f"{part.claim[0]}/{part.claim[1]}"
     if claim is None or claim.uid != part.uid:
         return Lost(f"resourceclaim {name} does not exist any more")
-    if devices.is_given_back(part.claim):
+    if devices.is_deallocated(part.claim):
         return Lost(f"resourceclaim {name} was deallocated")
-    if devices.is_withdrawn(part.claim, pod.uid):
+    if devices.is_unreserved(part.claim, pod.uid):
         # What is seen says that it is still there.
         return Due.WAIT
-    if pod.uid in claim.reserved_for and claim.allocation == part.holding:
+    if pod.uid in claim.reserved_for and claim.allocation == part.allocated:
         return Due.DONE
     if claim.deleting:
         return Lost(f"resourceclaim {name} is being deleted")
     if part.allocation is None:
-        if claim.allocation is not None and claim.allocation != part.holding:
+        if claim.allocation is not None and claim.allocation != part.allocated:
             return Lost(f"resourceclaim {name} has got other devices")
         if claim.allocation is None:
             if devices.allocation(part.claim) is None:
@@ -145,7 +147,7 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
             return Lost(f"resourceclaim {name} is reserved for {RESERVED_AT_MOST} others")
         status: dict[str, Any] = {"reservedFor": [_consumer(pod)]}
         return Write(part.claim, True, True, _body(claim, version, status=status))
-    if claim.allocation is not None and claim.allocation != part.holding:
+    if claim.allocation is not None and claim.allocation != part.allocated:
         return Lost(f"resourceclaim {name} was allocated by somebody else")
     if is_overtaken(reservation, part, devices):
         # The API server would take it: it does not compare claims.
@@ -159,13 +161,13 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
     return Write(part.claim, True, False, _body(claim, version, status=status))
 
 
-def is_overtaken(reservation: Reservation, part: Part, devices: Devices) -> bool:
+def is_overtaken(reservation: ReservedClaims, part: ReservedClaim, devices: Devices) -> bool:
     """Whether one claim's part of the reservation, as far as it is not seen, could no longer be made."""
-    author = reservation.pod.uid if part.allocation is not None else None
-    return devices.is_overtaken(part.claim, part.holding, author)
+    allocated_for = reservation.pod.uid if part.allocation is not None else None
+    return devices.is_overtaken(part.claim, part.allocated, allocated_for)
 
 
-def taken_back(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
+def without_pod(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
     """Takes a pod out of those that a claim is reserved for, as long as the claim is at this version: carried out late,
     it must not take away what the pod's next attempt has reserved."""
     status = {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]}
@@ -178,13 +180,13 @@ def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | 
     """A claim whose devices keep the pod from nodes, or did not become ready, and that nobody else uses: without its
     allocation the pod could go elsewhere. Also one whose devices did not become ready that is reserved for this pod and
     for others, who wait as well: each is taken out of it in turn, or they would keep it for one another for ever."""
-    for held in demand.held:
-        claim = devices.claim(held.key)
+    for each in demand.allocated:
+        claim = devices.claim(each.key)
         if claim is None or claim.allocation is None or claim.deleting:
             continue
-        if held.reach is None and not held.is_lost:
+        if each.reach is None and not each.binding_failed:
             continue
-        if is_last(claim, devices, pod) or (held.is_lost and devices.has_reserved(held.key, pod.uid)):
+        if is_last(claim, devices, pod) or (each.binding_failed and devices.has_reserved(each.key, pod.uid)):
             return claim
     return None
 
@@ -194,7 +196,7 @@ def is_last(claim: ClaimInfo, devices: Devices, pod: PodRef) -> bool:
     return devices.reserved_for(claim.key) <= {pod.uid}
 
 
-def deallocated(claim: ClaimInfo, version: str = "") -> Write:
+def without_allocation(claim: ClaimInfo, version: str = "") -> Write:
     """Takes the allocation away, and all reservations, as long as the claim is at this version; empty for as seen."""
     return Write(
         claim.key, True, False, _body(claim, version, status={"allocation": None, "reservedFor": None})

@@ -175,8 +175,8 @@ class Search:
             )
 
     def _everything(self, claim: ClaimPlan, ask: Ask) -> list[int]:
-        if self._node_devices.troubles:
-            pool, trouble = self._node_devices.troubles[0]
+        if self._node_devices.unusable:
+            pool, trouble = self._node_devices.unusable[0]
             state = "invalid" if trouble else "being updated"
             raise Failed(
                 f"claim {claim.name}, request {ask.option.name}: asks for all devices, "

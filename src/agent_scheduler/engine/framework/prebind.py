@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ..dra.reservation import Reservation as ClaimReservation
+from ..dra.reservation import ReservedClaims as ClaimReservation
 from ..state.nodeinfo import NodeInfo
 from ..state.podinfo import PodInfo
 

@@ -1,6 +1,6 @@
 """DynamicResources: a pod goes where devices can be had for its resource claims. The rule is in `dra.allocator`.
 
-What it promises for claims that have no allocation yet is kept by the binder, which takes the devices and has the
+For claims that have no allocation yet the binder calls its Reserve and PreBind, which take the devices and have the
 claims written before the pod is bound. A node where alternatives of a request come early in its list ranks before one
 where they come late.
 
@@ -22,7 +22,7 @@ from ..dra.catalogue import Devices, SearchBudget
 from ..dra.demand import missing
 from ..dra.hints import Hints
 from ..dra.plans import plan_of
-from ..dra.reservation import Reservation, reserve
+from ..dra.reservation import ReservedClaims, reserve
 from ..events.hints import ClusterEventWithHint
 from ..framework.args import DynamicResourcesArgs
 from ..framework.handle import Handle
@@ -143,7 +143,7 @@ class DynamicResources(Filter, Reserve, PreBind):
             return ""
         return lacking(found, state.demand, state.devices, node)
 
-    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> Reservation | None:
+    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedClaims | None:
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         found = reserve(pod.claims, state.demand, state.devices, node, ref, at=at)
         return None if isinstance(found, Refused) else found
@@ -154,7 +154,7 @@ class DynamicResources(Filter, Reserve, PreBind):
     # What was written is no longer assumed.
     bound = unreserve
 
-    def is_due(self, pod: PodInfo, reservation: Reservation, writes: Writes) -> bool:
+    def is_due(self, pod: PodInfo, reservation: ReservedClaims, writes: Writes) -> bool:
         return writes.claims.is_due(pod, reservation)
 
     def pre_bind(self, attempt: Attempt) -> Awaitable[str]:
@@ -196,7 +196,7 @@ class DynamicResourcesScore(Score):
             return None
         devices = handle.devices
         alternatives = any(
-            request.prioritized for each in pod.claims.wanted for request in each.spec.requests
+            request.prioritized for each in pod.claims.to_allocate for request in each.spec.requests
         )
         return State(pod.claims, devices) if alternatives else None
 

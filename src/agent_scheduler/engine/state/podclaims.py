@@ -34,21 +34,21 @@ class PodRef(NamedTuple):
     uid: str = ""
 
 
-class Wanted(NamedTuple):
-    """A claim that has to be allocated. `name` is what the pod calls it."""
+class ClaimToAllocate(NamedTuple):
+    """A claim without an allocation. `name` is what the pod calls it."""
 
     name: str
     spec: ClaimSpec
 
 
-class Held(NamedTuple):
+class AllocatedClaim(NamedTuple):
     """A claim that has an allocation."""
 
     key: ClaimKey
     #: None: it can be used anywhere.
     reach: Reach | None
-    #: Whether its devices did not become ready, and it can be used nowhere.
-    is_lost: bool = False
+    #: Whether its devices did not become ready, or not in time (binding conditions); it can be used nowhere.
+    binding_failed: bool = False
 
 
 class Claimant(Protocol):
@@ -71,19 +71,19 @@ class Claimant(Protocol):
 class Demand:
     """Equal only to itself: equal contents are the same object (`dra.demand.demand`)."""
 
-    __slots__ = ("__weakref__", "extended", "held", "left_over", "problem", "wanted")
+    __slots__ = ("__weakref__", "allocated", "extended", "left_over", "problem", "to_allocate")
 
     def __init__(
         self,
-        wanted: tuple[Wanted, ...],
-        held: tuple[Held, ...],
+        to_allocate: tuple[ClaimToAllocate, ...],
+        allocated: tuple[AllocatedClaim, ...],
         problem: str,
         extended: ExtendedNeeds | None,
         left_over: tuple[ClaimKey, ...] = (),
     ) -> None:
         #: In the order of the pod's spec; `allocate` answers in the same.
-        self.wanted = wanted
-        self.held = held
+        self.to_allocate = to_allocate
+        self.allocated = allocated
         #: Why no node will do; empty if one might.
         self.problem = problem
         #: Extended resources that the pod asks for and that devices may stand for, on nodes that lack them.
@@ -93,7 +93,7 @@ class Demand:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.wanted or self.held or self.problem or self.extended or self.left_over)
+        return not (self.to_allocate or self.allocated or self.problem or self.extended or self.left_over)
 
     def __repr__(self) -> str:
-        return f"Demand({[each.name for each in self.wanted]}, held={len(self.held)}, {self.problem!r})"
+        return f"Demand({[each.name for each in self.to_allocate]}, allocated={len(self.allocated)}, {self.problem!r})"

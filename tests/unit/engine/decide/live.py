@@ -198,5 +198,5 @@ class Live:
             if isinstance(entry.plugin, DynamicResources):
                 answer = entry.state.answer_of_one(self.snapshot.columns, row)
                 assert not isinstance(answer, Refused), "a node that was chosen passes every filter"
-                found += [str(each.id) for allocation in answer for each in allocation.picked]
+                found += [str(each.id) for allocation in answer for each in allocation.results]
         return tuple(found)

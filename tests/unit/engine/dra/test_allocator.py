@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.allocation import Allocation, Use, holding_of
+from agent_scheduler.engine.dra.allocation import Allocation, Use, allocated_devices
 from agent_scheduler.engine.dra.allocator import (
     CANNOT_ALLOCATE,
     TIMED_OUT,
@@ -49,7 +49,7 @@ def refusal(devices: Devices, *names: str, at: Any = N0) -> str:
 
 
 def names_of(allocation: Allocation) -> list[str]:
-    return [each.id.device for each in allocation.picked]
+    return [each.id.device for each in allocation.results]
 
 
 def test_devices_are_taken_in_the_order_of_pool_slice_and_place() -> None:
@@ -141,8 +141,8 @@ def test_of_alternatives_the_first_that_can_be_had_is_taken_and_ranks_the_node()
         ),
     )
     (first,), (second,) = given(devices, "c"), given(devices, "c", at=N1)
-    assert [each.request for each in first.picked] == ["r/two", "r/two"]
-    assert [each.request for each in second.picked] == ["r/one"]
+    assert [each.request for each in first.results] == ["r/two", "r/two"]
+    assert [each.request for each in second.results] == ["r/one"]
     assert (first.preference, second.preference) == (8, 7)
 
 
@@ -206,7 +206,7 @@ def test_no_claim_gets_more_devices_than_its_status_can_hold() -> None:
     devices = books(
         slice_of("s", *many), claim_of("32", exactly(count=32)), claim_of("33", exactly("a", count=33))
     )
-    assert len(given(devices, "32")[0].picked) == 32
+    assert len(given(devices, "32")[0].results) == 32
     assert refusal(devices, "33") == "claim 33: number of requested devices 33 exceeds the claim limit of 32"
 
 
@@ -271,7 +271,7 @@ def test_a_pod_may_have_more_devices_than_python_has_frames() -> None:
     many = [device(f"d{index:04}") for index in range(32 * 40)]
     names = [f"c{index}" for index in range(40)]
     devices = books(slice_of("s", *many), *(claim_of(name, exactly(count=32)) for name in names))
-    assert sum(len(each.picked) for each in given(devices, *names)) == 32 * 40
+    assert sum(len(each.results) for each in given(devices, *names)) == 32 * 40
 
 
 def test_binding_conditions_of_a_device_are_written_into_its_result() -> None:
@@ -297,7 +297,7 @@ def test_devices_without_binding_conditions_come_first() -> None:
         claim_of("c", exactly(count=5)),
     )
     (found,) = given(devices, "c")
-    assert [each.id.device for each in found.picked] == ["c0", "a0", "a1", "b1", "b0"]
+    assert [each.id.device for each in found.results] == ["c0", "a0", "a1", "b1", "b0"]
 
 
 def test_a_device_that_binds_to_its_node_makes_its_claim_one_for_this_node() -> None:
@@ -340,7 +340,7 @@ def test_counters_that_are_used_up_keep_admin_access_from_a_device_too() -> None
         claim_of("c", admin),
     )
     (found,) = given(used, "c")
-    assert [each.id.device for each in found.picked] == ["b"]
+    assert [each.id.device for each in found.results] == ["b"]
     full = books(
         slice_of("s", device("a", **draws("2")), sharedCounters=counters),
         claim_of("other", status=allocated_to("a")),
@@ -439,7 +439,7 @@ def test_what_is_written_is_read_back_as_what_was_assumed() -> None:
     devices = books(slice_of("s", shared, device("b")), claim_of("c", exactly(count=2)))
     (found,) = given(devices, "c")
     written = msgspec.json.encode(found.status("uid-c"))
-    assert holding_of(msgspec.json.decode(written, type=dra.AllocationResult)) == found.holding
+    assert allocated_devices(msgspec.json.decode(written, type=dra.AllocationResult)) == found.allocated
 
 
 def test_a_device_that_others_take_changes_nothing_for_those_who_would_get_another() -> None:
@@ -471,7 +471,7 @@ def test_nodes_that_see_the_same_pools_share_an_answer_and_one_with_a_pool_of_it
     assert (names_of(first[0]), first[0].selector) == (["a"], None)
     assert names_of(second[0]) == ["b"]
     bound = books(slice_of("s", device("a", bindsToNode=True), allNodes=True), claim_of("c"))
-    places = [given(bound, "c", at=each)[0].holding.reach for each in (N0, N1)]
+    places = [given(bound, "c", at=each)[0].allocated.reach for each in (N0, N1)]
     assert places[0] != places[1]
     assert [answer(wanted(bound, "c"), bound, each) for each in (N0, N1)] == [
         given(bound, "c", at=each) for each in (N0, N1)

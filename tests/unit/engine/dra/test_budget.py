@@ -136,7 +136,7 @@ def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: Dev
     nodes = in_portions(crowded, pod, at_most=12)
     assert sorted(nodes) == sorted(f"zfree-{index}" for index in range(20))
     (found,) = crowded.allocations(pod, nodes[0])
-    assert len(found.picked) == {"one": 1, "several": 6, "alternatives": 2}[asked]
+    assert len(found.results) == {"one": 1, "several": 6, "alternatives": 2}[asked]
 
 
 def in_portions(engine: DeviceEngine, pod: Obj, *, at_most: int) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -
     portions = 1
     while isinstance(found := answer(wanted(devices, "c"), devices, N0, SearchBudget(PORTION)), Undecided):
         portions += 1
-    assert not isinstance(found, Refused) and found[0].picked[0].id.device == "d10999"
+    assert not isinstance(found, Refused) and found[0].results[0].id.device == "d10999"
     assert 1 < portions < 20
     # Known by now, of whichever claim that asks the same.
     budget = SearchBudget(PORTION)

@@ -126,7 +126,7 @@ def test_what_somebody_else_allocated_meanwhile_stands_and_ours_does_not() -> No
     devices.set_claim(claim_of("c", version=4, status=allocated_to("b")))
     found = allocate(wanted(devices, "probe"), devices, N0)
     assert not isinstance(found, Refused)
-    assert [each.id.device for each in found[0].picked] == ["a"]
+    assert [each.id.device for each in found[0].results] == ["a"]
     assert devices.check() == []
 
 
@@ -134,11 +134,11 @@ def test_what_was_given_back_is_nobodys_until_the_watch_shows_that_and_not_somet
     devices = books(
         slice_of("s", device("a")), claim_of("c", version=3, status=allocated_to("a")), claim_of("probe")
     )
-    devices.given_back(key("c"), "6")
+    devices.deallocated(key("c"), "6")
     devices.set_claim(claim_of("c", version=5, status=allocated_to("a")))
-    assert devices.is_given_back(key("c")) and not is_free(devices)
+    assert devices.is_deallocated(key("c")) and not is_free(devices)
     devices.set_claim(claim_of("c", version=6))
-    assert not devices.is_given_back(key("c")) and is_free(devices)
+    assert not devices.is_deallocated(key("c")) and is_free(devices)
     assert devices.check() == []
 
 
@@ -206,7 +206,7 @@ def test_pods_of_one_template_have_the_same_demand_and_others_have_another() -> 
 def test_a_claim_that_a_pod_names_twice_is_allocated_once() -> None:
     devices = books(slice_of("s", device("a")), claim_of("c"))
     both = demand([PodClaim("one", key("c")), PodClaim("other", key("c"))], devices)
-    assert [each.name for each in both.wanted] == ["one"]
+    assert [each.name for each in both.to_allocate] == ["one"]
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,6 @@ def test_a_pod_gets_devices_for_its_resource_as_one_claim_more() -> None:
     wanted = demand((), devices, extended=needs(("a", 2, False)))
     found = allocate(wanted, devices, N0)
     assert not isinstance(found, Refused)
-    assert [[each.id.device for each in claim.picked] for claim in found] == [["a", "b"]]
+    assert [[each.id.device for each in claim.results] for claim in found] == [["a", "b"]]
     assert allocate(wanted, devices, N1) == Refused(CANNOT_ALLOCATE)
     assert allocate(wanted, devices, node("n1", extended={GPU: "8"})) == ()

@@ -18,7 +18,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand_of
 from agent_scheduler.engine.dra.extended_claim import manifest, name_of
 from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ClaimInfo, read_claim
-from agent_scheduler.engine.dra.reservation import Reservation, reserve
+from agent_scheduler.engine.dra.reservation import ReservedClaims, reserve
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclaims import Demand, PodRef
@@ -49,7 +49,7 @@ def wanted(pod: PodInfo, devices: Devices) -> Demand:
     return found
 
 
-def reserved(pod: PodInfo, devices: Devices) -> Reservation | Refused:
+def reserved(pod: PodInfo, devices: Devices) -> ReservedClaims | Refused:
     return reserve(pod.claims, wanted(pod, devices), devices, N0, ref(pod))
 
 
@@ -57,8 +57,8 @@ def made(pod: PodInfo, name: str = "c", version: int = 1) -> ClaimInfo:
     """The claim that an attempt on n0 made for the pod."""
     devices = gpus("a")
     found = reserved(pod, devices)
-    assert isinstance(found, Reservation) and found.promise is not None
-    body = msgspec.json.decode(manifest(ref(pod), name, found.promise.spec))
+    assert isinstance(found, ReservedClaims) and found.in_memory is not None
+    body = msgspec.json.decode(manifest(ref(pod), name, found.in_memory.spec))
     body["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": str(version)}
     return read_claim(msgspec.json.encode(body))
 
@@ -83,22 +83,22 @@ def test_what_is_promised_to_one_pod_is_promised_to_no_other() -> None:
     first, second = asking("first"), asking("second")
     kept = answer(wanted(second, devices), devices, N0)
     assert not isinstance(kept, Refused)
-    assert isinstance(reserved(first, devices), Reservation)
+    assert isinstance(reserved(first, devices), ReservedClaims)
     assert reserved(second, devices) == Refused(CANNOT_ALLOCATE)
     # Even if it was decided before.
     spec = made(second).spec
-    assert not devices.promise(second.uid, spec, kept[-1])
+    assert not devices.assume_in_memory(second.uid, spec, kept[-1])
     assert devices.check() == []
 
 
 def test_a_promise_that_is_given_up_frees_its_devices_for_everybody() -> None:
     devices = gpus("a")
     first, second = asking("first"), asking("second")
-    assert isinstance(reserved(first, devices), Reservation)
+    assert isinstance(reserved(first, devices), ReservedClaims)
     ((before, after),) = devices.forget(first.uid)
     assert before.allocation is not None and after.allocation is None
     assert devices.forget(first.uid) == []
-    assert isinstance(reserved(second, devices), Reservation)
+    assert isinstance(reserved(second, devices), ReservedClaims)
     assert devices.check() == []
 
 
@@ -106,13 +106,15 @@ def test_a_promise_that_is_kept_is_the_claims_from_then_on() -> None:
     devices = gpus("a")
     pod = asking()
     found = reserved(pod, devices)
-    assert isinstance(found, Reservation) and found.promise is not None
+    assert isinstance(found, ReservedClaims) and found.in_memory is not None
     claim = made(pod)
-    assert not devices.keep_promise(claim.key, found.promise.allocation, pod.uid), "it is not there yet"
+    assert not devices.replace_in_memory(claim.key, found.in_memory.allocation, pod.uid), (
+        "it is not there yet"
+    )
     again = reserved(pod, devices)
-    assert isinstance(again, Reservation) and again.promise is not None
+    assert isinstance(again, ReservedClaims) and again.in_memory is not None
     devices.set_claim(claim)
-    assert devices.keep_promise(claim.key, again.promise.allocation, pod.uid)
+    assert devices.replace_in_memory(claim.key, again.in_memory.allocation, pod.uid)
     assert devices.is_pending(claim.key)
     assert allocate(wanted(asking("other"), devices), devices, N0) == Refused(CANNOT_ALLOCATE)
     devices.written(claim.key, pod.uid, "2")

@@ -11,7 +11,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import read_claim
-from agent_scheduler.engine.dra.reservation import Reservation, reserve
+from agent_scheduler.engine.dra.reservation import ReservedClaims, reserve
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.state.ledger import Ledger
@@ -61,13 +61,13 @@ class Cluster:
         decision = self.decide(pod)
         return [] if isinstance(decision, Refusal) else [each.node_name for each in decision.candidates]
 
-    def reserve(self, pod: PodInfo, node_name: str) -> Reservation:
+    def reserve(self, pod: PodInfo, node_name: str) -> ReservedClaims:
         claims = self.snapshot.handle.class_of(pod).claims
         there = self.ledger.columns.nodes[self.ledger.rows[node_name]]
         assert claims is not None and there is not None
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         found = reserve(pod.claims, claims, self.devices, there, ref)
-        assert isinstance(found, Reservation), found
+        assert isinstance(found, ReservedClaims), found
         return found
 
 
