@@ -1,4 +1,4 @@
-"""What becomes of a pod that got no node: it is queued for another try, and people are told why.
+"""Failed attempts: the pod is queued for another one, and its condition and an event say why.
 
 Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else; and
 `NodeShardNotReady` where no node was asked, which autoscalers do not take for a want of nodes. The condition is
@@ -8,6 +8,7 @@ pods never delay a bind.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from agent_scheduler.cluster.cluster import Entry
@@ -82,42 +83,48 @@ class FailureHandler:
         Returns whether the pod still waits.
         """
         plugins = () if again else refusal.plugins or {NO_NODES}
-        place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
-        self._observer.attempted(pod.scheduler_name, "unschedulable", started)
-        if place is None:
-            return False
-        self.history.failed(pod.uid, "unschedulable", refusal.message, started=started)
-        if nominated is not None:
-            self._queue.nominate(pod, nominated)
-        self._messenger.refused(pod, UNSCHEDULABLE, refusal.message, nominated=nominated)
-        return True
+        message = refusal.message
+        return self._failed(
+            entry, pod, UNSCHEDULABLE, message, plugins=plugins, started=started, nominated=nominated
+        )
 
     def without_shard(self, entry: Entry, pod: PodInfo, why: str, *, nodes: int, started: float) -> None:
         """There is no shard that the pod could go to. It is tried again when there is."""
-        place = self._queue.add_unschedulable(entry, unschedulable_plugins={NODE_SHARD})
-        self._observer.attempted(pod.scheduler_name, "unschedulable", started)
-        if place is not None:
-            message = f"0/{nodes} nodes are available: {why}."
-            self.history.failed(pod.uid, "unschedulable", message, started=started)
-            self._messenger.refused(pod, NODE_SHARD_NOT_READY, message)
+        message = f"0/{nodes} nodes are available: {why}."
+        self._failed(entry, pod, NODE_SHARD_NOT_READY, message, plugins={NODE_SHARD}, started=started)
 
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """The spec says something that has no meaning; trying again cannot help until the pod changes."""
-        place = self._queue.add_unschedulable(entry, unschedulable_plugins={POD_SPEC})
-        self._observer.attempted(pod.scheduler_name, "error", started)
-        if place is not None:
-            self.history.failed(pod.uid, "error", pod.cls.error, started=started)
-            self._messenger.refused(pod, SCHEDULER_ERROR, pod.cls.error)
+        self._failed(entry, pod, SCHEDULER_ERROR, pod.cls.error, plugins={POD_SPEC}, started=started)
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """The attempt failed for a reason that lies outside the pod; it is tried again after a backoff."""
-        place = self._queue.add_unschedulable(entry)
-        self._observer.attempted(pod.scheduler_name, "error", started)
+        self._failed(entry, pod, SCHEDULER_ERROR, message, plugins=(), started=started, tell=tell)
+
+    def _failed(
+        self,
+        entry: Entry,
+        pod: PodInfo,
+        reason: str,
+        message: str,
+        *,
+        plugins: Iterable[str],
+        started: float,
+        nominated: str | None = None,
+        tell: bool = True,
+    ) -> bool:
+        """`plugins`: those whose events wake the pod. Returns whether it still waits."""
+        place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
+        result = "error" if reason == SCHEDULER_ERROR else "unschedulable"
+        self._observer.attempted(pod.scheduler_name, result, started)
         if place is None:
-            return
-        self.history.failed(pod.uid, "error", message, started=started)
+            return False
+        self.history.failed(pod.uid, result, message, started=started)
+        if nominated is not None:
+            self._queue.nominate(pod, nominated)
         if tell:
-            self._messenger.refused(pod, SCHEDULER_ERROR, message)
+            self._messenger.refused(pod, reason, message, nominated=nominated)
+        return True
 
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Other pods took the nodes that it was to go to. It is tried again before all others."""

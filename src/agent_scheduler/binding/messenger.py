@@ -31,53 +31,43 @@ class KubeMessenger:
         message = shortened(message)
         condition = PodCondition("False", reason, message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
+        self._event(pod, WARNING, "FailedScheduling", "Scheduling", message, pod.scheduler_name)
+
+    def _event(
+        self,
+        pod: Countable,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        controller: str | None,
+        *,
+        once: bool = False,
+    ) -> None:
         if self._recorder is not None:
-            self._recorder.event(
-                _reference(pod),
-                type=WARNING,
-                reason="FailedScheduling",
-                action="Scheduling",
-                note=message,
-                controller=pod.scheduler_name,
-            )
+            record = self._recorder.once if once else self._recorder.event
+            about = ObjectReference("Pod", pod.namespace, pod.name, pod.uid)
+            record(about, type=type, reason=reason, action=action, note=note, controller=controller)
 
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         self._status.nominate(_key(pod), node_name, known=_known(pod))
 
     def preempted(self, victim: Countable, preemptor: PodInfo, node_name: str) -> None:
-        if self._recorder is not None:
-            self._recorder.event(
-                _reference(victim),
-                type=NORMAL,
-                reason="Preempted",
-                action="Preempting",
-                note=f"Preempted by pod {preemptor.uid} on node {node_name}",
-                controller=preemptor.scheduler_name,
-            )
+        note = f"Preempted by pod {preemptor.uid} on node {node_name}"
+        self._event(victim, NORMAL, "Preempted", "Preempting", note, preemptor.scheduler_name)
 
     def binding(self, pod: PodInfo) -> None:
         self._status.forget(pod)
 
     def scheduled(self, pod: PodInfo, node_name: str) -> None:
+        # The one that every pod comes by.
         if self._recorder is not None:
-            self._recorder.once(
-                _reference(pod),
-                type=NORMAL,
-                reason="Scheduled",
-                action="Binding",
-                note=f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}",
-                controller=pod.scheduler_name,
-            )
+            note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
+            self._event(pod, NORMAL, "Scheduled", "Binding", note, pod.scheduler_name, once=True)
 
     def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
-        if self._recorder is not None:
-            self._recorder.once(
-                _reference(pod),
-                type=NORMAL,
-                reason="BindingConditionsPending",
-                action="Scheduling",
-                note=f"waiting for binding conditions for device on node {node_name}",
-            )
+        note = f"waiting for binding conditions for device on node {node_name}"
+        self._event(pod, NORMAL, "BindingConditionsPending", "Scheduling", note, None, once=True)
 
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
@@ -93,10 +83,6 @@ def _known(pod: PodInfo) -> PodCondition | None:
         return None
     status, reason, message, generation = pod.condition
     return PodCondition(status, reason, message, observed_generation=generation)
-
-
-def _reference(pod: Countable) -> ObjectReference:
-    return ObjectReference("Pod", pod.namespace, pod.name, pod.uid)
 
 
 def shortened(message: str) -> str:
