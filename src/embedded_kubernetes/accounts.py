@@ -6,10 +6,9 @@ find what they name. The ConfigMap kube-root-ca.crt is left out: no container ru
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
-from .controllers import WorkQueue, nobody
+from .controllers import Controller, WorkQueue
 from .handlers import Api
 from .registry import NAMESPACES
 from .store import Event
@@ -18,11 +17,10 @@ from .tokens import SERVICE_ACCOUNTS
 DEFAULT = "default"
 
 
-class ServiceAccounts:
-    """The default service accounts of one server, a `Controller`."""
+class ServiceAccounts(Controller):
+    """The default service accounts of one server."""
 
     def __init__(self, api: Api) -> None:
-        self.wake: Callable[[], None] = nobody
         self._api = api
         #: Namespaces that may lack their account, in order of arrival.
         self._noted = WorkQueue[str]()
@@ -44,7 +42,6 @@ class ServiceAccounts:
         self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`."""
         self._noted.work(most, self._see)
         return -inf if self._noted else None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .printing import NONE, UNKNOWN, age, joined, label_selector, labels
-from .resource import Object
+from .resource import Object, is_true
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 #: How many addresses or ports a cell shows.
@@ -49,13 +49,6 @@ def _parts(obj: Object) -> tuple[Object, Object]:
     return obj.get("spec") or {}, obj.get("status") or {}
 
 
-def _true(status: Object, kind: str) -> bool:
-    return any(
-        found.get("type") == kind and found.get("status") == "True"
-        for found in status.get("conditions") or ()
-    )
-
-
 def _node_status(node: Object, now: str) -> str:
     spec, status = _parts(node)
     ready = [one for one in status.get("conditions") or () if one.get("type") == "Ready"]
@@ -67,13 +60,6 @@ def _node_roles(node: Object, now: str) -> str:
     held = node["metadata"].get("labels") or {}
     roles = {key.removeprefix(_ROLE_PREFIX) for key in held if key.startswith(_ROLE_PREFIX)}
     return joined(sorted({*roles, held.get("kubernetes.io/role", "")} - {""}))
-
-
-def _node_address(node: Object, kind: str) -> str:
-    for address in _parts(node)[1].get("addresses") or ():
-        if address.get("type") == kind:
-            return address.get("address") or NONE
-    return NONE
 
 
 def _config_map_data(obj: Object, now: str) -> int:
@@ -167,12 +153,12 @@ def _ready_replicas(obj: Object, now: str) -> str:
 def _job_status(obj: Object, now: str) -> str:
     status = _parts(obj)[1]
     for kind in ("Complete", "Failed"):
-        if _true(status, kind):
+        if is_true(status, kind):
             return kind
     if "deletionTimestamp" in obj["metadata"]:
         return "Terminating"
     others = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
-    return next((kind for kind in others if _true(status, kind)), "Running")
+    return next((kind for kind in others if is_true(status, kind)), "Running")
 
 
 def _job_completions(obj: Object, now: str) -> str:
@@ -207,11 +193,6 @@ def _ingress_parameters(obj: Object, now: str) -> str:
     return f"{kind}/{parameters.get('name', '')}"
 
 
-def _flow_schema_dangling(obj: Object, now: str) -> str:
-    conditions = _parts(obj)[1].get("conditions") or ()
-    return next((found.get("status", "?") for found in conditions if found.get("type") == "Dangling"), "?")
-
-
 def _priority_level(obj: Object, field: str) -> Any:
     spec = _parts(obj)[0]
     limited = spec.get("limited") or spec.get("exempt") or {}
@@ -235,7 +216,6 @@ def _subjects(obj: Object, kind: str) -> str:
 CELLS: dict[str, Callable[[Object, str], Any]] = {
     "node_status": _node_status,
     "node_roles": _node_roles,
-    "node_address": _node_address,
     "config_map_data": _config_map_data,
     "quota_requests": lambda quota, now: _quota(quota, limits=False),
     "quota_limits": lambda quota, now: _quota(quota, limits=True),
@@ -255,7 +235,6 @@ CELLS: dict[str, Callable[[Object, str], Any]] = {
     "job_duration": _job_duration,
     "controller": _controller,
     "ingress_parameters": _ingress_parameters,
-    "flow_schema_dangling": _flow_schema_dangling,
     "priority_level": _priority_level,
     "role_reference": _role_reference,
     "subjects": _subjects,

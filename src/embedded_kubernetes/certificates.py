@@ -51,39 +51,32 @@ def make_certificates(hosts: Iterable[str], *, now: float) -> Certificates:
     authority_key = ec.generate_private_key(ec.SECP256R1())
     server_key = ec.generate_private_key(ec.SECP256R1())
     authority_name = _name("agent-scheduler embedded cluster")
-    usage = {
-        "digital_signature": True,
-        "content_commitment": False,
-        "key_encipherment": False,
-        "data_encipherment": False,
-        "key_agreement": False,
-        "encipher_only": False,
-        "decipher_only": False,
-    }
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+
+    def certificate(name: x509.Name, key: ec.EllipticCurvePrivateKey, *, ca: bool) -> x509.CertificateBuilder:
+        unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+        usage = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(authority_name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(start)
+            .not_valid_after(end)
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
+            .add_extension(
+                x509.KeyUsage(**usage, digital_signature=True, key_cert_sign=ca, crl_sign=ca), critical=True
+            )
+        )
+
     authority = (
-        x509.CertificateBuilder()
-        .subject_name(authority_name)
-        .issuer_name(authority_name)
-        .public_key(authority_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**usage, key_cert_sign=True, crl_sign=True), critical=True)
+        certificate(authority_name, authority_key, ca=True)
         .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     server = (
-        x509.CertificateBuilder()
-        .subject_name(_name("kube-apiserver"))
-        .issuer_name(authority_name)
-        .public_key(server_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.KeyUsage(**usage, key_cert_sign=False, crl_sign=False), critical=True)
+        certificate(_name("kube-apiserver"), server_key, ca=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
             x509.SubjectAlternativeName([_alternative(host) for host in dict.fromkeys(hosts)]), critical=False

@@ -19,10 +19,14 @@ V = TypeVar("V")
 _GATHER = 0.01
 
 
+def nobody() -> None:
+    """The wake of a controller that no loop drives yet."""
+
+
 class Controller(Protocol):
     """Works on a store, on its clock. `wake` is called when there is something new to do."""
 
-    wake: Callable[[], None]
+    wake: Callable[[], None] = staticmethod(nobody)
 
     def advance(self, *, most: int = 64) -> float | None:
         """Do up to `most` pieces of work.
@@ -105,7 +109,3 @@ async def run(
         except TimeoutError:
             continue
         await sleep(_GATHER)
-
-
-def nobody() -> None:
-    """The wake of a controller that no loop drives yet."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from .bodies import delete_options
 from .builtin.pods import effective_grace
 from .errors import conflict, forbidden, not_found
@@ -21,6 +19,7 @@ from .resource import Object
 from .selectors import compile_selector
 from .store import Record
 from .times import clock_text, parse
+from .views import nameless
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -103,9 +102,7 @@ def delete_record(registry: Registry, served: Served, old: Record, options: Obje
         marked = True
     stays = bool(finalizers) or waits or bool(marked and metadata["deletionGracePeriodSeconds"])
     if dry:
-        obj.pop("kind", None)
-        obj.pop("apiVersion", None)
-        return orjson.dumps(obj), not stays
+        return nameless(obj), not stays
     record = registry.store.replace(served.name, old, obj) if marked or changed else old
     if stays:
         return record.data, False
@@ -215,9 +212,7 @@ def _delete_namespace(
     metadata["deletionTimestamp"] = registry.now()
     obj.setdefault("status", {})["phase"] = "Terminating"
     if dry:
-        obj.pop("kind", None)
-        obj.pop("apiVersion", None)
-        return orjson.dumps(obj), False
+        return nameless(obj), False
     return registry.store.replace(served.name, old, obj).data, False
 
 

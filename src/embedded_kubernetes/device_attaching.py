@@ -8,12 +8,11 @@ claims, so a driver that starts later goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from .controllers import WorkQueue, nobody
+from .controllers import Controller, WorkQueue
 from .handlers import Api
 from .pod_claims import CLAIMS
 from .resource import Object
@@ -35,14 +34,13 @@ class Attaching:
     failing: set[str] = field(default_factory=set)
 
 
-class DeviceAttacher:
-    """The devices of one driver on one server, a `Controller`.
+class DeviceAttacher(Controller):
+    """The devices of one driver on one server.
 
     Invariant: each allocated device that has to be attached has a report, or its claim waits in `_due`.
     """
 
     def __init__(self, api: Api, driver: str, attaching: Attaching) -> None:
-        self.wake: Callable[[], None] = nobody
         self._api = api
         self._driver = driver
         self._attaching = attaching
@@ -64,7 +62,6 @@ class DeviceAttacher:
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`."""
         now = self._api.store.clock()
         self._noted.work(most, self._see)
         while self._due and self._due[0][0] <= now:

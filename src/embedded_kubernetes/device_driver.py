@@ -13,12 +13,11 @@ kubelets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from .controllers import WorkQueue, nobody
+from .controllers import Controller, WorkQueue
 from .deletion import delete_record
 from .device_attaching import ATTACH_FAILED, ATTACHED, Attaching
 from .handlers import Api
@@ -75,15 +74,14 @@ def devices(count: int, *, attached: bool = False) -> list[dict[str, Any]]:
     return made
 
 
-class DeviceDriver:
-    """The devices of one server's nodes, a `Controller`.
+class DeviceDriver(Controller):
+    """The devices of one server's nodes.
 
     Invariant: once what was noted is worked off, the slices of each node that is there are complete, of one generation
     and as the shape says, and there are none of a node that is gone.
     """
 
     def __init__(self, api: Api, shape: DevicesShape) -> None:
-        self.wake: Callable[[], None] = nobody
         self._api = api
         self._shape = shape
         self._nodes = api.registry.stored(NODES).table
@@ -117,7 +115,6 @@ class DeviceDriver:
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`."""
         self._noted.work(most, self._see)
         return -inf if self._noted else None
 

@@ -159,6 +159,11 @@ def _verbs(resource: Resource) -> list[str]:
     return list(_CUSTOM_VERBS) if resource.custom else sorted(resource.verbs)
 
 
+def _other_names(resource: Resource) -> Document:
+    listed = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {name: names for name, names in listed.items() if names}
+
+
 def _subresources(resource: Resource) -> list[Subresource]:
     found = list(resource.subresources)
     if resource.status:
@@ -188,10 +193,7 @@ def _resource_list(kinds: list[Resource]) -> Document:
             "kind": resource.kind,
             "verbs": _verbs(resource),
         }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
+        entry |= _other_names(resource)
         if not resource.asks:
             entry["storageVersionHash"] = storage_hash(resource)
         entries.append(entry)
@@ -257,10 +259,7 @@ def _aggregated_entries(resource: Resource) -> list[Document]:
         "singularResource": resource.singular,
         "verbs": _verbs(resource),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
+    entry |= _other_names(resource)
     if below := _subresources(resource):
         entry["subresources"] = [
             {

@@ -10,7 +10,6 @@ each pod that changed; a namespace's pods are gone through when a budget comes o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
@@ -18,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from .builtin.eviction import budget_status, matches
-from .controllers import WorkQueue, nobody
+from .controllers import Controller, WorkQueue
 from .registry import Registry
 from .resource import Object
 from .store import Event, Record
@@ -80,15 +79,14 @@ class _Budget:
         return True
 
 
-class Budgets:
-    """The budgets of one registry, a `Controller`.
+class Budgets(Controller):
+    """The budgets of one registry.
 
     Invariant: once `advance` has worked off what was noted, `_held` has exactly the stored budgets, each with
     exactly the pods that it covers, and every stored status says so.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.wake: Callable[[], None] = nobody
         self._registry = registry
         self._budgets = registry.stored(BUDGETS)
         self._pods = registry.stored(PODS)

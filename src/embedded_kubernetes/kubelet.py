@@ -19,19 +19,18 @@ import math
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Literal
 
 import orjson
 
 from agent_scheduler.objects.quantity import QuantityError
 
-from .controllers import WorkQueue, nobody, run
+from .controllers import Controller, WorkQueue, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_claims import PodClaims
 from .kubelet_leases import LEASES, NodeLeases
-from .kubelet_status import ended, is_ready, ready_node, refused, running
+from .kubelet_status import ended, ready_node, refused, running
 from .pod_claims import CLAIMS, uses_claims
-from .resource import Object
+from .resource import Object, is_true
 from .store import Event, Record, Store
 from .times import clock_text
 
@@ -44,7 +43,8 @@ PODS = ("", "pods")
 NODES = ("", "nodes")
 RENEW_SECONDS = 10.0
 
-_Task = Literal["start", "end", "gone", "renew"]
+#: What a timer does, with the UID of a pod or the name of a node.
+_Task = Callable[[str], None]
 _FINAL = ("Succeeded", "Failed")
 
 
@@ -67,7 +67,7 @@ class _Pod:
         self.life: float | None = None
 
 
-class Kubelets:
+class Kubelets(Controller):
     """The kubelets of all nodes.
 
     Owned by the server process, on one thread. Invariants: once its events are worked off, every pod that is
@@ -88,8 +88,6 @@ class Kubelets:
         self._store = store
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
-        #: Called when there is something new to do; the loop that calls `advance` sets it.
-        self.wake: Callable[[], None] = nobody
         self._events: deque[tuple[bool, Event]] = deque()
         self._books: dict[str, NodeBook] = {}
         self._pods: dict[str, _Pod] = {}
@@ -128,11 +126,7 @@ class Kubelets:
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """Works off up to `most` events, and as many timers that are due.
-
-        Returns the time (of the store's clock) at which to call again: past if more is to be done at once,
-        None if only a wake can bring anything.
-        """
+        """As many timers that are due, too."""
         for _ in range(min(most, len(self._events))):
             is_node, event = self._events.popleft()
             if is_node:
@@ -146,7 +140,7 @@ class Kubelets:
             if not self._timers or self._timers[0][0] > now:
                 break
             _, _, task, subject = heappop(self._timers)
-            self._fire(task, subject)
+            task(subject)
         if self._events or woken:
             return -math.inf
         return self._timers[0][0] if self._timers else None
@@ -154,16 +148,6 @@ class Kubelets:
     def _later(self, seconds: float, task: _Task, subject: str) -> None:
         self._sequence += 1
         heappush(self._timers, (self._store.clock() + seconds, self._sequence, task, subject))
-
-    def _fire(self, task: _Task, subject: str) -> None:
-        if task == "start":
-            self._start(subject)
-        elif task == "end":
-            self._end(subject)
-        elif task == "gone":
-            self._remove(subject)
-        else:
-            self._renew(subject)
 
     def _now(self) -> str:
         second = int(self._store.clock())
@@ -240,7 +224,7 @@ class Kubelets:
             if self._claims is not None and current is not None and uses_claims(obj):
                 self._claims.hold(current)
             if pod.life is not None:
-                self._later(pod.life, "end", uid)
+                self._later(pod.life, self._end, uid)
             return
         refusal = book.admit(uid, demand)
         if refusal is not None:
@@ -266,7 +250,7 @@ class Kubelets:
             if pod.waiting:
                 return
         if self._start_seconds > 0:
-            self._later(self._start_seconds, "start", uid)
+            self._later(self._start_seconds, self._start, uid)
         else:
             self._run(uid, obj)
 
@@ -283,7 +267,7 @@ class Kubelets:
         self._write(uid, obj, running(obj, ip=ip, host_ip=host_ip, now=self._now()))
         life = self._pods[uid].life
         if life is not None:
-            self._later(life, "end", uid)
+            self._later(life, self._end, uid)
 
     def _end(self, uid: str) -> None:
         pod, current = self._pods.get(uid), self._current(uid)
@@ -296,7 +280,7 @@ class Kubelets:
     def _stop(self, uid: str, pod: _Pod, obj: Object) -> None:
         grace = obj["metadata"].get("deletionGracePeriodSeconds") or 0
         pod.stopping = True
-        self._later(0.0 if pod.over else min(grace, self._stop_seconds), "gone", uid)
+        self._later(0.0 if pod.over else min(grace, self._stop_seconds), self._remove, uid)
 
     def _remove(self, uid: str) -> None:
         """The containers have stopped: the object goes, unless finalizers still hold it."""
@@ -355,10 +339,10 @@ class Kubelets:
         book.resize(obj)
         number = len(self._host_ips) + 1
         self._host_ips[name] = f"172.{16 + (number >> 16 & 15)}.{number >> 8 & 255}.{number & 255}"
-        if not is_ready(obj):
+        if not is_true(obj.get("status") or {}, "Ready"):
             self._store.replace(NODES, record, ready_node(obj, host_ip=self._host_ips[name], now=self._now()))
         # Nodes come in bulk; their renewals must not.
-        self._later(RENEW_SECONDS * (self._sequence * 0.618 % 1.0), "renew", name)
+        self._later(RENEW_SECONDS * (self._sequence * 0.618 % 1.0), self._renew, name)
         for bound in self._bound_to(name):
             known = self._pods.get(bound.uid)
             if known is None:
@@ -375,7 +359,7 @@ class Kubelets:
     def _renew(self, node: str) -> None:
         if node in self._books:
             self._leases.renew(self._node_table.records[node], self._now())
-            self._later(RENEW_SECONDS, "renew", node)
+            self._later(RENEW_SECONDS, self._renew, node)
 
 
 class _BadAnnotation(ValueError):

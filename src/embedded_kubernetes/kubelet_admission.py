@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 
+from .builtin.pod_resources import add, peak_requests
 from .resource import Object
 
 #: Checked in this order; the first that is short gives the reason, as in the kubelet.
@@ -41,44 +42,14 @@ def amounts_of(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: resource_value(name, quantity) for name, quantity in (quantities or {}).items()}
 
 
-def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        if amount > total.get(name, 0):
-            total[name] = amount
-
-
-def _requests(container: Object) -> dict[str, int]:
-    return amounts_of((container.get("resources") or {}).get("requests"))
-
-
 def demand_of(pod: Object) -> Demand:
     """What the pod takes at its peak: containers and sidecars, or the largest init step, plus overhead."""
     spec = pod["spec"]
-    total: dict[str, int] = {}
-    for container in spec["containers"]:
-        _add(total, _requests(container))
-    if "initContainers" in spec:
-        sidecars: dict[str, int] = {}
-        peak: dict[str, int] = {}
-        for container in spec["initContainers"] or ():
-            step = _requests(container)
-            if container.get("restartPolicy") == "Always":
-                _add(sidecars, step)
-                _raise_to(peak, sidecars)
-            else:
-                _add(step, sidecars)
-                _raise_to(peak, step)
-        _add(total, sidecars)
-        _raise_to(total, peak)
+    total = peak_requests(spec, resource_value)
     if "resources" in spec:
         total.update(amounts_of((spec["resources"] or {}).get("requests")))
     if "overhead" in spec:
-        _add(total, amounts_of(spec["overhead"]))
+        add(total, amounts_of(spec["overhead"]))
     total["pods"] = 1
     extended = (pod.get("status") or {}).get("extendedResourceClaimStatus")
     if extended:
@@ -158,7 +129,7 @@ class NodeBook:
         if uid in self.pods:
             return
         self.pods[uid] = demand
-        _add(self.used, demand.amounts)
+        add(self.used, demand.amounts)
         for port in demand.ports:
             self.ports[port] = self.ports.get(port, 0) + 1
 

@@ -11,56 +11,18 @@ Costs: nothing for pods without claims; a change of a claim wakes exactly the po
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from .builtin.eviction import requirement_holds
 from .controllers import Index, WorkQueue
 from .pod_claims import CLAIMS, Use, uses_of
 from .recorder import Recorder
 from .store import Record, Store, Table
 
 REASON = "FailedPrepareDynamicResources"
-
-
-class _Requirement(Struct):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-    def holds(self, found: str | None) -> bool:
-        values = self.values or ()
-        if self.operator == "In":
-            return found in values
-        if self.operator == "NotIn":
-            return found not in values
-        if self.operator == "Exists":
-            return found is not None
-        if self.operator == "DoesNotExist":
-            return found is None
-        try:
-            have, bound = int(found or ""), int(values[0] if values else "")
-        except ValueError:
-            return False
-        return have > bound if self.operator == "Gt" else have < bound
-
-
-class _Term(Struct, rename="camel"):
-    match_expressions: list[_Requirement] | None = None
-    match_fields: list[_Requirement] | None = None
-
-    def holds(self, node: Record) -> bool:
-        """A term that asks for nothing selects nothing."""
-        by_label, by_name = self.match_expressions or (), self.match_fields or ()
-        return bool(by_label or by_name) and (
-            all(each.holds(node.labels.get(each.key)) for each in by_label)
-            and all(each.holds(node.name) for each in by_name)
-        )
-
-
-class _Selector(Struct, rename="camel"):
-    node_selector_terms: list[_Term]
 
 
 class _Result(Struct, rename="camel"):
@@ -90,7 +52,7 @@ class _Devices(Struct):
 
 class _Allocation(Struct, rename="camel"):
     devices: _Devices = msgspec.field(default_factory=_Devices)
-    node_selector: _Selector | None = None
+    node_selector: dict[str, Any] | None = None
 
 
 class _Consumer(Struct):
@@ -229,7 +191,27 @@ class PodClaims:
 
 def _is_for(allocation: _Allocation, node: Record) -> bool:
     selector = allocation.node_selector
-    return selector is None or any(term.holds(node) for term in selector.node_selector_terms)
+    return selector is None or any(_selects(term, node) for term in selector["nodeSelectorTerms"])
+
+
+def _selects(term: dict[str, Any], node: Record) -> bool:
+    """A term that asks for nothing selects nothing."""
+    by_label, by_name = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    return bool(by_label or by_name) and (
+        all(_holds(each, node.labels.get(each.get("key", ""))) for each in by_label)
+        and all(_holds(each, node.name) for each in by_name)
+    )
+
+
+def _holds(requirement: dict[str, Any], found: str | None) -> bool:
+    operator, values = requirement.get("operator"), requirement.get("values") or ("",)
+    if operator not in ("Gt", "Lt"):
+        return requirement_holds(requirement, found)
+    try:
+        have, bound = int(found or ""), int(values[0])
+    except ValueError:
+        return False
+    return have > bound if operator == "Gt" else have < bound
 
 
 def _not_ready(status: _Status, allocation: _Allocation) -> Iterator[Device]:

@@ -100,11 +100,6 @@ def refused(pod: Object, *, reason: str, message: str, now: str) -> Object:
     return {**status, "phase": "Failed", "reason": reason, "message": message, "startTime": now}
 
 
-def is_ready(node: Object) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
 def ready_node(node: Object, *, host_ip: str, now: str) -> Object:
     """The node as its kubelet registers it: Ready, with addresses, and without the not-ready taint.
 

@@ -10,10 +10,9 @@ Costs: one dict lookup for each event of a bound pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
-from .controllers import WorkQueue, nobody
+from .controllers import Controller, WorkQueue
 from .deletion import delete_record
 from .registry import Registry
 from .resource import Object
@@ -23,11 +22,10 @@ from .subresources import NODES, PODS
 _FINAL = ("Succeeded", "Failed")
 
 
-class PodCollector:
-    """The pods of one registry's missing nodes, a `Controller`."""
+class PodCollector(Controller):
+    """The pods of one registry's missing nodes."""
 
     def __init__(self, registry: Registry, *, quarantine_seconds: float = 5.0) -> None:
-        self.wake: Callable[[], None] = nobody
         self._registry = registry
         self._quarantine = quarantine_seconds
         self._pods = registry.stored(PODS)
@@ -63,7 +61,6 @@ class PodCollector:
         self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`."""
         now = self._registry.store.clock()
         while self._missing and not self._due:
             node, due = next(iter(self._missing.items()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .printing import NONE, age
-from .resource import Object
+from .resource import Object, is_true
 
 _FINISHED = {
     "Succeeded": ("Succeeded", "The pod has completed successfully."),
@@ -89,7 +89,7 @@ def _summary(spec: Object, status: Object) -> tuple[str, int, int, _Restarts]:
             reason = f"Init:{index}/{len(spec.get('initContainers') or ())}"
         break
 
-    if initializing and not _true("Initialized", status):
+    if initializing and not is_true(status, "Initialized"):
         return reason, ready, total, restarts
     restarts = of_sidecars
     running = False
@@ -105,7 +105,7 @@ def _summary(spec: Object, status: Object) -> tuple[str, int, int, _Restarts]:
             running = True
             ready += 1
     if reason == "Completed" and running:
-        reason = "Running" if _true("Ready", status) else "NotReady"
+        reason = "Running" if is_true(status, "Ready") else "NotReady"
     return reason, ready, total, restarts
 
 
@@ -117,15 +117,8 @@ def _ended(terminated: Object) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _true(kind: str, status: Object) -> bool:
-    return any(
-        condition.get("type") == kind and condition.get("status") == "True"
-        for condition in status.get("conditions") or ()
-    )
-
-
 def _gates(spec: Object, status: Object) -> str:
     gates = spec.get("readinessGates") or ()
     if not gates:
         return NONE
-    return f"{sum(_true(gate.get('conditionType', ''), status) for gate in gates)}/{len(gates)}"
+    return f"{sum(is_true(status, gate.get('conditionType', '')) for gate in gates)}/{len(gates)}"

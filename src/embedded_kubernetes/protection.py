@@ -11,13 +11,12 @@ Costs: pods are looked at only in namespaces where a claim is being deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
 import orjson
 
 from .builtin.storage import CLAIM_PROTECTION, VOLUME_PROTECTION
-from .controllers import WorkQueue, nobody
+from .controllers import Controller, WorkQueue
 from .deletion import release
 from .registry import Registry
 from .store import Event, Record
@@ -28,11 +27,10 @@ VOLUMES = ("", "persistentvolumes")
 _FINAL = ("Succeeded", "Failed")
 
 
-class Protection:
-    """The protected claims and volumes of one registry, a `Controller`."""
+class Protection(Controller):
+    """The protected claims and volumes of one registry."""
 
     def __init__(self, registry: Registry) -> None:
-        self.wake: Callable[[], None] = nobody
         self._registry = registry
         self._pods = registry.stored(PODS)
         self._claims = registry.stored(CLAIMS)

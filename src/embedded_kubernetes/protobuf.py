@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 
-from agent_scheduler.objects.times import time_text
-
 from . import schema_source as source
 from .errors import ApiError, bad_request
 from .resource import Object
+from .times import clock_text
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -116,9 +114,7 @@ def _value(type_: source.Type, raw: Any) -> Any:
         parts = dict(_fields(raw))
         if not parts:
             return None
-        seconds = _value(_INTEGER, parts.get(1, 0))
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-        return time_text(moment)
+        return clock_text(_value(_INTEGER, parts.get(1, 0)))
     if type_.kind == "intorstring":
         parts = dict(_fields(raw))
         return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))

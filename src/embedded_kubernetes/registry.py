@@ -120,10 +120,6 @@ class Registry:
             if key[0] == group and kinds.pop(plural, None) is not None and not kinds:
                 del self.served[key]
 
-    def find(self, group: str, version: str, plural: str) -> Served | None:
-        kinds = self.served.get((group, version))
-        return kinds.get(plural) if kinds else None
-
     def stored(self, name: tuple[str, str]) -> Served:
         """The kind that owns a table."""
         return self._stored[name]
@@ -138,9 +134,6 @@ class Registry:
     def tables(self) -> list[Served]:
         """Every table's owner, shaped kinds left out."""
         return list(self._stored.values())
-
-    def hubs(self) -> list[Hub]:
-        return list(self._hubs.values())
 
     def namespace(self, name: str) -> Record | None:
         return self._stored[NAMESPACES].table.records.get(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -86,17 +87,9 @@ class Request:
 
     def asking(self, query: str) -> Request:
         """The same request with another query."""
-        return Request(
-            self.method,
-            self.path,
-            query,
-            body=self.body,
-            content_type=self.content_type,
-            accept=self.accept,
-            authorization=self.authorization,
-            impersonate=self.impersonate,
-            user=self.user,
-        )
+        other = copy(self)
+        other.query, other.parameters = query, _parse(query)
+        return other
 
     def flag(self, name: str) -> bool:
         """A yes-or-no parameter: as apimachinery reads it, anything but `0` and `false` is a yes."""

@@ -40,6 +40,14 @@ def _metadata_fields(obj: Object) -> dict[str, str]:
     return {"metadata.name": metadata["name"], "metadata.namespace": metadata.get("namespace", "")}
 
 
+def is_true(status: Object, condition: str) -> bool:
+    """Whether a status has this condition, and it is True."""
+    return any(
+        found.get("type") == condition and found.get("status") == "True"
+        for found in status.get("conditions") or ()
+    )
+
+
 class Subresource(NamedTuple):
     """A path below an object, other than `status`: what discovery says of it. `kind` is of what is sent."""
 

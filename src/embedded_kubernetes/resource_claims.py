@@ -12,12 +12,11 @@ wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
 from .claim_parts import Consumer, Owner, read_claim
-from .controllers import Index, WorkQueue, nobody
+from .controllers import Controller, Index, WorkQueue
 from .deletion import delete_record, release
 from .errors import ApiError
 from .generated_claims import TEMPLATES, ClaimMaker, NoTemplate
@@ -38,8 +37,8 @@ _ALLOCATED = b'"allocation":{'
 _RETRY_SECONDS, _LONGEST_RETRY = 1.0, 300.0
 
 
-class ResourceClaims:
-    """The resource claims of one server, a `Controller`.
+class ResourceClaims(Controller):
+    """The resource claims of one server.
 
     Invariant: once what was noted is worked off, `_users` has exactly the pods that name a claim; every pod
     that may still run has its generated claims or waits in `_awaiting` or `_retries`; and no claim is reserved for a
@@ -47,7 +46,6 @@ class ResourceClaims:
     """
 
     def __init__(self, api: Api) -> None:
-        self.wake: Callable[[], None] = nobody
         self._registry = api.registry
         self._store = api.store
         self._pods = api.registry.stored(PODS)

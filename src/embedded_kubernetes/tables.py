@@ -4,7 +4,7 @@ Built-in kinds have the columns of kube-apiserver's internal printers, as data (
 of their definition. Descriptions come from the API's own field descriptions.
 
 A built-in kind's cell is a JSONPath, with a filter after `|` if what it finds is not shown as it is, or the name of a
-function, either with an argument after a space: `.spec.clusterIP | or <none>`, `node_address InternalIP` (`cells`).
+function, either with an argument after a space: `.spec.clusterIP | or <none>`, `subjects User` (`cells`).
 """
 
 from __future__ import annotations

@@ -58,18 +58,11 @@ def parse(text: str, layout: str = "2006-01-02T15:04:05Z07:00") -> datetime:
     match = _ANY.fullmatch(text)
     if match is None:
         raise TimeFormatError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
-    year, month, day, hour, minute, second, fraction, _, sign, off_hours, off_minutes = match.groups()
+    *whole, fraction, _, sign, off_hours, off_minutes = match.groups()
+    year, month, day, hour, minute, second = map(int, whole)
+    micros = int((fraction or "0")[:6].ljust(6, "0"))
     try:
-        moment = datetime(
-            int(year),
-            int(month),
-            int(day),
-            int(hour),
-            int(minute),
-            int(second),
-            int((fraction or "0")[:6].ljust(6, "0")),
-            UTC,
-        )
+        moment = datetime(year, month, day, hour, minute, second, micros, UTC)
         if sign:
             offset = timedelta(hours=int(off_hours), minutes=int(off_minutes))
             moment = moment - offset if sign == "+" else moment + offset

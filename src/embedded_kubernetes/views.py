@@ -175,10 +175,10 @@ class ShapedView(View):
         metadata = {"resourceVersion": "", **obj["metadata"]}
         metadata["resourceVersion"] = str(record.rv)
         obj["metadata"] = metadata
-        return super().object(_nameless(self.resource.shape.from_stored({"metadata": metadata, **obj})))
+        return super().object(nameless(self.resource.shape.from_stored({"metadata": metadata, **obj})))
 
     def _reshape(self, data: bytes) -> bytes:
-        return _nameless(self.decode(data))
+        return nameless(self.decode(data))
 
     def object(self, data: bytes) -> bytes:
         return super().object(self._reshape(data))
@@ -190,7 +190,7 @@ class ShapedView(View):
         return super().list([self._reshape(data) for data in items], meta)
 
 
-def _nameless(obj: Object) -> bytes:
+def nameless(obj: Object) -> bytes:
     """Encoded as objects are stored."""
     obj.pop("kind", None)
     obj.pop("apiVersion", None)

@@ -14,7 +14,6 @@ has the claims of its class looked at that a volume alone can help.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -23,7 +22,7 @@ import orjson
 from agent_scheduler.objects.quantity import value
 
 from .builtin.causes import check_driver_name
-from .controllers import Index, WorkQueue, nobody
+from .controllers import Controller, Index, WorkQueue
 from .deletion import delete_record
 from .free_volumes import FreeVolumes
 from .handlers import Api
@@ -46,11 +45,10 @@ _TOPOLOGY = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
 Awaited = tuple[str, str]
 
 
-class VolumeBinding:
-    """The claims and volumes of one server, a `Controller`."""
+class VolumeBinding(Controller):
+    """The claims and volumes of one server."""
 
     def __init__(self, api: Api) -> None:
-        self.wake: Callable[[], None] = nobody
         self._api = api
         self._registry = api.registry
         self._claims = api.registry.stored(CLAIMS)

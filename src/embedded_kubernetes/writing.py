@@ -36,6 +36,7 @@ from .registry import DEFINITIONS, Registry, Served
 from .requests import Request, Response
 from .resource import Object
 from .store import Record
+from .views import nameless
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _BASE = len(_SUFFIX_LETTERS)
@@ -103,9 +104,7 @@ def create_object(
     if served.table.get(metadata.get("namespace", ""), name) is not None:
         raise already_exists(resource.plural, served.name[0], name)
     if dry:
-        obj.pop("kind", None)
-        obj.pop("apiVersion", None)
-        return Response(201, served.view.object(orjson.dumps(obj)), headers=warnings)
+        return Response(201, served.view.object(nameless(obj)), headers=warnings)
     record = store.insert(served.name, obj)
     return Response(201, served.view.made(obj, record), headers=warnings)
 
@@ -270,13 +269,11 @@ def _commit(
             now=registry.now(),
             subresource=subresource,
         )
-    new.pop("kind", None)
-    new.pop("apiVersion", None)
     finished = may_go(served, new)
     if dry or finished:
         if finished and not dry:
             registry.store.remove(served.name, old)
-        return Response(200, served.view.object(orjson.dumps(new)), headers=warnings)
+        return Response(200, served.view.object(nameless(new)), headers=warnings)
     record = registry.store.replace(served.name, old, new)
     return Response(200, served.view.object(record.data), headers=warnings)
 

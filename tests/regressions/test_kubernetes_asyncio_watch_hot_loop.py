@@ -46,7 +46,7 @@ async def test_a_watch_that_fails_at_once_is_asked_for_ever_more_slowly(fault: s
         await cluster.add_pod("a")
 
         def end_watches() -> None:
-            for hub in cluster.api.registry.hubs():
+            for hub in (served.hub for served in cluster.api.registry.tables()):
                 for watcher in hub.watchers():
                     watcher.end()
 

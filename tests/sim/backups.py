@@ -130,7 +130,7 @@ class Backups:
     def _put(self, backup: _Backup, rv: int) -> None:
         store = self._world.store
         events: list[tuple[Table, Event]] = []
-        for hub in self._world.api.registry.hubs():
+        for hub in (served.hub for served in self._world.api.registry.tables()):
             for watcher in hub.watchers():
                 watcher.end()
         for name, table in store.tables.items():

@@ -1,4 +1,4 @@
-"""Fills the rules of ClusterRoles that gather those of others, a `Controller`.
+"""Fills the rules of ClusterRoles that gather those of others.
 
 After pkg/controller/clusterroleaggregation: the rules of all that the selectors find, selector after selector and by
 name, each rule once; what somebody else wrote there is overwritten.
@@ -6,23 +6,21 @@ name, each rule once; what somebody else wrote there is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from typing import Any
 
 from ..builtin.eviction import matches
-from ..controllers import nobody
+from ..controllers import Controller
 from ..registry import Registry
 from ..resource import Object
 from ..store import Event
 from .rbac import CLUSTER_ROLES
 
 
-class Aggregation:
+class Aggregation(Controller):
     """The gathered roles of one server."""
 
     def __init__(self, registry: Registry) -> None:
-        self.wake: Callable[[], None] = nobody
         self._registry = registry
         self._due = True
         registry.stored(CLUSTER_ROLES).table.subscribers.append(self._changed)
@@ -32,7 +30,6 @@ class Aggregation:
         self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`."""
         if self._due:
             self._due = False
             gather(self._registry)

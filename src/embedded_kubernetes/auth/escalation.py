@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import ApiError, details_of, not_found, qualified
+from ..errors import ApiError, not_found
 from ..resource import Object
 from .attributes import Attributes
 from .gate import Access
 from .identity import MASTERS, User
 from .quoting import aggregate, quote, quoted
 from .rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, Rbac
+from .refusals import refused
 from .rules import EVERYTHING, Rule, compact, missing, rules_of
 
 _ROLES = (ROLES, CLUSTER_ROLES)
@@ -110,11 +111,7 @@ class _Guard:
         raise self._refusal(why)
 
     def _refusal(self, why: str) -> ApiError:
-        shown = qualified(self._kind[1], GROUP)
-        if self._shown:
-            shown = f"{shown} {quote(self._shown)}"
-        details = details_of(self._kind[1], GROUP, self._shown)
-        return ApiError(403, "Forbidden", f"{shown} is forbidden: {why}", details)
+        return refused(self._kind[1], GROUP, self._shown, why)
 
 
 def _only_collected(new: Object, old: Object) -> bool:

@@ -19,11 +19,15 @@ def forbidden(user: User, asked: Attributes, reason: str = "") -> ApiError:
         why = f"{why}: {reason}"
     if not asked.of_resource or not asked.resource:
         return ApiError(403, "Forbidden", f"forbidden: {why}", {})
-    shown = qualified(asked.resource, asked.group)
-    if asked.name:
-        shown = f"{shown} {quote(asked.name)}"
-    details = details_of(asked.resource, asked.group, asked.name)
-    return ApiError(403, "Forbidden", f"{shown} is forbidden: {why}", details)
+    return refused(asked.resource, asked.group, asked.name, why)
+
+
+def refused(resource: str, group: str, name: str, why: str) -> ApiError:
+    """403 about a resource, or about the object of this name."""
+    shown = qualified(resource, group)
+    if name:
+        shown = f"{shown} {quote(name)}"
+    return ApiError(403, "Forbidden", f"{shown} is forbidden: {why}", details_of(resource, group, name))
 
 
 def _why(user: User, asked: Attributes) -> str:

@@ -11,10 +11,9 @@ from typing import Any
 from ..errors import Cause
 from ..resource import Object
 from .causes import immutable, invalid, required
-from .eviction import matches
 from .kind import Logic
 from .pod_defaults import default_pod_spec
-from .workloads import check_template
+from .workloads import check_match, check_template
 
 Spec = dict[str, Any]
 
@@ -58,18 +57,15 @@ def _select_own_pods(job: Object) -> None:
 
 def _check_job(job: Object, old: Object | None) -> Iterator[Cause]:
     spec = job.get("spec") or {}
-    selector, template = spec.get("selector"), spec.get("template") or {}
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    if selector is not None and not matches(selector, labels):
-        detail = "`selector` does not match template `labels`"
-        yield invalid("spec.template.metadata.labels", labels, detail)
+    if spec.get("selector") is not None:
+        yield from check_match(spec)
     if spec.get("completionMode") == "Indexed":
         if spec.get("completions") is None:
             yield required("spec.completions", "when completion mode is Indexed")
     elif spec.get("backoffLimitPerIndex") is not None:
         detail = "requires indexed completion mode"
         yield invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail)
-    yield from check_template(template, "spec.template", restart=_RESTART)
+    yield from check_template(spec.get("template") or {}, "spec.template", restart=_RESTART)
     if old is not None:
         yield from _check_job_update(spec, old.get("spec") or {})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from ..errors import Cause
@@ -34,21 +35,6 @@ _MAX_RESERVED = 256
 #: Of a class and of a claim.
 _MAX_CONFIG = 2 * 32
 _SHARE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def default_claim(claim: Object) -> None:
-    default_devices(claim["spec"])
-
-
-def default_template(template: Object) -> None:
-    default_devices(template["spec"]["spec"])
-
-
-def check_claim(claim: Object, old: Object | None) -> Iterable[Cause]:
-    spec = claim.get("spec") or {}
-    if old is not None:
-        return [] if spec == (old.get("spec") or {}) else [immutable("spec", spec)]
-    return check_claim_spec(spec, "spec")
 
 
 def forget_devices(claim: Object, old: Object) -> None:
@@ -162,16 +148,25 @@ def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]
             yield invalid(at, "/".join(filter(None, device)), "must be an allocated device in the claim")
 
 
-def check_template(template: Object, old: Object | None) -> Iterable[Cause]:
-    spec = template.get("spec") or {}
+def _check_spec(where: tuple[str, ...], obj: Object, old: Object | None) -> Iterable[Cause]:
+    """`where` in the object what is claimed stands. Its whole spec is fixed."""
+    spec = obj.get("spec") or {}
     if old is not None:
         return [] if spec == (old.get("spec") or {}) else [immutable("spec", spec)]
-    return check_claim_spec(spec.get("spec") or {}, "spec.spec")
+    for field in where:
+        obj = obj.get(field) or {}
+    return check_claim_spec(obj, ".".join(where))
 
 
 LOGIC = {
     ("resource.k8s.io", "ResourceClaim"): Logic(
-        default=default_claim, check=check_claim, on_status=forget_devices, check_status=check_claim_status
+        default=lambda claim: default_devices(claim["spec"]),
+        check=partial(_check_spec, ("spec",)),
+        on_status=forget_devices,
+        check_status=check_claim_status,
     ),
-    ("resource.k8s.io", "ResourceClaimTemplate"): Logic(default=default_template, check=check_template),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Logic(
+        default=lambda template: default_devices(template["spec"]["spec"]),
+        check=partial(_check_spec, ("spec", "spec")),
+    ),
 }

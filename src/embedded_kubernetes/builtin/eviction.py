@@ -11,7 +11,7 @@ from typing import Any
 from agent_scheduler.objects.quantity import MAX_INT64
 
 from ..errors import ApiError, Cause, forbidden
-from ..resource import Object
+from ..resource import Object, is_true
 from .causes import check_not_negative, invalid
 from .kind import Logic
 
@@ -27,27 +27,18 @@ def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
-    for expression in selector.get("matchExpressions") or ():
-        operator, value = expression.get("operator"), labels.get(expression.get("key"))
-        values = expression.get("values") or ()
-        if operator == "In":
-            held = value is not None and value in values
-        elif operator == "NotIn":
-            held = value is None or value not in values
-        elif operator == "Exists":
-            held = value is not None
-        else:
-            held = value is None
-        if not held:
-            return False
-    return True
-
-
-def is_ready(pod: Object) -> bool:
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in (pod.get("status") or {}).get("conditions") or ()
+    return all(
+        requirement_holds(expression, labels.get(expression.get("key", "")))
+        for expression in selector.get("matchExpressions") or ()
     )
+
+
+def requirement_holds(requirement: dict[str, Any], value: str | None) -> bool:
+    """Whether a label, a node's field, or its absence is as a requirement of a selector wants it."""
+    operator, values = requirement.get("operator"), requirement.get("values") or ()
+    if operator in ("In", "NotIn"):
+        return (value in values) is (operator == "In")
+    return (value is None) is (operator != "Exists")
 
 
 def decide(pod: Object, budgets: list[Object], *, now: str) -> Object | None:
@@ -70,7 +61,7 @@ def decide(pod: Object, budgets: list[Object], *, now: str) -> Object | None:
         raise ApiError(500, "InternalError", message, {"causes": [{"message": message}]})
     budget = covering[0]
     status = budget.get("status") or {}
-    if not is_ready(pod):
+    if not is_true(pod.get("status") or {}, "Ready"):
         if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
             return None
         desired = status.get("desiredHealthy", 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from itertools import chain
 from typing import Any
@@ -93,24 +93,21 @@ def declared() -> list[Kind]:
     return msgspec.json.decode(text, type=list[Kind])
 
 
+#: What a resource is told as the kind has it.
+_SAME = frozenset(field.name for field in fields(Resource)) - {"singular", "fields"}
+
+
 def resource(kind: Kind, logic: Logic | None = None) -> Resource:
     """The resource of a kind."""
     logic = logic or Logic()
     rules = _Rules(kind, logic)
     # Kinds without fields of their own take both names, the others only those that they have.
     own = (*kind.fields, *logic.field_names)
+    same = {name: getattr(kind, name) for name in kind.__struct_fields__ if name in _SAME}
     made = Resource(
-        group=kind.group,
-        version=kind.version,
-        kind=kind.kind,
-        plural=kind.plural,
+        **same,
         singular=kind.singular or kind.kind.lower(),
-        namespaced=kind.namespaced,
         list_kind="" if kind.asks else f"{kind.kind}List",
-        short_names=kind.short_names,
-        categories=kind.categories,
-        verbs=kind.verbs,
-        status=kind.status,
         default=rules.default if kind.defaults else logic.default or rules.default,
         prepare_create=rules.prepare_create,
         prepare_update=rules.prepare_update,
@@ -118,15 +115,8 @@ def resource(kind: Kind, logic: Logic | None = None) -> Resource:
         validate_below={"status": rules.validate_status} if kind.status else {},
         field_names=(*_names(kind, own), *own),
         fields=rules.fields,
-        subresources=kind.subresources,
         shape=logic.shape,
-        asks=kind.asks,
-        returns_deleted=kind.returns_deleted,
-        conditional_update=kind.conditional_update,
-        create_on_update=kind.create_on_update,
         grace=logic.grace,
-        columns=kind.columns,
-        row=kind.row,
     )
     return logic.direct(made) if logic.direct is not None else made
 

@@ -6,6 +6,7 @@ Shapes and rules: KEP-753 for restartable init containers, KEP-2837 for pod-leve
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_scheduler.objects.quantity import milli_value
@@ -17,31 +18,47 @@ def _text(milli: int) -> str:
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
-def container_requests(spec: dict[str, Any]) -> dict[str, str]:
-    """Requests of the containers together, as quantities: the sum of those that run side by side, or the
-    largest that an init container needs while it runs."""
+def add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = max(total.get(name, 0), amount)
+
+
+def peak_requests(spec: dict[str, Any], amount_of: Callable[[str, Any], int]) -> dict[str, int]:
+    """Requests of the containers together: the sum of those that run side by side, or the largest that an init
+    container needs while it runs. `amount_of` reads the quantity of a resource.
+    """
+
+    def requests(container: dict[str, Any]) -> dict[str, int]:
+        given = (container.get("resources") or {}).get("requests") or {}
+        return {name: amount_of(name, quantity) for name, quantity in given.items()}
+
     total: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        for name, amount in ((container.get("resources") or {}).get("requests") or {}).items():
-            total[name] = total.get(name, 0) + milli_value(amount)
-    restartable: dict[str, int] = {}
-    largest: dict[str, int] = {}
+        add(total, requests(container))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        requests = (container.get("resources") or {}).get("requests") or {}
-        stays = container.get("restartPolicy") == "Always"
-        for name, amount in requests.items():
-            if stays:
-                total[name] = total.get(name, 0) + milli_value(amount)
-                restartable[name] = restartable.get(name, 0) + milli_value(amount)
-        while_starting = dict(restartable)
-        if not stays:
-            for name, amount in requests.items():
-                while_starting[name] = while_starting.get(name, 0) + milli_value(amount)
-        for name, milli in while_starting.items():
-            largest[name] = max(largest.get(name, 0), milli)
-    for name, milli in largest.items():
-        total[name] = max(total.get(name, 0), milli)
-    return {name: _text(milli) for name, milli in total.items()}
+        step = requests(container)
+        if container.get("restartPolicy") == "Always":
+            add(sidecars, step)
+            _raise_to(peak, sidecars)
+        else:
+            add(step, sidecars)
+            _raise_to(peak, step)
+    add(total, sidecars)
+    _raise_to(total, peak)
+    return total
+
+
+def container_requests(spec: dict[str, Any]) -> dict[str, str]:
+    """Requests of the containers together, as quantities."""
+    together = peak_requests(spec, lambda _, quantity: milli_value(quantity))
+    return {name: _text(milli) for name, milli in together.items()}
 
 
 def qos_class(spec: dict[str, Any]) -> str:

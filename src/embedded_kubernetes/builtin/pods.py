@@ -18,18 +18,6 @@ from .pod_resources import qos_class
 from .pod_spec import check_pod_spec
 from .pod_update import check_pod_status, check_spec_update
 
-_FIELDS = (
-    "spec.hostNetwork",
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "status.nominatedNodeName",
-    "status.phase",
-    "status.podIP",
-    "status.podIPs",
-)
-
 
 def _prepare_create(pod: Object) -> None:
     """A new pod is Pending, whatever the client sent; one with gates says so (KEP-3521)."""
@@ -160,6 +148,10 @@ def _fields(pod: Object) -> dict[str, str]:
         "status.podIP": status.get("podIP", ""),
         "status.podIPs": status.get("podIP", ""),
     }
+
+
+#: Names and namespaces can be told of all kinds.
+_FIELDS = tuple(_fields({"metadata": {"name": ""}, "spec": {}}))[2:]
 
 
 def grace(pod: Object) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import forbidden
 from ..resource import Object
 from .coordination import SYSTEM_PRIORITIES
+from .runtime import rejected
 
 
 def admit(pod: Object, find: Callable[[str], Object | None], default: Callable[[], Object | None]) -> None:
@@ -27,7 +27,7 @@ def admit(pod: Object, find: Callable[[str], Object | None], default: Callable[[
             priority = SYSTEM_PRIORITIES[class_name]
         else:
             why = f"no PriorityClass with name {class_name} was found"
-            raise forbidden("pods", "", pod["metadata"].get("name", ""), why)
+            raise rejected(pod, why)
     else:
         found = default()
         if found is not None:
@@ -41,7 +41,7 @@ def admit(pod: Object, find: Callable[[str], Object | None], default: Callable[[
             f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
             "controller computed {priority} from the given PriorityClass name"
         ).replace("{priority}", str(priority))
-        raise forbidden("pods", "", pod["metadata"].get("name", ""), why)
+        raise rejected(pod, why)
     spec["priority"] = priority
     given_policy = spec.get("preemptionPolicy")
     if given_policy is not None and given_policy != policy:
@@ -49,5 +49,5 @@ def admit(pod: Object, find: Callable[[str], Object | None], default: Callable[[
             f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod spec; priority "
             f"admission controller computed {policy} from the given PriorityClass name"
         )
-        raise forbidden("pods", "", pod["metadata"].get("name", ""), why)
+        raise rejected(pod, why)
     spec["preemptionPolicy"] = policy

@@ -46,22 +46,22 @@ def admit(pod: Object, find: Callable[[str], Object | None]) -> None:
     name = spec.get("runtimeClassName")
     if not name:
         if spec.get("overhead"):
-            raise _rejected(
+            raise rejected(
                 pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
             )
         return
     runtime_class = find(name)
     if runtime_class is None:
-        raise _rejected(pod, f'pod rejected: RuntimeClass "{name}" not found')
+        raise rejected(pod, f'pod rejected: RuntimeClass "{name}" not found')
     overhead = runtime_class.get("overhead")
     if overhead is not None:
         fixed = overhead.get("podFixed") or {}
         if spec.get("overhead") and spec["overhead"] != fixed:
-            raise _rejected(pod, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+            raise rejected(pod, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
         if fixed:
             spec["overhead"] = dict(fixed)
     elif spec.get("overhead"):
-        raise _rejected(
+        raise rejected(
             pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
         )
     scheduling = runtime_class.get("scheduling")
@@ -69,7 +69,7 @@ def admit(pod: Object, find: Callable[[str], Object | None]) -> None:
         _merge_scheduling(pod, scheduling)
 
 
-def _rejected(pod: Object, why: str) -> ApiError:
+def rejected(pod: Object, why: str) -> ApiError:
     return refused("pods", "", pod["metadata"].get("name", ""), why)
 
 
@@ -82,7 +82,7 @@ def _merge_scheduling(pod: Object, scheduling: dict[str, Any]) -> None:
                 f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                 f"pod.spec.nodeSelector[{key}] = {selector[key]}"
             )
-            raise _rejected(pod, why)
+            raise rejected(pod, why)
     if selector:
         spec["nodeSelector"] = selector
     given = scheduling.get("tolerations")

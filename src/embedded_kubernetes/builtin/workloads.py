@@ -80,12 +80,18 @@ def _check_selector(spec: Spec, owner: str) -> Iterator[Cause]:
         yield invalid("spec.selector", selector, f"empty selector is invalid for {owner}")
 
 
-def _check_match(spec: Spec) -> Iterator[Cause]:
+def check_match(spec: Spec) -> Iterator[Cause]:
     """That the selector selects the template's pods; one that is missing selects nothing."""
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     if matches(spec.get("selector"), labels):
         return
     yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+
+
+def _check_pods(spec: Spec, owner: str) -> Iterator[Cause]:
+    yield from _check_selector(spec, owner)
+    yield from check_match(spec)
+    yield from _check_own_template(spec)
 
 
 def _check_own_template(spec: Spec) -> Iterator[Cause]:
@@ -118,19 +124,11 @@ def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> Iterato
 
 
 def _check_deployment(spec: Spec) -> Iterator[Cause]:
-    yield from _check_selector(spec, "deployment")
-    yield from _check_match(spec)
-    yield from _check_own_template(spec)
+    yield from _check_pods(spec, "deployment")
     yield from _check_strategy(spec, "strategy", ("Recreate", "RollingUpdate"))
     deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
     if deadline is not None and deadline <= ready:
         yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
-
-
-def _check_replica_set(spec: Spec) -> Iterator[Cause]:
-    yield from _check_selector(spec, "deployment")
-    yield from _check_match(spec)
-    yield from _check_own_template(spec)
 
 
 _MUTABLE = frozenset(
@@ -149,9 +147,7 @@ _MUTABLE = frozenset(
 def _check_stateful_set(obj: Object, old: Object | None) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     yield from _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
-    yield from _check_selector(spec, "statefulset")
-    yield from _check_match(spec)
-    yield from _check_own_template(spec)
+    yield from _check_pods(spec, "statefulset")
     if old is not None:
         before = old.get("spec") or {}
         if any(spec.get(key) != before.get(key) for key in (spec.keys() | before.keys()) - _MUTABLE):
@@ -161,7 +157,7 @@ def _check_stateful_set(obj: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def _check_daemon_set(spec: Spec) -> Iterator[Cause]:
-    yield from _check_match(spec)
+    yield from check_match(spec)
     yield from _check_selector(spec, "daemonset")
     yield from _check_own_template(spec)
     yield from _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
@@ -194,7 +190,7 @@ LOGIC = {
         default=partial(_default, strategy="strategy", rolling={"maxUnavailable": "25%", "maxSurge": "25%"}),
         check=_fixed(_check_deployment),
     ),
-    ("apps", "ReplicaSet"): Logic(default=_default, check=_fixed(_check_replica_set)),
+    ("apps", "ReplicaSet"): Logic(default=_default, check=_fixed(partial(_check_pods, owner="deployment"))),
     ("apps", "StatefulSet"): Logic(
         default=partial(_default, strategy="updateStrategy", rolling={"partition": 0}),
         check=_check_stateful_set,

@@ -289,7 +289,7 @@ async def test_a_watch_over_http_1_0_is_a_plain_stream_until_it_closes() -> None
 
 async def test_a_client_that_leaves_takes_its_watch_with_it() -> None:
     async with serving() as served:
-        hub = served.world.api.registry.find("", "v1", "pods").hub  # type: ignore[union-attr]
+        hub = served.world.api.registry.served["", "v1"]["pods"].hub
         client = await served.client()
         client.get(f"{PODS}?watch=1")
         await client.head()
@@ -309,7 +309,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not() -
             quick = await served.client()
             quick.get(f"{PODS}?watch=1&resourceVersion=1")
             await quick.head()
-            hub = world.api.registry.find("", "v1", "pods").hub  # type: ignore[union-attr]
+            hub = world.api.registry.served["", "v1"]["pods"].hub
             await until(lambda: len(hub) == 2)
             for watcher in hub.watchers():
                 watcher.limit = 8 << 20

@@ -47,7 +47,7 @@ async def test_a_waiting_watch_is_woken_by_the_next_event() -> None:
     await watching.aclose()
     with pytest.raises(StopAsyncIteration):
         await watching.__anext__()
-    assert len(world.api.registry.find("", "v1", "pods").hub) == 0  # type: ignore[union-attr]
+    assert len(world.api.registry.served["", "v1"]["pods"].hub) == 0
     door.close()
 
 

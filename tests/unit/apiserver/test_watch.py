@@ -150,7 +150,7 @@ def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end() -> Non
     assert names == [f"p{number}" for number in range(len(names))]
     assert watch.stream.watcher.drained
     assert len(quick.events()) == 10
-    assert len(world.api.registry.find("", "v1", "pods").hub) == 1  # type: ignore[union-attr]
+    assert len(world.api.registry.served["", "v1"]["pods"].hub) == 1
 
 
 def test_lines_are_taken_in_bites_and_in_order() -> None:
@@ -169,7 +169,7 @@ def test_lines_are_taken_in_bites_and_in_order() -> None:
 
 def test_a_closed_watch_is_forgotten() -> None:
     world = World()
-    hub = world.api.registry.find("", "v1", "pods").hub  # type: ignore[union-attr]
+    hub = world.api.registry.served["", "v1"]["pods"].hub
     watches = [
         world.watch(f"{PODS}?watch=1"),
         world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3Dn1"),

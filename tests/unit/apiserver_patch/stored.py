@@ -203,7 +203,7 @@ class Stored:
 
     def served(self, name: tuple[str, str]) -> Served:
         """The kind, by the group and name of its path."""
-        found = self.world.api.registry.find(name[0], "v1", name[1])
+        found = self.world.api.registry.served[name[0], "v1"].get(name[1])
         assert found is not None
         return found
 
