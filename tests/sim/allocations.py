@@ -142,7 +142,7 @@ class Allocations:
 
         def added(pod: Any) -> None:
             gated = queue.where(pod.uid) is Place.GATED
-            claims = queue.places.pool.get(pod.uid).pod.claims if gated else None
+            claims = queue.places.unschedulable.entries.get(pod.uid).pod.claims if gated else None
             add(pod)
             if gated and claims != pod.claims and queue.where(pod.uid) is not Place.GATED:
                 states.reached("gated pod woken by its own status")

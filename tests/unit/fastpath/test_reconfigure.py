@@ -154,7 +154,7 @@ async def test_settings_that_cannot_be_used_change_nothing() -> None:
             running.fast_path.reconfigure(replace(before, initial_backoff=0.0, profiles=()))
         assert running.fast_path.settings is before
         assert running.fast_path.queue.pending().unschedulable == 1
-        assert running.fast_path.queue.waker.judge.registered(NODE_ADD)
+        assert running.fast_path.queue.waker.hints.registered(NODE_ADD)
         await cluster.add_node("n1")
         await until(cluster.placed)
 

@@ -22,7 +22,7 @@ from .entry import PodT, QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
 from .subqueues import ActiveQueue, BackoffQueue, InFlight, QueueSettings
-from .unschedulable import UnschedulablePool
+from .unschedulable import UnschedulablePods
 
 
 class Place(StrEnum):
@@ -151,9 +151,9 @@ class Places(Generic[PodT]):
         self._on_deadline = on_deadline
         self.active: ActiveQueue[PodT] = ActiveQueue()
         self.backoff: BackoffQueue[PodT] = BackoffQueue(settings)
-        self.pool: UnschedulablePool[PodT] = UnschedulablePool(
+        self.unschedulable: UnschedulablePods[PodT] = UnschedulablePods(
             hint_maps=hint_maps if pre_hints else {},
-            complain=lambda plugin, error: recorder.plugin_raised(plugin, PRE_HINT, error),
+            raised=lambda plugin, error: recorder.plugin_raised(plugin, PRE_HINT, error),
         )
         self.in_flight: InFlight[PodT] = InFlight(
             max_events=max_inflight_events, forgotten=recorder.events_forgotten
@@ -163,11 +163,11 @@ class Places(Generic[PodT]):
             self.in_flight.uids(),
             self.active.uids(),
             *self.backoff.uids(),
-            self.pool.uids(),
+            self.unschedulable.entries.keys(),
         )
-        self._refused = self.pool.uids()
+        self._refused = self.unschedulable.entries.keys()
         #: Called with a UID that is about to enter the pool.
-        self.before_pool: Callable[[str], None] = lambda uid: None
+        self.before_unschedulable: Callable[[str], None] = lambda uid: None
         #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
         self._known_deadline = inf
 
@@ -185,12 +185,12 @@ class Places(Generic[PodT]):
         self._gatekeeper = gatekeeper
         self.settings = settings
         self.backoff.settings = settings
-        self.pool.reconfigure(hint_maps if self._pre_hints else {})
+        self.unschedulable.reconfigure(hint_maps if self._pre_hints else {})
         for ready in (self.active, self.backoff):
             for entry in list(ready):
                 if not gatekeeper.lets_in(entry):
                     ready.remove(entry.uid)
-                    self._to_pool(entry, label=label)
+                    self._to_unschedulable(entry, label=label)
 
     # -- moves ---------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Places(Generic[PodT]):
 
     def remove(self, uid: str) -> None:
         """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""
-        entry = self.active.remove(uid) or self.backoff.remove(uid) or self.pool.remove(uid)
+        entry = self.active.remove(uid) or self.backoff.remove(uid) or self.unschedulable.remove(uid)
         if entry is not None:
             self._count(entry, ())
 
@@ -221,10 +221,10 @@ class Places(Generic[PodT]):
         PreEnqueue has the last word: a pod that it refuses stays in, or goes to, the pool.
         """
         if strategy is SKIP or not self._gatekeeper.lets_in(entry):
-            self._to_pool(entry, label=label)
+            self._to_unschedulable(entry, label=label)
             return GATED if entry.gating_plugin else UNSCHEDULABLE
         if entry.uid in self._refused:
-            self.pool.remove(entry.uid)
+            self.unschedulable.remove(entry.uid)
         if strategy is AFTER_BACKOFF and self.backoff.is_backing_off(entry, now):
             self._to_backoff(entry, label=label)
             return BACKOFF
@@ -244,12 +244,12 @@ class Places(Generic[PodT]):
             self._count(entry, entry.rejectors)
         self._recorder.incoming(ACTIVE, label)
 
-    def _to_pool(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
+    def _to_unschedulable(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
         if entry.uid not in self._refused:
-            self.before_pool(entry.uid)
+            self.before_unschedulable(entry.uid)
             self._recorder.incoming(UNSCHEDULABLE, label)
         stale_at = max(entry.timestamp, entry.flush_timestamp) + self.settings.max_in_unschedulable
-        self.pool.put(entry, stale_at=stale_at)
+        self.unschedulable.put(entry, stale_at=stale_at)
         self._count(entry, entry.rejectors)
         self._tell_deadline(stale_at)
 
@@ -282,10 +282,10 @@ class Places(Generic[PodT]):
             self.to_active(entry, label=BACKOFF_COMPLETE, now=now)
         return len(expired)
 
-    def flush_pool(self, now: float) -> tuple[int, bool]:
+    def flush_unschedulable(self, now: float) -> tuple[int, bool]:
         """As `SchedulingQueue.flush_unschedulable_leftovers`, and whether there is more to be popped now."""
         moved, ready = 0, False
-        for entry in self.pool.stale(now, _AT_A_TIME):
+        for entry in self.unschedulable.stale(now, _AT_A_TIME):
             entry.flush_timestamp = now
             place = self.requeue(entry, AFTER_BACKOFF, label=UNSCHEDULABLE_TIMEOUT.label, now=now)
             ready = ready or self.poppable(entry, place)
@@ -296,7 +296,7 @@ class Places(Generic[PodT]):
 
     def next_deadline(self) -> float | None:
         """The instant at which a pod's backoff ends or its wait in the pool becomes too long, or None."""
-        deadlines = (self.backoff.next_expiration(), self.pool.next_stale())
+        deadlines = (self.backoff.next_expiration(), self.unschedulable.next_stale())
         soonest = min((deadline for deadline in deadlines if deadline is not None), default=None)
         self._known_deadline = inf if soonest is None else soonest
         return soonest
@@ -309,11 +309,11 @@ class Places(Generic[PodT]):
     # -- what people see -----------------------------------------------------------------------------------
 
     def pending(self) -> PendingCounts:
-        gated = self.pool.gated
+        gated = self.unschedulable.gated
         return PendingCounts(
             active=len(self.active),
             backoff=len(self.backoff),
-            unschedulable=len(self.pool) - gated,
+            unschedulable=len(self.unschedulable) - gated,
             gated=gated,
             in_flight=len(self.in_flight),
         )
@@ -331,7 +331,7 @@ class Places(Generic[PodT]):
             return Place.ACTIVE
         if uid in self.backoff:
             return Place.BACKOFF
-        entry = self.pool.get(uid)
+        entry = self.unschedulable.entries.get(uid)
         if entry is None:
             return None
         return Place.GATED if entry.gated else Place.UNSCHEDULABLE
@@ -341,12 +341,12 @@ class Places(Generic[PodT]):
         flying = self.in_flight.get(uid)
         if flying is not None:
             return flying.entry
-        return self.active.get(uid) or self.backoff.get(uid) or self.pool.get(uid)
+        return self.active.get(uid) or self.backoff.get(uid) or self.unschedulable.entries.get(uid)
 
     def check_invariants(self) -> None:
         """Raise AssertionError where the places contradict one another or themselves; O(n)."""
         seen: dict[str, str] = {}
-        waiting = (("active", self.active), ("backoff", self.backoff), ("pool", self.pool))
+        waiting = (("active", self.active), ("backoff", self.backoff), ("pool", self.unschedulable))
         for name, entries in waiting:
             for entry in entries:
                 assert seen.setdefault(entry.uid, name) == name, (
@@ -362,5 +362,5 @@ class Places(Generic[PodT]):
             assert not flying.entry.counted, f"{flying.entry.uid} is in flight and still counted as refused"
         for entry in self.backoff:
             assert entry.backoff_expiration > 0.0, f"{entry.uid} is in backoff without an expiration"
-        self.pool.check_invariants()
+        self.unschedulable.check_invariants()
         self.in_flight.check_invariants()

@@ -199,7 +199,7 @@ class SchedulingQueue(Generic[PodT]):
 
         When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
         """
-        if self.waker.told:
+        if self.waker.burst_events:
             self.waker.settle()
         return None if self.closed else self.places.pop()
 
@@ -275,7 +275,7 @@ class SchedulingQueue(Generic[PodT]):
             flying = places.in_flight.get(uid)
             if flying is not None:
                 places.in_flight.record_own(uid, ev.FORCE_ACTIVATE, None, flying.newest)
-            elif (refused := places.pool.get(uid)) is not None:
+            elif (refused := places.unschedulable.entries.get(uid)) is not None:
                 place = places.requeue(refused, IMMEDIATELY, label=label, now=now)
                 activated += place is ACTIVE
             elif (waiting := places.backoff.remove(uid)) is not None:
@@ -312,7 +312,7 @@ class SchedulingQueue(Generic[PodT]):
         A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
         """
         self.waker.settle()
-        moved, ready = self.places.flush_pool(self._clock())
+        moved, ready = self.places.flush_unschedulable(self._clock())
         if ready:
             self._on_ready()
         return moved
@@ -386,7 +386,7 @@ class SchedulingQueue(Generic[PodT]):
         entry = places.entry(uid)
         assert entry is not None, f"{uid} is unknown"
         self.nominator.update(entry.pod, pod)
-        if uid in places.pool:
+        if uid in places.unschedulable:
             self.waker.updated(entry, pod)
             return
         moves = pod.priority != entry.pod.priority

@@ -19,7 +19,7 @@ from sortedcontainers import SortedList
 from ..events.hints import ClusterEventWithHint, HintFn, HintMap
 from ..events.prehints import ALL_PODS, Amount, ByKeys, Key, Own, PodIndex, UpTo
 from .entry import PodT, QueuedPodInfo
-from .requeue import AFTER_BACKOFF, IMMEDIATELY, RequeueJudge, Strategy
+from .requeue import AFTER_BACKOFF, IMMEDIATELY, QueueingHints, Strategy
 from .subqueues import InFlight, InFlightEvent
 
 
@@ -31,29 +31,29 @@ class Replay(Generic[PodT]):
         *,
         in_flight: InFlight[PodT],
         hint_maps: Mapping[str, HintMap],
-        judge: RequeueJudge,
+        hints: QueueingHints,
         pre_hints: bool,
     ) -> None:
         self._in_flight = in_flight
         self._hint_maps = hint_maps
-        self._judge = judge
+        self._hints = hints
         self._pre_hints = pre_hints
         #: (profile, plugin) -> what the plugin makes of the log; made when it first refuses a pod.
         self._indexes: dict[tuple[str, str], EventIndex] = {}
 
     def strategy(self, entry: QueuedPodInfo[PodT], since: int) -> Strategy:
         """For `entry`, which is in flight and was refused, after the events from position `since` on."""
-        judge, in_flight = self._judge, self._in_flight
+        hints, in_flight = self._hints, self._in_flight
         flying = in_flight.get(entry.uid)
         assert flying is not None, f"{entry.uid} is not in flight"
-        found = judge.after_all(entry, flying.own)
+        found = hints.worth_requeuing_after(entry, flying.own)
         if found is IMMEDIATELY or (found and not entry.pending_plugins):
             return found
         if since == in_flight.end:
             return found
         if not self._pre_hints:
-            return max(found, judge.after_all(entry, in_flight.events_from(since)))
-        found = max(found, judge.after_all(entry, in_flight.wildcards_from(since)))
+            return max(found, hints.worth_requeuing_after(entry, in_flight.events_from(since)))
+        found = max(found, hints.worth_requeuing_after(entry, in_flight.wildcards_from(since)))
         profile = entry.pod.scheduler_name
         for plugin in entry.rejectors:
             pending = plugin in entry.pending_plugins
@@ -71,12 +71,12 @@ class Replay(Generic[PodT]):
                 plugin,
                 self._hint_maps[profile],
                 self._in_flight,
-                self._judge,
+                self._hints,
             )
         return found
 
 
-class Told(NamedTuple):
+class LoggedHint(NamedTuple):
     """An event of the log, and one of the hints that the plugin registered for it."""
 
     position: int
@@ -84,7 +84,7 @@ class Told(NamedTuple):
 
 
 class _Verdict(Struct, gc=False):
-    """What a hint that is asked once says of those that share a place: of the events told to all in [low, high)."""
+    """What a hint that is asked once says of those that share a place: of the events about all in [low, high)."""
 
     low: int
     high: int
@@ -96,11 +96,11 @@ class _Keyed:
     """Events by the keys of one index."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Key, list[Told]] = defaultdict(list)
+        self.by_key: dict[Key, list[LoggedHint]] = defaultdict(list)
         #: dimension -> (most that is offered, event, running number).
         self.up_to: dict[Hashable, SortedList] = {}
-        #: Told to all, by hints that are asked once for all that share a place.
-        self.once: list[Told] = []
+        #: About all, of hints that are asked once for all that share a place.
+        self.once: list[LoggedHint] = []
         self.verdicts: dict[Hashable, _Verdict] = {}
 
 
@@ -110,34 +110,34 @@ class EventIndex:
     def __init__(
         self,
         plugin: str,
-        hints: HintMap,
+        hint_map: HintMap,
         in_flight: InFlight[Any],
-        judge: RequeueJudge,
+        hints: QueueingHints,
     ) -> None:
         self._plugin = plugin
-        self._hints = hints
+        self._hint_map = hint_map
         self._in_flight = in_flight
-        self._judge = judge
+        self._hints = hints
         self._clear(in_flight.begin)
 
     def _clear(self, begin: int) -> None:
         self._floor = self._next = begin
-        self._everyone: list[Told] = []
-        self._named: dict[Hashable, list[Told]] = defaultdict(list)
+        self._everyone: list[LoggedHint] = []
+        self._named: dict[Hashable, list[LoggedHint]] = defaultdict(list)
         self._keyed: dict[PodIndex, _Keyed] = defaultdict(_Keyed)
         self._count = 0
 
     def helps(self, pod: Any, since: int) -> bool:
         """Whether an event from position `since` on is worth another attempt for `pod`, by what the plugin says."""
         self._catch_up()
-        for told in self._concerning(pod, since):
-            if self._queues(told, pod):
+        for logged in self._concerning(pod, since):
+            if self._queues(logged, pod):
                 return True
         return any(self._once(spec, keyed, pod, since) for spec, keyed in self._keyed.items() if keyed.once)
 
     # ---- reading
 
-    def _concerning(self, pod: Any, since: int) -> Iterator[Told]:
+    def _concerning(self, pod: Any, since: int) -> Iterator[LoggedHint]:
         yield from _from(self._everyone, since)
         for name in (pod.uid, (pod.namespace, pod.name)):
             yield from _from(self._named.get(name, ()), since)
@@ -147,30 +147,30 @@ class EventIndex:
                 hash(keys)
             except Exception as error:
                 # As in the pool: whose keys cannot be made out hears of everything.
-                self._judge.complain(self._plugin, error)
+                self._hints.pre_hint_raised(self._plugin, error)
                 for found in (*keyed.by_key.values(), keyed.once):
                     yield from _from(found, since)
                 for levels in keyed.up_to.values():
-                    yield from (told for _, _, told in levels if told.position >= since)
+                    yield from (logged for _, _, logged in levels if logged.position >= since)
                 continue
             for key in (Own(pod.uid), *keys):
                 if type(key) is Amount:
                     levels = keyed.up_to.get(key.dimension)
                     if levels is not None:
-                        for _, _, told in levels.irange(minimum=(key.amount,)):
-                            if told.position >= since:
-                                yield told
+                        for _, _, logged in levels.irange(minimum=(key.amount,)):
+                            if logged.position >= since:
+                                yield logged
                 else:
                     yield from _from(keyed.by_key.get(key, ()), since)
 
     def _once(self, spec: PodIndex, keyed: _Keyed, pod: Any, since: int) -> bool:
-        """What the hints say that are asked once, of the events that were told to all."""
+        """What the hints say that are asked once, of the events about all."""
         try:
             shared = (None, pod.uid) if spec.shared is None else (spec, spec.shared(pod))
             verdict = keyed.verdicts.get(shared)
         except Exception as error:
-            self._judge.complain(self._plugin, error)
-            return any(self._queues(told, pod) for told in _from(keyed.once, since))
+            self._hints.pre_hint_raised(self._plugin, error)
+            return any(self._queues(logged, pod) for logged in _from(keyed.once, since))
         end = self._next
         if verdict is None:
             verdict = keyed.verdicts[shared] = _Verdict(end, end)
@@ -182,17 +182,17 @@ class EventIndex:
         return verdict.last >= since
 
     def _ask_once(self, keyed: _Keyed, verdict: _Verdict, pod: Any, begin: int, stop: int) -> None:
-        for told in _from(keyed.once, begin):
-            if told.position >= stop:
+        for logged in _from(keyed.once, begin):
+            if logged.position >= stop:
                 break
-            if self._queues(told, pod):
-                verdict.last = max(verdict.last, told.position)
+            if self._queues(logged, pod):
+                verdict.last = max(verdict.last, logged.position)
 
-    def _queues(self, told: Told, pod: Any) -> bool:
-        if told.hint_fn is None:
+    def _queues(self, logged: LoggedHint, pod: Any) -> bool:
+        if logged.hint_fn is None:
             return True
-        event, old, new = self._in_flight.at(told.position)
-        return self._judge.queues(self._plugin, told.hint_fn, pod, event, old, new)
+        event, old, new = self._in_flight.at(logged.position)
+        return self._hints.evaluate(self._plugin, logged.hint_fn, pod, event, old, new)
 
     # ---- writing
 
@@ -204,34 +204,34 @@ class EventIndex:
         for position in range(self._next, end):
             happening = self._in_flight.at(position)
             if not happening[0].is_wildcard:  # these pass by all hints
-                for registered in self._hints.lookup(happening[0]).get(self._plugin, ()):
-                    self._file(Told(position, registered.hint_fn), registered, happening)
+                for registered in self._hint_map.lookup(happening[0]).get(self._plugin, ()):
+                    self._file(LoggedHint(position, registered.hint_fn), registered, happening)
         self._next = end
 
-    def _file(self, told: Told, registered: ClusterEventWithHint, happening: InFlightEvent) -> None:
+    def _file(self, logged: LoggedHint, registered: ClusterEventWithHint, happening: InFlightEvent) -> None:
         pre_hint = registered.pre_hint
-        named = self._judge.named(self._plugin, pre_hint, happening)
+        named = self._hints.named(self._plugin, pre_hint, happening)
         if named is ALL_PODS:
-            told_to = (
+            about_all = (
                 self._keyed[pre_hint.index].once
                 if isinstance(pre_hint, ByKeys) and pre_hint.once
                 else self._everyone
             )
-            told_to.append(told)
+            about_all.append(logged)
         elif not isinstance(pre_hint, ByKeys):
             for name in named:
-                self._named[name].append(told)
+                self._named[name].append(logged)
         else:
             keyed = self._keyed[pre_hint.index]
             for key in named:
                 if type(key) is UpTo:
                     self._count += 1
                     levels = keyed.up_to.setdefault(key.dimension, SortedList())
-                    levels.add((key.amount, self._count, told))
+                    levels.add((key.amount, self._count, logged))
                 else:
-                    keyed.by_key[key].append(told)
+                    keyed.by_key[key].append(logged)
 
 
 def _from(found: Any, since: int) -> Any:
     """Of events in their order those from `since` on."""
-    return found[bisect_left(found, since, key=lambda told: told.position) :] if found else ()
+    return found[bisect_left(found, since, key=lambda logged: logged.position) :] if found else ()

@@ -3,10 +3,10 @@
 After kube-scheduler's `isPodWorthRequeuing`. Only the plugins that refused the pod are asked, and asking stops at an
 answer that the rest cannot improve.
 
-With pre-hints, a plugin's hint is put to the pods that its pre-hint names (`RequeueJudge.named`), and once for all that
-share what the hint depends on. Without, it is put to all that the plugin refused. Either way the same pods are woken,
-in the same order. In the pool it goes step by step, a question each, so that whoever asks may pause; what the events
-mean to a pod that was in flight is the matter of `replay`.
+With pre-hints, a plugin's hint is put to the pods that its pre-hint names (`QueueingHints.named`), and once for all
+that share what the hint depends on. Without, it is put to all that the plugin refused. Either way the same pods are
+woken, in the same order. Unschedulable pods are asked step by step, a question each, so that whoever asks may pause;
+what the events mean to a pod that was in flight is the matter of `replay`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..events.prehints import ALL_PODS, AllPods, ByKeys, Key, PodName, PreHint
 from .entry import PodT, QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .subqueues import InFlightEvent
-from .unschedulable import Bucket, Group, UnschedulablePool, each_once
+from .unschedulable import Bucket, Group, UnschedulablePods, each_once
 
 Each = TypeVar("Each")
 Result = TypeVar("Result")
@@ -60,7 +60,7 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) or (isinstance(name, tuple) and len(name) == 2)
 
 
-class RequeueJudge:
+class QueueingHints:
     """Asks hints. What it holds follows from them."""
 
     def __init__(
@@ -102,15 +102,15 @@ class RequeueJudge:
             if not is_keyed and not all(map(_is_name, names)):
                 raise TypeError(f"{names!r} are not all names of pods")
         except Exception as error:
-            self.complain(plugin, error)
+            self.pre_hint_raised(plugin, error)
             return ALL_PODS
         return names
 
-    def complain(self, plugin: str, error: Exception) -> None:
+    def pre_hint_raised(self, plugin: str, error: Exception) -> None:
         """`plugin` could not say which pods an event concerns."""
         self._recorder.plugin_raised(plugin, PRE_HINT, error)
 
-    def after(
+    def worth_requeuing(
         self,
         entry: QueuedPodInfo[Any],
         event: ClusterEvent,
@@ -130,7 +130,7 @@ class RequeueJudge:
         for plugin in entry.asked:
             for registered in hints.get(plugin, ()):
                 hint_fn = registered.hint_fn
-                if hint_fn is not None and not self.queues(plugin, hint_fn, entry.pod, event, old, new):
+                if hint_fn is not None and not self.evaluate(plugin, hint_fn, entry.pod, event, old, new):
                     continue
                 if plugin in pending:
                     return IMMEDIATELY
@@ -138,18 +138,18 @@ class RequeueJudge:
                 return AFTER_BACKOFF
         return SKIP
 
-    def after_all(self, entry: QueuedPodInfo[Any], events: Iterable[InFlightEvent]) -> Strategy:
+    def worth_requeuing_after(self, entry: QueuedPodInfo[Any], events: Iterable[InFlightEvent]) -> Strategy:
         """What the best of `events`, which happened while `entry` was in flight, means for it."""
         strategy: Strategy = SKIP
         hint_map = self._hint_maps[entry.pod.scheduler_name]
         for event, old, new in events:
-            found = self.after(entry, event, old, new, hints=hint_map.lookup(event))
+            found = self.worth_requeuing(entry, event, old, new, hints=hint_map.lookup(event))
             strategy = max(strategy, found)
             if strategy is IMMEDIATELY or (strategy and not entry.pending_plugins):
                 break
         return strategy
 
-    def queues(
+    def evaluate(
         self,
         plugin: str,
         hint_fn: HintFn,
@@ -179,14 +179,14 @@ class _Question(NamedTuple, Generic[PodT]):
     entries: Mapping[str, QueuedPodInfo[PodT]]
 
 
-class PoolQuestions(Generic[PodT]):
-    """Asks about one pool. Holds nothing of its own."""
+class RequeueSearch(Generic[PodT]):
+    """Finds the unschedulable pods that an event wakes. Holds nothing of its own."""
 
     def __init__(
-        self, *, pool: UnschedulablePool[PodT], judge: RequeueJudge, recorder: QueueRecorder, pre_hints: bool
+        self, *, pool: UnschedulablePods[PodT], hints: QueueingHints, recorder: QueueRecorder, pre_hints: bool
     ) -> None:
         self._pool = pool
-        self._judge = judge
+        self._hints = hints
         self._recorder = recorder
         self._pre_hints = pre_hints
 
@@ -204,15 +204,15 @@ class PoolQuestions(Generic[PodT]):
         happening: InFlightEvent,
         *,
         pre_check: Callable[[PodT], bool] | None,
-        heard: Mapping[str, int],
+        asked_up_to: Mapping[str, int],
         number: int,
     ) -> Steps[Woken[PodT] | None, None]:
         """The pods that are worth another attempt, profile by profile: those of the highest priority first, of one
-        priority in the order in which they came to the pool; None for each step that finds nobody. Who has `heard` of
-        the event `number` or of a later one is not asked.
+        priority in the order in which they came to the pool; None for each step that finds nobody. Who was
+        `asked_up_to` the event `number` or a later one is not asked.
 
         Between two steps pods may come, go and change. Who has left is asked no more; who came or changed meanwhile is
-        the caller's to enter in `heard`.
+        the caller's to enter in `asked_up_to`.
         """
         pool = self._pool
         event, old, new = happening
@@ -241,12 +241,12 @@ class PoolQuestions(Generic[PodT]):
             for entry in (yield from self._in_order(asked)):
                 strategy: Strategy = SKIP
                 if (
-                    pool.get(entry.uid) is entry
-                    and heard.get(entry.uid, 0) < number
+                    pool.entries.get(entry.uid) is entry
+                    and asked_up_to.get(entry.uid, 0) < number
                     and (pre_check is None or pre_check(entry.pod))
                 ):
                     if questions is None:
-                        strategy = self._judge.after(entry, event, old, new, hints=hints)
+                        strategy = self._hints.worth_requeuing(entry, event, old, new, hints=hints)
                     else:
                         strategy = self._answer(profile, questions, happening, volatile, entry)
                 yield None if strategy is SKIP else (entry, strategy)
@@ -262,7 +262,7 @@ class PoolQuestions(Generic[PodT]):
         for entry in entries:
             yield None
             uid, priority = entry.uid, entry.pod.priority
-            if pool.get(uid) is not entry:
+            if pool.entries.get(uid) is not entry:
                 continue  # it has left since the question was put together
             number = sequence[uid] = pool.sequence(uid)
             peers = by_priority.setdefault(priority, [])
@@ -283,7 +283,7 @@ class PoolQuestions(Generic[PodT]):
         volatile: Container[str],
         entry: QueuedPodInfo[PodT],
     ) -> Strategy:
-        """Ask for one pod until an answer cannot get better: pending plugins first, as `RequeueJudge.after` does."""
+        """Ask for one pod until an answer cannot get better: pending plugins first, as `worth_requeuing` does."""
         event, old, new = happening
         uid, pending = entry.uid, entry.pending_plugins
         stayed: list[str] = []
@@ -291,7 +291,7 @@ class PoolQuestions(Generic[PodT]):
             for plugin, hint_fn, entries in questions:
                 if uid not in entries or (plugin in pending) is not of_pending:
                     continue
-                if hint_fn is None or self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
+                if hint_fn is None or self._hints.evaluate(plugin, hint_fn, entry.pod, event, old, new):
                     return IMMEDIATELY if of_pending else AFTER_BACKOFF
                 if plugin in volatile:
                     stayed.append(plugin)
@@ -304,7 +304,7 @@ class PoolQuestions(Generic[PodT]):
     ) -> Steps[None, _Question[PodT] | None]:
         """None where it is put to nobody."""
         pre_hint, hint_fn = registered.pre_hint, registered.hint_fn
-        named = self._judge.named(plugin, pre_hint, happening)
+        named = self._hints.named(plugin, pre_hint, happening)
         if not isinstance(pre_hint, ByKeys):
             entries = bucket.entries if named is ALL_PODS else self._called(named, bucket)
             if pre_hint is not None:
@@ -324,12 +324,14 @@ class PoolQuestions(Generic[PodT]):
             yield None
             if pre_hint.index.volatile:
                 # Pods that are no longer what their place says speak for nobody, and nobody for them.
-                for entry in index.strayed(group):
+                for entry in index.outdated(group):
                     index.update(entry)
-                    if self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
+                    if self._hints.evaluate(plugin, hint_fn, entry.pod, event, old, new):
                         alone[entry.uid] = entry
-            spokesman = next(iter(group.members.values()), None)
-            if spokesman is not None and self._judge.queues(plugin, hint_fn, spokesman.pod, event, old, new):
+            representative = next(iter(group.members.values()), None)
+            if representative is not None and self._hints.evaluate(
+                plugin, hint_fn, representative.pod, event, old, new
+            ):
                 agreeing.append(group)
         members = _members(agreeing)
         return _question_to(plugin, None, {**members, **alone} if alone else members)

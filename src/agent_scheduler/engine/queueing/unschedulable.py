@@ -1,4 +1,4 @@
-"""The pool of pods that wait for something to change: refused by plugins, or gated before they were tried.
+"""unschedulablePods: those that wait for something to change, refused by plugins, or gated before they were tried.
 
 kube-scheduler keeps a plain map and asks every pod about every event. Here pods are also found by who refused
 them, and by the keys that these plugins give them, so an event costs what it could wake and not what waits.
@@ -13,7 +13,6 @@ from collections.abc import (
     Hashable,
     Iterable,
     Iterator,
-    KeysView,
     Mapping,
     MutableMapping,
     Sequence,
@@ -50,12 +49,12 @@ class RefusedIndex(Generic[PodT]):
     not be made out is in a group of its own that every search gives out.
     """
 
-    __slots__ = ("_by_amount", "_by_key", "_complain", "_group_of", "_keyless", "groups", "spec")
+    __slots__ = ("_by_amount", "_by_key", "_group_of", "_keyless", "_raised", "groups", "spec")
 
-    def __init__(self, spec: PodIndex, complain: Callable[[Exception], None]) -> None:
-        """`complain` is told what the plugin's own functions raised."""
+    def __init__(self, spec: PodIndex, raised: Callable[[Exception], None]) -> None:
+        """`raised` is told what the plugin's own functions raised."""
         self.spec = spec
-        self._complain = complain
+        self._raised = raised
         self.groups: dict[Hashable, Group[PodT]] = {}
         self._group_of: dict[str, Group[PodT]] = {}
         self._by_key: dict[Key, dict[Hashable, Group[PodT]]] = {}
@@ -74,7 +73,7 @@ class RefusedIndex(Generic[PodT]):
                 self._file(group)
         except Exception as error:
             # A plugin's bug must not hide a pod from the events that it waits for.
-            self._complain(error)
+            self._raised(error)
             alone = _Alone(uid)
             group = self._keyless[alone] = self.groups[alone] = Group(alone, (), {})
         group.members[uid] = entry
@@ -94,11 +93,11 @@ class RefusedIndex(Generic[PodT]):
                 if spec.shared(entry.pod) == self._group_of[entry.uid].shared:
                     return
             except Exception as error:
-                self._complain(error)
+                self._raised(error)
         self.remove(entry.uid)
         self.add(entry)
 
-    def strayed(self, group: Group[PodT]) -> list[QueuedPodInfo[PodT]]:
+    def outdated(self, group: Group[PodT]) -> list[QueuedPodInfo[PodT]]:
         """Those of its pods, as far as they come first, that belong elsewhere by now: whoever is left may speak for it.
 
         Of those behind them, which are not looked at, an event of their own tells: what changed was an object.
@@ -112,7 +111,7 @@ class RefusedIndex(Generic[PodT]):
                 if shared(entry.pod) == group.shared:
                     break
             except Exception as error:
-                self._complain(error)
+                self._raised(error)
             found.append(entry)
         return found
 
@@ -196,10 +195,10 @@ class Bucket(Generic[PodT]):
 
     __slots__ = ("entries", "indexes", "volatile")
 
-    def __init__(self, specs: tuple[PodIndex, ...], complain: Callable[[Exception], None]) -> None:
+    def __init__(self, specs: tuple[PodIndex, ...], raised: Callable[[Exception], None]) -> None:
         self.entries: dict[str, QueuedPodInfo[PodT]] = {}
         self.indexes: dict[PodIndex, RefusedIndex[PodT]] = {
-            spec: RefusedIndex(spec, complain) for spec in specs
+            spec: RefusedIndex(spec, raised) for spec in specs
         }
         #: Those whose keys are read again whenever a pod was asked.
         self.volatile = tuple(index for spec, index in self.indexes.items() if spec.volatile)
@@ -224,17 +223,16 @@ class _Filed(NamedTuple):
     sequence: int
 
 
-class UnschedulablePool(Generic[PodT]):
+class UnschedulablePods(Generic[PodT]):
     """Owner of every pod that only an event, an activation or the leftover flush can move."""
 
-    def __init__(
-        self, *, hint_maps: Mapping[str, HintMap], complain: Callable[[str, Exception], None]
-    ) -> None:
+    def __init__(self, *, hint_maps: Mapping[str, HintMap], raised: Callable[[str, Exception], None]) -> None:
         """`hint_maps`, by profile, say by what the pods that a plugin refused are found; those of a profile that is not
         there by the plugin alone."""
         self._hint_maps = hint_maps
-        self._complain = complain
-        self._entries: dict[str, QueuedPodInfo[PodT]] = {}
+        self._raised = raised
+        #: By UID. To be read.
+        self.entries: dict[str, QueuedPodInfo[PodT]] = {}
         #: profile -> plugin -> the pods that it refused. An entry is under each plugin of `QueuedPodInfo.asked`. Empty
         #: buckets are dropped. To be read.
         self.buckets: dict[str, dict[str, Bucket[PodT]]] = {}
@@ -247,26 +245,19 @@ class UnschedulablePool(Generic[PodT]):
         self._sequence = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, uid: object) -> bool:
-        return uid in self._entries
+        return uid in self.entries
 
     def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
-        return iter(self._entries.values())
-
-    def uids(self) -> KeysView[str]:
-        """The UIDs that are here, as a view that stays current."""
-        return self._entries.keys()
-
-    def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
-        return self._entries.get(uid)
+        return iter(self.entries.values())
 
     def uids_of(self, namespace: str, name: str) -> Collection[str]:
         """The UIDs of the pods here that have this name: one, unless the watch has yet to tell of a deletion."""
         if self._names is None:
             self._names = {}
-            for entry in self._entries.values():
+            for entry in self.entries.values():
                 self._names.setdefault((entry.pod.namespace, entry.pod.name), {})[entry.uid] = entry
         return self._names.get((namespace, name), ())
 
@@ -279,7 +270,7 @@ class UnschedulablePool(Generic[PodT]):
         """From now on pods are found by other keys. The same pods stay here."""
         self._hint_maps = hint_maps
         self.buckets = {}
-        for uid, entry in self._entries.items():
+        for uid, entry in self.entries.items():
             filed = self._filed[uid]
             for plugin in filed.plugins:
                 self._bucket(filed.profile, plugin).add(entry)
@@ -292,7 +283,7 @@ class UnschedulablePool(Generic[PodT]):
         assert entry.rejectors, f"{entry.uid}: a pod that nobody refused would never be woken"
         self.remove(entry.uid)
         uid, pod = entry.uid, entry.pod
-        self._entries[uid] = entry
+        self.entries[uid] = entry
         profile = pod.scheduler_name
         plugins = entry.asked
         self._sequence += 1
@@ -309,13 +300,13 @@ class UnschedulablePool(Generic[PodT]):
         buckets = self.buckets.setdefault(profile, {})
         found = buckets.get(plugin)
         if found is None:
-            complain, hints = self._complain, self._hint_maps.get(profile)
+            raised, hints = self._raised, self._hint_maps.get(profile)
             specs = () if hints is None else hints.indexes_of(plugin)
-            found = buckets[plugin] = Bucket(specs, lambda error: complain(plugin, error))
+            found = buckets[plugin] = Bucket(specs, lambda error: raised(plugin, error))
         return found
 
     def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
-        entry = self._entries.pop(uid, None)
+        entry = self.entries.pop(uid, None)
         if entry is None:
             return None
         filed = self._filed.pop(uid)
@@ -350,7 +341,7 @@ class UnschedulablePool(Generic[PodT]):
 
     def of_profile(self, profile: str) -> list[QueuedPodInfo[PodT]]:
         """All pods of `profile`, oldest first."""
-        return [entry for entry in self._entries.values() if entry.pod.scheduler_name == profile]
+        return [entry for entry in self.entries.values() if entry.pod.scheduler_name == profile]
 
     def sequence(self, uid: str) -> int:
         """Rises from pod to pod in the order in which they came here."""
@@ -370,20 +361,20 @@ class UnschedulablePool(Generic[PodT]):
             for plugin, bucket in buckets.items():
                 assert bucket.entries, f"an empty bucket is kept for {profile}/{plugin}"
                 for uid, entry in bucket.entries.items():
-                    assert self._entries.get(uid) is entry, f"{uid} is filed under {plugin} but not here"
+                    assert self.entries.get(uid) is entry, f"{uid} is filed under {plugin} but not here"
                     assert entry.pod.scheduler_name == profile, f"{uid} is filed under the wrong profile"
                     filed.setdefault(uid, set()).add(plugin)
                 for index in bucket.indexes.values():
                     index.check_invariants(bucket.entries)
-        for uid, entry in self._entries.items():
+        for uid, entry in self.entries.items():
             expected = set(entry.asked)
             assert filed.pop(uid, set()) == expected, f"{uid} is not filed under who refused it"
             assert uid in self._stale, f"{uid} would never be flushed"
             assert (uid in self._gated) == entry.gated, f"{uid} is miscounted as gated"
-        assert len(self._stale) == len(self._gated | self._entries.keys()) == len(self._entries)
+        assert len(self._stale) == len(self._gated | self.entries.keys()) == len(self.entries)
         if self._names is not None:
             named = {(uid, name) for name, found in self._names.items() for uid in found}
-            known = {(uid, (entry.pod.namespace, entry.pod.name)) for uid, entry in self._entries.items()}
+            known = {(uid, (entry.pod.namespace, entry.pod.name)) for uid, entry in self.entries.items()}
             assert named == known, "pods are not known by their names"
 
 

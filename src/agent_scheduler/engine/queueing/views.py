@@ -79,7 +79,7 @@ def page(
             found = filter(select, (flying.entry for flying in places.in_flight))
         case _:
             gated = place is Place.GATED
-            found = (entry for entry in places.pool if entry.gated is gated and select(entry))
+            found = (entry for entry in places.unschedulable if entry.gated is gated and select(entry))
     return [_view(entry) for entry in islice(found, limit)]
 
 

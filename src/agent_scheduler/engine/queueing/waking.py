@@ -7,8 +7,8 @@ backlog, and whoever owns the loop calls `go_on` until nothing is left.
 What is guaranteed in between: each pod is in one place; one that was not asked yet is still in the pool, and may be
 shown, changed, activated or deleted there. Events are worked off in the order in which they came. Each is put to those
 that were in the pool then, as they were then: who changes is first put what it has not been asked yet (`catch_up`), and
-who comes to the pool later has heard of it in flight (`failed`). Those of the highest priority are asked and moved
-first, then those that have waited the longest, so that popping meanwhile finds them.
+who comes to the pool later was asked about it when its attempt failed (`failed`). Those of the highest priority are
+asked and moved first, then those that have waited the longest, so that popping meanwhile finds them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .replay import Replay
 from .requeue import (
     AFTER_BACKOFF,
     SKIP,
-    PoolQuestions,
+    QueueingHints,
     Registered,
-    RequeueJudge,
+    RequeueSearch,
     Strategy,
     Woken,
 )
@@ -93,27 +93,27 @@ class Waker(Generic[PodT]):
         self._number = 0
         # UID -> the number of the latest event that is not to be put to the pod any more: who came to the pool, or was
         # asked apart, while there was a backlog.
-        self._heard: dict[str, int] = {}
-        #: What was told in a burst: the same change again wakes nobody whom it has not woken.
-        self.told: set[tuple[ClusterEvent, int, int, int]] = set()
+        self._asked_up_to: dict[str, int] = {}
+        #: The events of a burst, by their objects' ids: the same change again wakes nobody whom it has not woken.
+        self.burst_events: set[tuple[ClusterEvent, int, int, int]] = set()
         self._working = False
         # Asked for every event, so it goes past the classes straight to their dicts.
         self._flying = places.in_flight.uids()
-        self._waiting = places.pool.uids()
-        places.before_pool = self._enters
+        self._waiting = places.unschedulable.entries.keys()
+        places.before_unschedulable = self._enters
         self.reconfigure(hint_maps)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
-        self.judge = RequeueJudge(hint_maps=hint_maps, clock=self._clock, recorder=self._recorder)
+        self.hints = QueueingHints(hint_maps=hint_maps, clock=self._clock, recorder=self._recorder)
         self._replay: Replay[PodT] = Replay(
             in_flight=self._places.in_flight,
             hint_maps=hint_maps,
-            judge=self.judge,
+            hints=self.hints,
             pre_hints=self._pre_hints,
         )
-        self._questions: PoolQuestions[PodT] = PoolQuestions(
-            pool=self._places.pool,
-            judge=self.judge,
+        self._questions: RequeueSearch[PodT] = RequeueSearch(
+            pool=self._places.unschedulable,
+            hints=self.hints,
             recorder=self._recorder,
             pre_hints=self._pre_hints,
         )
@@ -124,7 +124,7 @@ class Waker(Generic[PodT]):
         self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
     ) -> int:
         """As `SchedulingQueue.move_all`."""
-        registered = self.judge.registered(event)
+        registered = self.hints.registered(event)
         if not registered:
             return 0
         if self._flying:
@@ -133,9 +133,9 @@ class Waker(Generic[PodT]):
             return 0
         if self._bursts:
             same = (event, id(old), id(new), id(pre_check))
-            if same in self.told:
+            if same in self.burst_events:
                 return 0
-            self.told.add(same)
+            self.burst_events.add(same)
         self._number += 1
         self._backlog.append(_Waking(self._number, (event, old, new), registered, pre_check))
         return 0 if self._bursts else self._begin()
@@ -150,9 +150,9 @@ class Waker(Generic[PodT]):
             self.settle()
 
     def settle(self) -> None:
-        """End the gathering of what a burst has told so far."""
-        if self.told:
-            self.told.clear()
+        """End the gathering of the events of a burst so far."""
+        if self.burst_events:
+            self.burst_events.clear()
             self._begin()
 
     def _begin(self) -> int:
@@ -194,7 +194,7 @@ class Waker(Generic[PodT]):
                         waking.registered,
                         waking.happening,
                         pre_check=waking.pre_check,
-                        heard=self._heard,
+                        asked_up_to=self._asked_up_to,
                         number=waking.number,
                     )
                 for woken in waking.steps:
@@ -219,15 +219,15 @@ class Waker(Generic[PodT]):
         finally:
             self._working = False
             if not backlog:
-                self._heard.clear()
+                self._asked_up_to.clear()
         if ready:
             self._on_ready()
         return moved
 
     def _enters(self, uid: str) -> None:
-        """`uid` comes to the pool: it has heard of the events so far in flight, or they are not about it."""
+        """`uid` becomes unschedulable: it was asked about what happened so far when it failed, or that is not about it."""
         if self._backlog:
-            self._heard[uid] = self._number
+            self._asked_up_to[uid] = self._number
 
     def check_invariants(self) -> None:
         numbers = [waking.number for waking in self._backlog]
@@ -236,28 +236,28 @@ class Waker(Generic[PodT]):
         assert all(waking.steps is None for waking in list(self._backlog)[1:]), (
             "an event has overtaken another"
         )
-        assert numbers or not self._heard, "it is remembered for nothing who has heard of what"
+        assert numbers or not self._asked_up_to, "it is remembered for nothing who was asked about what"
 
     # -- one pod -------------------------------------------------------------------------------------------
 
     def catch_up(self, uid: str) -> None:
         """Put to `uid`, which is about to change, what of the backlog it was not asked yet."""
-        entry = self._places.pool.get(uid)
+        entry = self._places.unschedulable.entries.get(uid)
         if entry is None or not self._backlog:
             return
-        heard = self._heard.get(uid, 0)
+        asked = self._asked_up_to.get(uid, 0)
         for waking in list(self._backlog):
-            if waking.number <= heard or (waking.pre_check and not waking.pre_check(entry.pod)):
+            if waking.number <= asked or (waking.pre_check and not waking.pre_check(entry.pod)):
                 continue
             if self._leaves(entry, *waking.happening):
                 return
-        self._heard[uid] = self._number
+        self._asked_up_to[uid] = self._number
 
     def updated(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
         """`entry`, which is in the pool, has become `pod`; that may be what its refusal needed."""
         old = entry.pod
         entry.pod = pod
-        self._places.pool.update(entry)
+        self._places.unschedulable.update(entry)
         for event in pod_change_events(pod, old):
             if self._leaves(entry, event, old, pod):
                 return
@@ -267,8 +267,8 @@ class Waker(Generic[PodT]):
     ) -> bool:
         """Put an event to one pod. Returns whether it has left the pool."""
         places = self._places
-        hints = self.judge.lookup(entry.pod.scheduler_name, event)
-        strategy = self.judge.after(entry, event, old, new, hints=hints)
+        hints = self.hints.lookup(entry.pod.scheduler_name, event)
+        strategy = self.hints.worth_requeuing(entry, event, old, new, hints=hints)
         if strategy is SKIP:
             return False
         place = places.requeue(entry, strategy, label=event.label, now=self._clock())

@@ -133,8 +133,8 @@ class History:
     def _places(queue: Queue) -> tuple[list[Any], ...]:
         places = queue.places
         return (
-            list(places.pool.uids()),
-            [(entry.uid, entry.gating_plugin) for entry in places.pool],
+            list(places.unschedulable.entries),
+            [(entry.uid, entry.gating_plugin) for entry in places.unschedulable],
             [entry.uid for entry in places.active],
             [(entry.uid, entry.backoff_expiration) for entry in places.backoff],
             [flying.entry.uid for flying in places.in_flight],
