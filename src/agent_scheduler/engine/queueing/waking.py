@@ -225,7 +225,7 @@ class Waker(Generic[PodT]):
         return moved
 
     def _enters(self, uid: str) -> None:
-        """`uid` becomes unschedulable: it was asked about what happened so far when it failed, or that is not about it."""
+        """`uid` becomes unschedulable: it was asked about the events so far when it failed, or none is about it."""
         if self._backlog:
             self._asked_up_to[uid] = self._number
 
