@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .devices import Attribute, Consumption, consumption, fits
 from .node_devices import DeviceSlot
-from .plans import Ask, ClaimPlan
+from .plans import ClaimPlan, RequestData
 
 
 class _Known(NamedTuple):
@@ -22,21 +22,17 @@ class _Known(NamedTuple):
 class Choice:
     """A device for a request."""
 
-    __slots__ = ("ask", "consumed", "rank", "request", "slot")
+    __slots__ = ("consumed", "request", "slot")
 
-    def __init__(
-        self, ask: Ask, slot: DeviceSlot, request: int, rank: int, consumed: tuple[Consumption, ...]
-    ) -> None:
-        self.ask = ask
-        self.slot = slot
+    def __init__(self, request: RequestData, slot: DeviceSlot, consumed: tuple[Consumption, ...]) -> None:
         self.request = request
-        self.rank = rank
+        self.slot = slot
         #: Of a shared device.
         self.consumed = consumed
 
 
 class Allocating:
-    """`at` is the index of a claim, `request` of one of its requests, `index` of one of `slots`."""
+    """`index` is that of one of `slots`."""
 
     __slots__ = (
         "_claims",
@@ -67,104 +63,111 @@ class Allocating:
         self._counters: dict[Any, int] = {}
         #: Slot -> what is taken of a shared device here, one entry a use.
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
-        self._has_admin = any(ask.option.admin for claim in claims for asks in claim.requests for ask in asks)
+        self._has_admin = any(request.option.admin for claim in claims for request in claim.subrequests)
 
-    def rest(self, at: int, request: int) -> Hashable:
+    def rest(self, claim_index: int, request_index: int) -> Hashable:
         """Equal where all that is left to be done has the same choice."""
         return (
-            at,
-            request,
+            claim_index,
+            request_index,
             self._taken,
-            self._used[at],
-            len(self.chosen[at]),
-            tuple(map(tuple, self._values[at])),
+            self._used[claim_index],
+            len(self.chosen[claim_index]),
+            tuple(map(tuple, self._values[claim_index])),
             # What else is in use follows from the slots that are taken.
             tuple(sorted(self._counters.items())) if self._has_admin else (),
             tuple((slot, tuple(uses)) for slot, uses in sorted(self._shares.items()) if uses),
         )
 
-    def is_free(self, at: int, ask: Ask, index: int, slot: DeviceSlot) -> bool:
+    def is_free(self, claim_index: int, request: RequestData, index: int, slot: DeviceSlot) -> bool:
         """Whether neither others nor this search have the device in a way that keeps the request from it. What is left
         of a shared device is asked by `take`."""
         if slot.facts.shared:
-            return ask.option.admin or slot.name not in slot.pool.exclusive
-        if self._used[at] >> index & 1:
+            return request.option.admin or slot.name not in slot.pool.exclusive
+        if self._used[claim_index] >> index & 1:
             return False
-        if ask.option.admin:
+        if request.option.admin:
             return True
         return not (
             self._taken >> index & 1 or slot.name in slot.pool.exclusive or slot.name in slot.pool.shares
         )
 
-    def take(self, at: int, request: int, rank: int, ask: Ask, index: int, *, must: bool = False) -> bool:
+    def take(
+        self,
+        claim_index: int,
+        request: RequestData,
+        index: int,
+        *,
+        must: bool = False,
+    ) -> bool:
         """Take a device that is free and selected, if nothing else is against it. False, and nothing is changed."""
         slot = self._slots[index]
         device = slot.device
-        if device.taints and not ask.tolerates(device.taints):
+        if device.taints and not request.tolerates(device.taints):
             return False
-        wanted = wanted_of(ask, slot)
+        wanted = wanted_of(request, slot)
         if wanted is None:
             return False
-        shares = self._shares.get(index, ()) if slot.facts.shared and not ask.option.admin else ()
+        shares = self._shares.get(index, ()) if slot.facts.shared and not request.option.admin else ()
         if shares and not _leaves_enough(slot, wanted, shares):
             return False
         if device.consumes and self._needs_counters(index, slot) and not self._counters_suffice(slot):
             return False
-        if ask.applying and not self._agrees(at, ask, slot):
+        if request.applying and not self._agrees(claim_index, request, slot):
             if must:
                 self.problem = self.problem or (
-                    f"claim {self._claims[at].name}, request {ask.option.name}: cannot add device {slot.id} "
+                    f"claim {request.claim}, request {request.option.name}: cannot add device {slot.id} "
                     "because a claim constraint would not be satisfied"
                 )
             return False
-        self._note(at, ask, index, 1)
+        self._note(claim_index, request, index, 1)
         if slot.facts.shared:
-            if not ask.option.admin:
+            if not request.option.admin:
                 self._shares.setdefault(index, []).append(wanted)
         else:
-            self._used[at] |= 1 << index
-            if not ask.option.admin:
+            self._used[claim_index] |= 1 << index
+            if not request.option.admin:
                 self._taken |= 1 << index
-        self.chosen[at].append(Choice(ask, slot, request, rank, wanted))
+        self.chosen[claim_index].append(Choice(request, slot, wanted))
         return True
 
-    def give_back(self, at: int, index: int) -> None:
+    def give_back(self, claim_index: int, index: int) -> None:
         """Undo the last `take`, which was of this slot."""
-        choice = self.chosen[at].pop()
+        choice = self.chosen[claim_index].pop()
         if choice.slot.facts.shared:
-            if not choice.ask.option.admin:
+            if not choice.request.option.admin:
                 self._shares[index].pop()
         else:
-            self._used[at] &= ~(1 << index)
-            if not choice.ask.option.admin:
+            self._used[claim_index] &= ~(1 << index)
+            if not choice.request.option.admin:
                 self._taken &= ~(1 << index)
-        self._note(at, choice.ask, index, -1)
+        self._note(claim_index, choice.request, index, -1)
 
-    def _note(self, at: int, ask: Ask, index: int, sign: int) -> None:
+    def _note(self, claim_index: int, request: RequestData, index: int, sign: int) -> None:
         """Count what the device is to counters and constraints, before it is taken or after it was given back."""
         slot = self._slots[index]
         if slot.device.consumes and self._needs_counters(index, slot):
             for counter, size in slot.device.consumes:
                 key = (slot.pool.id, counter)
                 self._counters[key] = self._counters.get(key, 0) + sign * size
-        for constraint in ask.applying:
-            values = self._values[at][constraint]
+        for constraint in request.applying:
+            values = self._values[claim_index][constraint]
             if sign > 0:
-                value = slot.facts.attribute(self._claims[at].spec.constraints[constraint].attribute)
+                value = slot.facts.attribute(self._claims[claim_index].spec.constraints[constraint].attribute)
                 assert value is not None, "it agrees"
                 values.append(value)
             else:
                 values.pop()
 
-    def _agrees(self, at: int, ask: Ask, slot: DeviceSlot) -> bool:
+    def _agrees(self, claim_index: int, request: RequestData, slot: DeviceSlot) -> bool:
         """Whether the constraints on the request (`matchAttribute`, `distinctAttribute`) allow the device beside those
         that the claim has."""
-        constraints = self._claims[at].spec.constraints
-        for index in ask.applying:
+        constraints = self._claims[claim_index].spec.constraints
+        for index in request.applying:
             value = slot.facts.attribute(constraints[index].attribute)
             if value is None or not value.kind:
                 return False
-            values = self._values[at][index]
+            values = self._values[claim_index][index]
             if constraints[index].distinct:
                 if value in values:
                     return False
@@ -187,21 +190,21 @@ class Allocating:
         )
 
 
-def wanted_of(ask: Ask, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
+def wanted_of(request: RequestData, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
     """What a request takes of the device's capacities; None if there is not so much left."""
     facts = slot.facts
-    found = facts.answers.get(ask.capacity_key)
+    found = facts.answers.get(request.capacity_key)
     if found is None:
-        wanted = consumption(facts, ask.option.capacity)
+        wanted = consumption(facts, request.option.capacity)
         found = _Known(wanted)
-        facts.keep(ask.capacity_key, found)
+        facts.keep(request.capacity_key, found)
     amounts: tuple[Consumption, ...] | None = found.wanted
     if amounts is None:
         return None
     if not facts.shared:
         return ()
     # Admin access takes nothing from anybody.
-    if ask.option.admin or fits(amounts, slot.pool.consumed.get(slot.name, {}), facts):
+    if request.option.admin or fits(amounts, slot.pool.consumed.get(slot.name, {}), facts):
         return amounts
     return None
 

@@ -23,7 +23,7 @@ from .allocation import Allocation, Config, RequestResult
 from .catalogue import Devices, SearchBudget
 from .extended import met_by_devices
 from .node_devices import DeviceSlot, NodeDevices, devices_of
-from .plans import Ask, ClaimPlan, Failed, plan_of
+from .plans import ClaimPlan, Failed, RequestData, plan_of
 from .search import Search
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -112,14 +112,14 @@ def _why(there: NodeDevices) -> str:
 
 
 def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> Allocation:
-    ranks = {choice.request: choice.rank for choice in choices}
+    chosen = {choice.request.index: choice.request for choice in choices}
     return Allocation(
         results=tuple(
             RequestResult(
-                request=choice.ask.option.result_name,
+                request=choice.request.option.result_name,
                 id=choice.slot.id,
-                admin=choice.ask.option.admin,
-                tolerations=choice.ask.option.written_tolerations,
+                admin=choice.request.option.admin,
+                tolerations=choice.request.option.written_tolerations,
                 shared=choice.slot.facts.shared,
                 consumed=choice.consumed,
                 binding=choice.slot.device.binding,
@@ -127,31 +127,32 @@ def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> 
             )
             for choice in choices
         ),
-        configuration=_configuration(claim, ranks),
+        configuration=_configuration(claim, [request for _, request in sorted(chosen.items())]),
         selector=_selector(choices, node),
         preference=sum(
-            _ALTERNATIVES - ranks[index]
-            for index, request in enumerate(claim.spec.requests)
-            if request.prioritized and index in ranks
+            _ALTERNATIVES - request.subindex
+            for index, request in chosen.items()
+            if claim.spec.requests[index].prioritized
         ),
     )
 
 
-def _configuration(claim: ClaimPlan, ranks: dict[int, int]) -> tuple[Config, ...]:
+def _configuration(claim: ClaimPlan, chosen: Sequence[RequestData]) -> tuple[Config, ...]:
     """That of the classes, each once, then that of the claim, as far as it is about what was chosen."""
     if not claim.configured:
         return ()
     names: dict[str, list[str]] = {}
-    chosen = [claim.requests[index][rank] for index, rank in sorted(ranks.items())]
-    for ask in chosen:
-        names.setdefault(ask.device_class.name, []).append(ask.option.result_name)
+    for request in chosen:
+        names.setdefault(request.device_class.name, []).append(request.option.result_name)
     found = []
-    for device_class in {ask.device_class.name: ask.device_class for ask in chosen}.values():
+    for device_class in {request.device_class.name: request.device_class for request in chosen}.values():
         found += [
             Config("FromClass", tuple(names[device_class.name]), opaque)
             for opaque in device_class.configuration
         ]
-    known = {request.name for request in claim.spec.requests} | {ask.option.result_name for ask in chosen}
+    known = {request.name for request in claim.spec.requests} | {
+        request.option.result_name for request in chosen
+    }
     found += [
         Config("FromClaim", each.requests, each.opaque)
         for each in claim.spec.configuration
@@ -201,20 +202,21 @@ def lacking(refused: Refused, demand: Demand, devices: Devices, node: NodeInfo) 
     claims = list(plan.claims)
     if demand.extended is not None and (met := met_by_devices(demand.extended.resources, devices, node)):
         claims.append(plan.extended(met, devices))
-    asks = [ask for claim in claims for asks in claim.requests for ask in asks]
-    return "; ".join((refused.reason, *(_said_of(ask, slots) for ask in asks)))
+    return "; ".join(
+        (refused.reason, *(_said_of(each, slots) for claim in claims for each in claim.subrequests))
+    )
 
 
-def _said_of(ask: Ask, slots: tuple[DeviceSlot, ...]) -> str:
-    option = ask.option
+def _said_of(request: RequestData, slots: tuple[DeviceSlot, ...]) -> str:
+    option = request.option
     wants = "all" if option.takes_all else str(option.number)
-    place = f"claim {ask.claim}, request {option.result_name}: wants {wants} of class {option.class_name}"
+    place = f"claim {request.claim}, request {option.result_name}: wants {wants} of class {option.class_name}"
     try:
-        matching = [slot for slot in slots if ask.selects(slot.facts)]
+        matching = [slot for slot in slots if request.selects(slot.facts)]
     except Failed as failed:
         return f"{place}, {failed}"
     free = [slot for slot in matching if slot.name not in slot.pool.exclusive]
-    tainted = sum(not ask.tolerates(slot.device.taints) for slot in free)
+    tainted = sum(not request.tolerates(slot.device.taints) for slot in free)
     text = f"{place}, {len(matching)} match, {len(free)} of them free"
     return f"{text}, {tainted} of these tainted" if tainted else text
 

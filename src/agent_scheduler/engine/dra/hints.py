@@ -94,16 +94,16 @@ class Hints:
         wanted = self._demand(pod, devices)
         if wanted.extended is not None:
             return True
-        asks = [ask for claim in plan_of(wanted, devices).claims for asks in claim.requests for ask in asks]
-        if any(ask.option.takes_all for ask in asks):
+        requests = [each for claim in plan_of(wanted, devices).claims for each in claim.subrequests]
+        if any(request.option.takes_all for request in requests):
             return True
         seen = {
             id(each.facts): each for one in (old, new) if one is not None for each in _of_pool(one, devices)
         }
         for each in seen.values():
-            for ask in asks:
+            for request in requests:
                 try:
-                    if ask.selects(each.facts):
+                    if request.selects(each.facts):
                         return True
                 except Failed:
                     return True

@@ -19,21 +19,35 @@ class Failed(Exception):
     """The text is why a node is refused, in kube-scheduler's words."""
 
 
-class Ask:
-    """A request, or an alternative of one, that devices can be asked to meet."""
+class RequestData:
+    """A request, or an alternative of one, with its class: kube-scheduler's `requestData`."""
 
-    __slots__ = ("_tolerated", "applying", "capacity_key", "claim", "device_class", "option", "selectors")
+    __slots__ = (
+        "_tolerated",
+        "applying",
+        "capacity_key",
+        "claim",
+        "device_class",
+        "index",
+        "option",
+        "selectors",
+        "subindex",
+    )
 
     def __init__(
         self,
         claim: str,
         request: Request,
-        option: Option,
+        index: int,
+        subindex: int,
         found: DeviceClassInfo,
         constraints: tuple[Constraint, ...],
     ) -> None:
         self.claim = claim
-        self.option = option
+        #: That of the request in the claim, and that of the alternative in the request; of several the first is best.
+        self.index = index
+        self.subindex = subindex
+        self.option = option = request.options[subindex]
         self.device_class = found
         #: Of the class, then of the request. Also what answers are kept under.
         self.selectors = found.selectors + option.selectors
@@ -73,21 +87,25 @@ class Ask:
 
 
 class ClaimPlan:
-    __slots__ = ("configured", "mapped", "name", "requests", "spec")
+    """A claim that is to be allocated, with its requests as the allocator works with them."""
+
+    __slots__ = ("configured", "mapped", "name", "requests", "spec", "subrequests")
 
     def __init__(
         self,
         name: str,
         spec: ClaimSpec,
-        requests: tuple[tuple[Ask, ...], ...],
+        requests: tuple[tuple[RequestData, ...], ...],
         mapped: tuple[Mapped, ...] = (),
     ) -> None:
         self.name = name
         self.spec = spec
+        #: For each request its alternatives (`firstAvailable`), or itself alone; and all of them.
         self.requests = requests
+        self.subrequests = tuple(each for alternatives in requests for each in alternatives)
         #: Whether it, or any class that it may get devices of, has configuration for drivers.
         self.configured = bool(spec.configuration) or any(
-            ask.device_class.configuration for asks in requests for ask in asks
+            request.device_class.configuration for request in self.subrequests
         )
         #: For extended resources: which container is to have what.
         self.mapped = mapped
@@ -125,7 +143,7 @@ class Plan:
     @property
     def takes_all(self) -> bool:
         """Whether a request wants all devices, so that one which somebody has used up is missed no more."""
-        return any(ask.option.takes_all for claim in self.claims for asks in claim.requests for ask in asks)
+        return any(request.option.takes_all for claim in self.claims for request in claim.subrequests)
 
     def extended(self, resources: frozenset[str], devices: Devices) -> ClaimPlan:
         """The claim for resources that devices stand for on a node."""
@@ -151,10 +169,10 @@ def _planned(name: str, spec: ClaimSpec, devices: Devices) -> ClaimPlan:
         spec,
         tuple(
             tuple(
-                Ask(name, request, option, _class_of(option, devices), spec.constraints)
-                for option in request.options
+                RequestData(name, request, index, subindex, _class_of(option, devices), spec.constraints)
+                for subindex, option in enumerate(request.options)
             )
-            for request in spec.requests
+            for index, request in enumerate(spec.requests)
         ),
     )
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from .allocating import Allocating, Choice, wanted_of
 from .node_devices import DeviceSlot, NodeDevices
-from .plans import Ask, ClaimPlan, Failed
+from .plans import ClaimPlan, Failed, RequestData
 
 #: `AllocationResultsMaxSize`.
 DEVICES_AT_MOST: Final = 32
@@ -77,9 +77,9 @@ class Search:
         self._passed = 0
         #: Empty until it has begun.
         self._stack: list[Level] = []
-        self._scans: dict[Ask, _Scan] = {}
+        self._scans: dict[RequestData, _Scan] = {}
         self.allocating = Allocating(claims, self._slots)
-        self._all: dict[Ask, list[int]] = {}
+        self._all: dict[RequestData, list[int]] = {}
         self._dead: set[Hashable] = set()
         #: Whether it was asked already if this can lead anywhere.
         self._weighed = False
@@ -126,10 +126,10 @@ class Search:
             self._passed %= _PASSED_A_STEP
         return self.steps > self._limit
 
-    def _selects(self, ask: Ask, slot: DeviceSlot) -> bool:
-        if ask.selectors and ask.selectors not in slot.facts.answers:
-            self.steps += _EVALUATION * len(ask.selectors)
-        return ask.selects(slot.facts)
+    def _selects(self, request: RequestData, slot: DeviceSlot) -> bool:
+        if request.selectors and request.selectors not in slot.facts.answers:
+            self.steps += _EVALUATION * len(request.selectors)
+        return request.selects(slot.facts)
 
     def _first(self) -> Choice | None:
         """What most pods ask for is one device, and the first that is free and selected is what a search would find.
@@ -139,47 +139,47 @@ class Search:
         claim = self._claims[0]
         if len(claim.requests) != 1 or len(claim.requests[0]) != 1:
             return None
-        (ask,) = claim.requests[0]
-        option = ask.option
-        if option.takes_all or option.number != 1 or option.admin or ask.applying:
+        (request,) = claim.requests[0]
+        option = request.option
+        if option.takes_all or option.number != 1 or option.admin or request.applying:
             return None
         for index in self._node_devices.open():
             slot = self._slots[index]
             self._passed += 1
             if slot.facts.shared or self._is_over():
                 return None
-            if not self._selects(ask, slot):
+            if not self._selects(request, slot):
                 continue
             device = slot.device
-            if device.taints or device.consumes or wanted_of(ask, slot) is None:
+            if device.taints or device.consumes or wanted_of(request, slot) is None:
                 return None
             self.steps += 1
-            return Choice(ask, slot, 0, 0, ())
+            return Choice(request, slot, ())
         return None
 
     def _prepare(self, claim: ClaimPlan) -> None:
         """What requests for all devices mean here, and whether the claim can have so many as it asks for."""
         least = 0
-        for asks in claim.requests:
+        for subrequests in claim.requests:
             numbers = []
-            for ask in asks:
-                if ask.option.takes_all:
-                    self._all[ask] = self._everything(claim, ask)
-                    numbers.append(len(self._all[ask]))
+            for request in subrequests:
+                if request.option.takes_all:
+                    self._all[request] = self._everything(claim, request)
+                    numbers.append(len(self._all[request]))
                 else:
-                    numbers.append(ask.option.number)
+                    numbers.append(request.option.number)
             least += min(numbers, default=0)
         if least > DEVICES_AT_MOST:
             raise Failed(
                 f"claim {claim.name}: number of requested devices {least} exceeds the claim limit of {DEVICES_AT_MOST}"
             )
 
-    def _everything(self, claim: ClaimPlan, ask: Ask) -> list[int]:
+    def _everything(self, claim: ClaimPlan, request: RequestData) -> list[int]:
         if self._node_devices.unusable:
             pool, trouble = self._node_devices.unusable[0]
             state = "invalid" if trouble else "being updated"
             raise Failed(
-                f"claim {claim.name}, request {ask.option.name}: asks for all devices, "
+                f"claim {claim.name}, request {request.option.name}: asks for all devices, "
                 f"but resource pool {pool} is currently {state}"
             )
         found = []
@@ -187,19 +187,19 @@ class Search:
             if self._is_over():
                 raise _OutOfSteps
             self._passed += 1
-            if self._selects(ask, slot) and wanted_of(ask, slot) is not None:
+            if self._selects(request, slot) and wanted_of(request, slot) is not None:
                 found.append(index)
         return found
 
-    def _scan_of(self, ask: Ask) -> _Scan:
-        scan = self._scans.get(ask)
+    def _scan_of(self, request: RequestData) -> _Scan:
+        scan = self._scans.get(request)
         if scan is None:
             # Admin access takes nothing from those who have a device.
-            slots = iter(range(len(self._slots))) if ask.option.admin else self._node_devices.open()
-            scan = self._scans[ask] = _Scan(slots)
+            slots = iter(range(len(self._slots))) if request.option.admin else self._node_devices.open()
+            scan = self._scans[request] = _Scan(slots)
         return scan
 
-    def _look_at_one(self, ask: Ask, scan: _Scan) -> None:
+    def _look_at_one(self, request: RequestData, scan: _Scan) -> None:
         """Look at one more slot that a request might have."""
         assert scan.left is not None, "there are more"
         index = next(scan.left, None)
@@ -209,12 +209,16 @@ class Search:
         self._passed += 1
         slot = self._slots[index]
         try:
-            if not self._selects(ask, slot):
+            if not self._selects(request, slot):
                 return
         except Failed as failed:
             scan.found.append((index, failed))
             return
-        if not slot.has_counters or not ask.tolerates(slot.device.taints) or wanted_of(ask, slot) is None:
+        if (
+            not slot.has_counters
+            or not request.tolerates(slot.device.taints)
+            or wanted_of(request, slot) is None
+        ):
             return
         scan.found.append((index, None))
 
@@ -222,68 +226,74 @@ class Search:
         """Whether it can succeed at all: asked of those that take long, for most of these have no chance."""
         together = 0
         for claim in self._claims:
-            for asks in claim.requests:
+            for subrequests in claim.requests:
                 possible = False
-                for ask in asks:
-                    if ask.option.takes_all:
+                for request in subrequests:
+                    if request.option.takes_all:
                         possible = True
                         continue
-                    scan = self._scan_of(ask)
+                    scan = self._scan_of(request)
                     while scan.left is not None:
                         if self._is_over():
                             yield _PAUSE
-                        self._look_at_one(ask, scan)
+                        self._look_at_one(request, scan)
                     # Errors are for the search to meet.
                     possible = possible or (
-                        len(scan.found) >= ask.option.number or any(error for _, error in scan.found)
+                        len(scan.found) >= request.option.number or any(error for _, error in scan.found)
                     )
                 if not possible:
                     yield _HOPELESS
-                if not any(ask.option.admin or ask.option.takes_all for ask in asks):
-                    together += min(ask.option.number for ask in asks)
+                if not any(request.option.admin or request.option.takes_all for request in subrequests):
+                    together += min(request.option.number for request in subrequests)
         slots = [self._slots[index] for index in self._node_devices.open()]
         if together > len(slots) and not any(slot.facts.shared for slot in slots):
             yield _HOPELESS
 
     # ---- levels
 
-    def _request(self, at: int, request: int) -> Level:
-        while at < len(self._claims) and request >= len(self._claims[at].requests):
-            at, request = at + 1, 0
-        if at == len(self._claims):
+    def _request(self, claim_index: int, request_index: int) -> Level:
+        while claim_index < len(self._claims) and request_index >= len(self._claims[claim_index].requests):
+            claim_index, request_index = claim_index + 1, 0
+        if claim_index == len(self._claims):
             yield None
             return
-        key = self.allocating.rest(at, request) if self.steps > _SHORT else None
+        key = self.allocating.rest(claim_index, request_index) if self.steps > _SHORT else None
         if key in self._dead:
             return
-        for rank, ask in enumerate(self._claims[at].requests[request]):
-            if ask.option.takes_all:
-                yield self._take_all(at, request, rank, ask)
+        for request in self._claims[claim_index].requests[request_index]:
+            if request.option.takes_all:
+                yield self._take_all(claim_index, request)
             else:
-                yield self._take_some(at, request, rank, ask, ask.option.number, 0)
+                yield self._take_some(claim_index, request, request.option.number, 0)
         if key is not None:
             self._dead.add(key)
 
-    def _take_some(self, at: int, request: int, rank: int, ask: Ask, left: int, start: int) -> Level:
+    def _take_some(
+        self,
+        claim_index: int,
+        request: RequestData,
+        left: int,
+        start: int,
+    ) -> Level:
         if not left:
-            yield self._request(at, request + 1)
+            yield self._request(claim_index, request.index + 1)
             return
-        if len(self.allocating.chosen[at]) + left > DEVICES_AT_MOST:
+        if len(self.allocating.chosen[claim_index]) + left > DEVICES_AT_MOST:
             return
-        scan, slots = self._scan_of(ask), self._slots
+        scan, slots = self._scan_of(request), self._slots
         failed: set[int] = set()
         place = start
         while True:
             while place >= len(scan.found) and scan.left is not None:
                 if self._is_over():
                     yield _PAUSE
-                self._look_at_one(ask, scan)
+                self._look_at_one(request, scan)
             if place >= len(scan.found):
                 return
             index, error = scan.found[place]
             place += 1
             slot = slots[index]
-            if slot.kind in failed or not self.allocating.is_free(at, ask, index, slot):
+            if slot.kind in failed or not self.allocating.is_free(claim_index, request, index, slot):
                 self._passed += 1
                 continue
             if error is not None:
@@ -295,26 +305,26 @@ class Search:
             self.steps += 1
             if self._is_over():
                 yield _PAUSE
-            if self.allocating.take(at, request, rank, ask, index):
-                yield self._take_some(at, request, rank, ask, left - 1, place)
-                self.allocating.give_back(at, index)
+            if self.allocating.take(claim_index, request, index):
+                yield self._take_some(claim_index, request, left - 1, place)
+                self.allocating.give_back(claim_index, index)
             if slot.kind >= 0:
                 failed.add(slot.kind)
 
-    def _take_all(self, at: int, request: int, rank: int, ask: Ask) -> Level:
-        wanted = self._all[ask]
-        if not wanted or len(self.allocating.chosen[at]) + len(wanted) > DEVICES_AT_MOST:
+    def _take_all(self, claim_index: int, request: RequestData) -> Level:
+        wanted = self._all[request]
+        if not wanted or len(self.allocating.chosen[claim_index]) + len(wanted) > DEVICES_AT_MOST:
             return
         taken = []
         for index in wanted:
             self.steps += 1
             slot = self._slots[index]
-            if not self.allocating.is_free(at, ask, index, slot) or not self.allocating.take(
-                at, request, rank, ask, index, must=True
+            if not self.allocating.is_free(claim_index, request, index, slot) or not self.allocating.take(
+                claim_index, request, index, must=True
             ):
                 break
             taken.append(index)
         if len(taken) == len(wanted):
-            yield self._request(at, request + 1)
+            yield self._request(claim_index, request.index + 1)
         for index in reversed(taken):
-            self.allocating.give_back(at, index)
+            self.allocating.give_back(claim_index, index)
