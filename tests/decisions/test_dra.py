@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.dra.binding import failed
+from agent_scheduler.engine.dra.binding_conditions import failed
 from agent_scheduler.engine.dra.cel import CelError, selector
 from agent_scheduler.engine.dra.records import read_claim, read_slice
 from agent_scheduler.engine.dra.reservation import ReservedClaims
@@ -166,7 +166,7 @@ def test_a_pod_waits_for_its_devices_as_long_as_the_real_one_and_fails_with_its_
                     each for each in case.reports if (each["driver"], each["pool"], each["device"]) in given
                 ],
             }
-            binding = read_claim(stored({**claim, "status": status}, NAMESPACE)).binding
+            binding = read_claim(stored({**claim, "status": status}, NAMESPACE)).binding_conditions
             if binding is not None:
                 is_ready = is_ready and binding.is_ready
                 failures += [failed(name, binding.failure)] if binding.failure else []

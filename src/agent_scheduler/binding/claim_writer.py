@@ -297,4 +297,4 @@ class ClaimWriter:
 
 def _use(claim: ClaimInfo) -> tuple[object, ...]:
     """What is to be had of it."""
-    return claim.uid, claim.allocation, claim.binding
+    return claim.uid, claim.allocation, claim.binding_conditions

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from agent_scheduler.cluster.changes import heard
 from agent_scheduler.cluster.resource_claims import ResourceClaims
-from agent_scheduler.engine.dra.binding import Binding, failed, late
+from agent_scheduler.engine.dra.binding_conditions import BindingConditions, failed, late
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -77,7 +77,7 @@ class DeviceWaits:
                 changed.clear()
                 self._devices.now = self._now().timestamp()
                 seen = [self._seen(part) for part in parts]
-                bindings = [each for each in seen if isinstance(each, Binding)]
+                bindings = [each for each in seen if isinstance(each, BindingConditions)]
                 if bindings and not told:
                     told = True
                     self._messenger.waits_for_devices(pod, reservation.node_name)
@@ -98,7 +98,7 @@ class DeviceWaits:
     def _outcome(
         self,
         parts: tuple[ReservedClaim, ...],
-        seen: list[Binding | bool | str],
+        seen: list[BindingConditions | bool | str],
         is_late: bool,
         timeout: float,
     ) -> tuple[str, str]:
@@ -108,10 +108,10 @@ class DeviceWaits:
             name = part.claim[1]
             if isinstance(found, str):
                 return "", found
-            if isinstance(found, Binding):
+            if isinstance(found, BindingConditions):
                 if found.failure:
                     return FAILURE, failed(name, found.failure)
-                is_late = is_late or found.is_late(self._devices.now, timeout)
+                is_late = is_late or found.timed_out(self._devices.now, timeout)
                 is_ready = is_ready and found.is_ready
                 if not found.is_ready and is_late:
                     return TIMEOUT, late(name)
@@ -121,7 +121,7 @@ class DeviceWaits:
                     return TIMEOUT, late(name)
         return (SUCCESS if is_ready else ""), ""
 
-    def _seen(self, part: ReservedClaim) -> Binding | bool | str:
+    def _seen(self, part: ReservedClaim) -> BindingConditions | bool | str:
         """How far the devices of a claim are: whether there is nothing to wait for any more, which is not so as long as
         the watch has not shown the allocation; or why there is nothing to wait for at all."""
         claim = self._devices.claim(part.claim)
@@ -132,7 +132,7 @@ class DeviceWaits:
             return f"resourceclaim {name} was deallocated"
         if claim.allocation is None:
             return False
-        return True if claim.binding is None else claim.binding
+        return True if claim.binding_conditions is None else claim.binding_conditions
 
     def _awaited(self, reservation: ReservedClaims) -> tuple[ReservedClaim, ...]:
         found = []
@@ -141,7 +141,7 @@ class DeviceWaits:
                 waits = bool(part.allocation.drivers_to_wait_for)
             else:
                 claim = self._devices.claim(part.claim)
-                waits = claim is None or claim.allocation is None or claim.binding is not None
+                waits = claim is None or claim.allocation is None or claim.binding_conditions is not None
             if waits:
                 found.append(part)
         return tuple(found)

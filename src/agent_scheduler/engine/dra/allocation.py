@@ -49,8 +49,8 @@ class RequestResult(NamedTuple):
     #: What is taken of the capacities of a shared device.
     consumed: tuple[tuple[str, Amount], ...]
     #: Binding conditions of the device, and those that say that they will not come true.
-    binding: tuple[str, ...] = ()
-    binding_failures: tuple[str, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
 
 
 class Config(NamedTuple):
@@ -93,7 +93,7 @@ class Allocation:
     @property
     def drivers_to_wait_for(self) -> frozenset[str]:
         """Drivers that have to make devices ready before the pod may be bound."""
-        return frozenset(each.id.driver for each in self.results if each.binding)
+        return frozenset(each.id.driver for each in self.results if each.binding_conditions)
 
     def status(self, claim_uid: str, at: str = "") -> dict[str, Any]:
         """The claim's `status.allocation`. `at`: the time, as the API has it."""
@@ -131,10 +131,10 @@ def _result(each: RequestResult, claim_uid: str, index: int) -> dict[str, Any]:
         result["shareID"] = share_id(claim_uid, index)
         if each.consumed:
             result["consumedCapacity"] = {name: size.text for name, size in each.consumed}
-    if each.binding:
-        result["bindingConditions"] = list(each.binding)
-        if each.binding_failures:
-            result["bindingFailureConditions"] = list(each.binding_failures)
+    if each.binding_conditions:
+        result["bindingConditions"] = list(each.binding_conditions)
+        if each.binding_failure_conditions:
+            result["bindingFailureConditions"] = list(each.binding_failure_conditions)
     return result
 
 

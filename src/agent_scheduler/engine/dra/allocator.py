@@ -122,8 +122,8 @@ def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> 
                 tolerations=choice.request.option.written_tolerations,
                 shared=choice.slot.facts.shared,
                 consumed=choice.consumed,
-                binding=choice.slot.device.binding,
-                binding_failures=choice.slot.device.binding_failures,
+                binding_conditions=choice.slot.device.binding_conditions,
+                binding_failure_conditions=choice.slot.device.binding_failure_conditions,
             )
             for choice in choices
         ),

@@ -19,7 +19,7 @@ from ..state.podclaims import ClaimKey
 from ..state.records import same, version_number, version_of
 from .allocation import AllocatedDevices, Allocation, Use
 from .assumed import UNWRITTEN, AssumedClaims
-from .binding import BINDING_TIMEOUT
+from .binding_conditions import BINDING_TIMEOUT
 from .pool_index import PoolIndex
 from .records import ClaimInfo, DeviceClassInfo
 
@@ -113,9 +113,10 @@ class Devices:
     def binding_failed(self, key: ClaimKey, profile: str) -> bool:
         """Whether the devices of an allocated claim did not become ready, or not in time."""
         claim = self.claims.get(key)
-        if claim is None or claim.binding is None:
+        conditions = None if claim is None else claim.binding_conditions
+        if conditions is None:
             return False
-        return bool(claim.binding.failure) or claim.binding.is_late(self.now, self.binding_timeout(profile))
+        return bool(conditions.failure) or conditions.timed_out(self.now, self.binding_timeout(profile))
 
     def filter_timeout(self, profile: str) -> float:
         """Seconds for which a pod's searches may be gone on with; 0 for no end."""

@@ -135,8 +135,8 @@ class Device(msgspec.Struct, frozen=True):
     #: Whether a claim that gets it can be used on no other node.
     binds_to_node: bool
     #: Conditions that have to be True before a pod that got it may be bound, and those that say that this has failed.
-    binding: tuple[str, ...] = ()
-    binding_failures: tuple[str, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
 
 
 _interned: WeakValueDictionary[Hashable, Facts] = WeakValueDictionary()
@@ -174,8 +174,8 @@ def device(wire: dra.Device, driver: str, place: Place | None) -> Device:
         ),
         place=place,
         binds_to_node=bool(wire.binds_to_node),
-        binding=tuple(wire.binding_conditions or ()),
-        binding_failures=tuple(wire.binding_failure_conditions or ()),
+        binding_conditions=tuple(wire.binding_conditions or ()),
+        binding_failure_conditions=tuple(wire.binding_failure_conditions or ()),
     )
 
 

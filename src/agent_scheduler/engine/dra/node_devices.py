@@ -120,7 +120,7 @@ def _devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
             unusable.append((pool.id, pool.error or f"duplicate device name {twice}"))
         else:
             found = [DeviceSlot(device, pool, place, _kind(device, pool, kinds)) for device, place in here]
-            (later if pool.is_bound_late else slots).extend(found)
+            (later if pool.has_binding_conditions else slots).extend(found)
     return NodeDevices((*slots, *later), tuple(unusable), False)
 
 

@@ -27,8 +27,8 @@ class Pool:
         "devices",
         "error",
         "exclusive",
+        "has_binding_conditions",
         "id",
-        "is_bound_late",
         "newest",
         "shares",
         "slices",
@@ -38,14 +38,14 @@ class Pool:
         self.id = pool_id
         #: All, by name, of whatever generation.
         self.slices: dict[str, SliceInfo] = {}
-        #: Those of the newest generation, by name, but for those that `is_bound_late` puts last.
+        #: Those of the newest generation, by name, but for those that `has_binding_conditions` puts last.
         self.newest: tuple[SliceInfo, ...] = ()
         #: Whether the newest generation is all there.
         self.complete = False
         #: Why nothing of it can be allocated, wherever; empty for a sound pool.
         self.error = ""
         #: Whether it has devices that have to be waited for after they were allocated.
-        self.is_bound_late = False
+        self.has_binding_conditions = False
         #: Counters that its devices share.
         self.counters: Counters = {}
         #: Device by name, in the newest generation. A name that is given twice is one of them.
@@ -79,10 +79,10 @@ class Pool:
         self.newest = tuple(
             sorted(
                 (each for each in self.slices.values() if each.generation == newest),
-                key=lambda each: (each.is_bound_late, each.name),
+                key=lambda each: (each.has_binding_conditions, each.name),
             )
         )
-        self.is_bound_late = any(each.is_bound_late for each in self.newest)
+        self.has_binding_conditions = any(each.has_binding_conditions for each in self.newest)
         self.complete = bool(self.newest) and len(self.newest) == self.newest[0].count
         self.devices = {device.name: (device, each) for each in self.newest for device in each.devices}
         self.counters = {key: value for each in self.newest for key, value in each.counters.items()}

@@ -21,7 +21,7 @@ from ..state.podspec import SpecError, check_node_affinity
 from ..state.reach import reach_of
 from ..state.records import Record, identity, reader
 from .allocation import AllocatedDevices, allocated_devices
-from .binding import Binding, binding_of
+from .binding_conditions import BindingConditions, binding_conditions_of
 from .devices import Device, Place, PoolId, device
 
 NOWHERE = Place()
@@ -64,9 +64,9 @@ class SliceInfo(Readable, frozen=True, kw_only=True):
     counter_sets: tuple[str, ...]
 
     @property
-    def is_bound_late(self) -> bool:
+    def has_binding_conditions(self) -> bool:
         """Whether it has devices that have to be waited for after they were allocated."""
-        return any(device.binding for device in self.devices)
+        return any(device.binding_conditions for device in self.devices)
 
 
 class ClaimInfo(Readable, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class ClaimInfo(Readable, frozen=True, kw_only=True):
     #: None while it has no allocation.
     allocation: AllocatedDevices | None
     #: None unless devices of its allocation have binding conditions.
-    binding: Binding | None = None
+    binding_conditions: BindingConditions | None = None
     #: UIDs of the pods, and of whatever else, that may use it.
     reserved_for: tuple[str, ...]
     deleting: bool
@@ -99,7 +99,7 @@ def claim_info(claim: dra.ResourceClaim, error: str = "") -> ClaimInfo:
         error=error or (allocation.error if allocation is not None else ""),
         spec=spec,
         allocation=allocation,
-        binding=binding_of(status),
+        binding_conditions=binding_conditions_of(status),
         reserved_for=tuple(each.uid for each in status.reserved_for or ()),
         deleting=metadata.deletion_timestamp is not None,
         protected=FINALIZER in (metadata.finalizers or ()),

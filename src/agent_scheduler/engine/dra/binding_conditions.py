@@ -20,7 +20,7 @@ from agent_scheduler.objects import dra
 BINDING_TIMEOUT: Final = 600.0
 
 
-class Binding(msgspec.Struct, frozen=True):
+class BindingConditions(msgspec.Struct, frozen=True):
     """How far the devices of an allocated claim are, of which some have binding conditions. Equal by content."""
 
     #: Of the devices with binding conditions.
@@ -31,11 +31,11 @@ class Binding(msgspec.Struct, frozen=True):
     #: When the claim was allocated, in Unix seconds; None if nobody has said.
     since: float | None
 
-    def is_late(self, now: float, timeout: float) -> bool:
+    def timed_out(self, now: float, timeout: float) -> bool:
         return not self.is_ready and self.since is not None and self.since + timeout < now
 
 
-def binding_of(status: dra.ResourceClaimStatus) -> Binding | None:
+def binding_conditions_of(status: dra.ResourceClaimStatus) -> BindingConditions | None:
     """None for a claim without an allocation, or whose devices need not be waited for.
 
     Devices are looked at in the order of the results, and none behind the first one that is not ready: a failure there
@@ -66,7 +66,7 @@ def binding_of(status: dra.ResourceClaimStatus) -> Binding | None:
         )
         if not is_ready:
             break
-    return Binding(
+    return BindingConditions(
         frozenset(each.driver for each in waited),
         is_ready,
         failure,
