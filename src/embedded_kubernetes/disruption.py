@@ -13,13 +13,12 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from math import inf
 
-import msgspec
-from msgspec import Struct
+import orjson
 
 from .builtin.eviction import budget_status, matches
 from .controllers import Controller, WorkQueue
 from .registry import Registry
-from .resource import Object
+from .resource import Object, is_true
 from .store import Event, Record
 from .subresources import BUDGETS, PODS
 from .times import parse
@@ -29,28 +28,8 @@ DELETION_SECONDS = 120.0
 _FINAL = ("Succeeded", "Failed")
 
 
-class _Condition(Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _Status(Struct):
-    conditions: list[_Condition] | None = None
-
-
-class _Pod(Struct):
-    """The part of a stored pod that says whether it is ready."""
-
-    status: _Status | None = None
-
-
-_read_pod = msgspec.json.Decoder(_Pod).decode
-
-
 def _is_ready(data: bytes) -> bool:
-    status = _read_pod(data).status
-    conditions = status.conditions if status is not None else None
-    return any(found.type == "Ready" and found.status == "True" for found in conditions or ())
+    return is_true(orjson.loads(data).get("status") or {}, "Ready")
 
 
 class _Budget:

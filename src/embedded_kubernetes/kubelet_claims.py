@@ -10,66 +10,19 @@ Costs: nothing for pods without claims; a change of a claim wakes exactly the po
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import msgspec
-from msgspec import Struct
+import orjson
 
 from .builtin.eviction import requirement_holds
 from .controllers import Index, WorkQueue
 from .pod_claims import CLAIMS, Use, uses_of
 from .recorder import Recorder
+from .resource import Object
 from .store import Record, Store, Table
 
 REASON = "FailedPrepareDynamicResources"
-
-
-class _Result(Struct, rename="camel"):
-    driver: str
-    pool: str
-    device: str
-    admin_access: bool = False
-    share_id: str | None = msgspec.field(name="shareID", default=None)
-    binding_conditions: list[str] | None = None
-
-
-class _Condition(Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _Report(Struct):
-    driver: str
-    pool: str
-    device: str
-    conditions: list[_Condition] | None = None
-
-
-class _Devices(Struct):
-    results: list[_Result] | None = None
-
-
-class _Allocation(Struct, rename="camel"):
-    devices: _Devices = msgspec.field(default_factory=_Devices)
-    node_selector: dict[str, Any] | None = None
-
-
-class _Consumer(Struct):
-    uid: str = ""
-
-
-class _Status(Struct, rename="camel"):
-    allocation: _Allocation | None = None
-    reserved_for: list[_Consumer] | None = None
-    devices: list[_Report] | None = None
-
-
-class _Claim(Struct):
-    status: _Status | None = None
-
-
-_read = msgspec.json.Decoder(_Claim).decode
 
 
 class Device(NamedTuple):
@@ -136,9 +89,9 @@ class PodClaims:
         self._held[pod.uid] = tuple(dict.fromkeys(claim.uid for claim in there))
         for claim in there:
             self._holders.setdefault(claim.uid, set()).add(pod.uid)
-            status = _read(claim.data).status
-            if status is not None and status.allocation is not None and claim.uid not in self._devices:
-                self._devices[claim.uid] = devices = _own_devices(status.allocation)
+            allocation = _status_of(claim).get("allocation")
+            if allocation is not None and claim.uid not in self._devices:
+                self._devices[claim.uid] = devices = _own_devices(allocation)
                 for device in devices:
                     self._used.setdefault(device, (claim.uid, claim.name))
 
@@ -169,11 +122,11 @@ class PodClaims:
             raise _Unready(f"there is no ResourceClaim {name}")
         if use.template and pod.uid not in claim.owners:
             raise _Unready(f"ResourceClaim {name} was not made for this pod")
-        status = _read(claim.data).status or _Status()
-        allocation = status.allocation
+        status = _status_of(claim)
+        allocation = status.get("allocation")
         if allocation is None:
             raise _Unready(f"ResourceClaim {name} is not allocated")
-        if all(each.uid != pod.uid for each in status.reserved_for or ()):
+        if all(each.get("uid") != pod.uid for each in status.get("reservedFor") or ()):
             raise _Unready(f"ResourceClaim {name} is not reserved for this pod")
         if node is not None and not _is_for(allocation, node):
             raise _Unready(f"ResourceClaim {name} is allocated for other nodes")
@@ -189,8 +142,16 @@ class PodClaims:
             taken[device] = name
 
 
-def _is_for(allocation: _Allocation, node: Record) -> bool:
-    selector = allocation.node_selector
+def _status_of(claim: Record) -> Object:
+    return orjson.loads(claim.data).get("status") or {}
+
+
+def _results(allocation: Object) -> Iterable[Object]:
+    return (allocation.get("devices") or {}).get("results") or ()
+
+
+def _is_for(allocation: Object, node: Record) -> bool:
+    selector = allocation.get("nodeSelector")
     return selector is None or any(_selects(term, node) for term in selector["nodeSelectorTerms"])
 
 
@@ -214,24 +175,29 @@ def _holds(requirement: dict[str, Any], found: str | None) -> bool:
     return have > bound if operator == "Gt" else have < bound
 
 
-def _not_ready(status: _Status, allocation: _Allocation) -> Iterator[Device]:
+def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:
     """Devices with binding conditions that their driver has not reported to be True: no pod should be here yet."""
     true = {
-        (each.driver, each.pool, each.device, condition.type)
-        for each in status.devices or ()
-        for condition in each.conditions or ()
-        if condition.status == "True"
+        (_device(each), condition.get("type"))
+        for each in status.get("devices") or ()
+        for condition in each.get("conditions") or ()
+        if condition.get("status") == "True"
     }
-    for each in allocation.devices.results or ():
-        for condition in each.binding_conditions or ():
-            if (each.driver, each.pool, each.device, condition) not in true:
-                yield Device(each.driver, each.pool, each.device)
+    for each in _results(allocation):
+        for condition in each.get("bindingConditions") or ():
+            if (_device(each), condition) not in true:
+                yield _device(each)
 
 
-def _own_devices(allocation: _Allocation) -> list[Device]:
+def _own_devices(allocation: Object) -> list[Device]:
     """The devices that are the claim's alone: not those for administration, or shared by their capacity."""
     return [
-        Device(each.driver, each.pool, each.device)
-        for each in allocation.devices.results or ()
-        if not each.admin_access and each.share_id is None
+        _device(each)
+        for each in _results(allocation)
+        if not each.get("adminAccess") and each.get("shareID") is None
     ]
+
+
+def _device(named: Object) -> Device:
+    """The device that a result of an allocation, or a driver's report, is about."""
+    return Device(named["driver"], named["pool"], named["device"])

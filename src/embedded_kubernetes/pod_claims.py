@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-from msgspec import Struct
+import orjson
 
 from .resource import Object
 from .store import Record
@@ -32,33 +31,6 @@ class Use(NamedTuple):
     claim: str | None
 
 
-class _Entry(Struct, rename="camel"):
-    name: str = ""
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
-
-
-class _Extended(Struct, rename="camel"):
-    resource_claim_name: str = ""
-
-
-class _Spec(Struct, rename="camel"):
-    resource_claims: list[_Entry] | None = None
-
-
-class _Status(Struct, rename="camel"):
-    resource_claim_statuses: list[_Entry] | None = None
-    extended_resource_claim_status: _Extended | None = None
-
-
-class _Pod(Struct):
-    spec: _Spec
-    status: _Status | None = None
-
-
-_read = msgspec.json.Decoder(_Pod).decode
-
-
 def names_claims(pod: Record) -> bool:
     """Whether the pod's spec, of which that never changes, has claims. True for some that have none."""
     return _IN_SPEC in pod.data
@@ -73,15 +45,19 @@ def uses_of(pod: Record) -> tuple[Use, ...]:
     """The claims of a pod, in the order of its spec."""
     if _IN_SPEC not in pod.data and _IN_STATUS not in pod.data:
         return ()
-    read = _read(pod.data)
-    status = read.status or _Status()
-    named = {each.name: each.resource_claim_name or "" for each in status.resource_claim_statuses or ()}
+    read: Object = orjson.loads(pod.data)
+    status = read.get("status") or {}
+    named = {
+        each["name"]: each.get("resourceClaimName", "") for each in status.get("resourceClaimStatuses") or ()
+    }
     uses = [
-        Use(each.name, each.resource_claim_template_name or "", each.resource_claim_name)
-        if each.resource_claim_name is not None
-        else Use(each.name, each.resource_claim_template_name or "", named.get(each.name))
-        for each in read.spec.resource_claims or ()
+        Use(
+            each["name"],
+            each.get("resourceClaimTemplateName") or "",
+            each["resourceClaimName"] if "resourceClaimName" in each else named.get(each["name"]),
+        )
+        for each in read["spec"].get("resourceClaims") or ()
     ]
-    if status.extended_resource_claim_status is not None:
-        uses.append(Use("", "", status.extended_resource_claim_status.resource_claim_name))
+    if (extended := status.get("extendedResourceClaimStatus")) is not None:
+        uses.append(Use("", "", extended.get("resourceClaimName", "")))
     return tuple(uses)

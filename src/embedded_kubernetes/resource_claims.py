@@ -12,10 +12,12 @@ wait for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
 
-from .claim_parts import Consumer, Owner, read_claim
+import orjson
+
 from .controllers import Controller, Index, WorkQueue
 from .deletion import delete_record, release
 from .errors import ApiError
@@ -23,6 +25,7 @@ from .generated_claims import TEMPLATES, ClaimMaker, NoTemplate
 from .handlers import Api
 from .pod_claims import CLAIMS, Use, names_claims, uses_of
 from .recorder import Recorder
+from .resource import Object
 from .store import Event, Record
 from .subresources import PODS, status_of, with_status
 
@@ -212,14 +215,14 @@ class ResourceClaims(Controller):
             return
         if use.template and pod.uid not in claim.owners:
             return
-        status = read_claim(claim.data).status
-        reserved = status.reserved_for or ()
-        full = len(reserved) >= MOST_RESERVED
-        if not status.is_allocated or full or any(each.uid == pod.uid for each in reserved):
-            return
         obj = self._claims.stored.decode(claim.data)
+        status = obj["status"]
+        reserved = status.get("reservedFor") or ()
+        full = len(reserved) >= MOST_RESERVED
+        if not status.get("allocation") or full or any(each["uid"] == pod.uid for each in reserved):
+            return
         consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
-        obj["status"]["reservedFor"] = [*(obj["status"].get("reservedFor") or ()), consumer]
+        status["reservedFor"] = [*reserved, consumer]
         self._store.replace(CLAIMS, claim, obj)
 
     # ---- claims
@@ -228,13 +231,13 @@ class ResourceClaims(Controller):
         record = self._claims.table.records.get(key)
         if record is None:
             return
-        claim = read_claim(record.data)
-        reserved = claim.status.reserved_for or []
-        for each in reserved:
-            if each.api_group or each.resource != "pods":
-                return  # whose consumers only others know
-        valid = {each.uid for each in reserved if self._may_run(record.namespace, each)}
-        protected = DELETE_PROTECTION in (claim.metadata.finalizers or ())
+        claim: Object = orjson.loads(record.data)
+        metadata, status = claim["metadata"], claim.get("status") or {}
+        reserved = status.get("reservedFor") or []
+        if any(each.get("apiGroup") or each["resource"] != "pods" for each in reserved):
+            return  # whose consumers only others know
+        valid = {each["uid"] for each in reserved if self._may_run(record.namespace, each)}
+        protected = DELETE_PROTECTION in metadata.get("finalizers", ())
         if len(valid) < len(reserved):
             record = self._withdraw(record, valid, deallocate=protected and not valid)
             if len(reserved) >= MOST_RESERVED:
@@ -242,15 +245,15 @@ class ResourceClaims(Controller):
             if protected and not valid:
                 release(self._registry, self._claims, record, DELETE_PROTECTION)
         elif protected and record.deleting and not valid:
-            if claim.status.is_allocated:
+            if status.get("allocation"):
                 record = self._withdraw(record, valid, deallocate=True)
             release(self._registry, self._claims, record, DELETE_PROTECTION)
-        if not valid and claim.metadata.owner_references:
-            self._drop_needless(key, claim.metadata.owner_references)
+        if not valid:
+            self._drop_needless(key, metadata.get("ownerReferences", ()))
 
-    def _may_run(self, namespace: str, consumer: Consumer) -> bool:
-        pod = self._pods.table.get(namespace, consumer.name)
-        return pod is not None and pod.uid == consumer.uid and not self._is_done(pod)
+    def _may_run(self, namespace: str, named: Object) -> bool:
+        pod = self._pods.table.get(namespace, named["name"])
+        return pod is not None and pod.uid == named["uid"] and not self._is_done(pod)
 
     def _withdraw(self, record: Record, valid: set[str], *, deallocate: bool) -> Record:
         """Store the claim with these pods' reservations alone and, to deallocate it, without what was allocated."""
@@ -262,15 +265,15 @@ class ResourceClaims(Controller):
         obj["status"] = status
         return self._store.replace(CLAIMS, record, obj)
 
-    def _drop_needless(self, key: str, owners: list[Owner]) -> None:
+    def _drop_needless(self, key: str, owners: Iterable[Object]) -> None:
         """Delete a claim that belongs to a pod which is replaced or will not run. One whose pod is gone is garbage,
         and left to the collector."""
         record = self._claims.table.records.get(key)
         if record is None or record.deleting:
             return
         owner = _owning_pod(owners)
-        pod = self._pods.table.get(record.namespace, owner.name) if owner is not None else None
-        if owner is not None and pod is not None and (pod.uid != owner.uid or self._is_done(pod)):
+        pod = self._pods.table.get(record.namespace, owner["name"]) if owner is not None else None
+        if owner is not None and pod is not None and not self._may_run(record.namespace, owner):
             delete_record(self._registry, self._claims, record, {})
 
 
@@ -279,9 +282,7 @@ def _keys(pod: Record, uses: tuple[Use, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{pod.namespace}/{use.claim}" for use in uses if use.claim))
 
 
-def _owning_pod(owners: list[Owner]) -> Owner | None:
+def _owning_pod(owners: Iterable[Object]) -> Object | None:
     """The pod that a claim was generated for."""
-    for owner in owners:
-        if owner.controller and owner.api_version == "v1" and owner.kind == "Pod":
-            return owner
-    return None
+    pods = (owner for owner in owners if (owner["apiVersion"], owner["kind"]) == ("v1", "Pod"))
+    return next((owner for owner in pods if owner.get("controller")), None)
