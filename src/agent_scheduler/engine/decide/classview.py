@@ -248,8 +248,7 @@ class ClassView:
         #: that has no node at all for the class, where there is one.
         self.filters, self.rejection = filters_of(prefilter.filters, pod, handle)
         #: Whether some plugin may take more of a node for such a pod than capacity, or decides when it may be bound.
-        reserving = {id(plugin) for plugin in profile.reserves}
-        taking = pod.reserves or any(id(each.plugin) in reserving for each in self.filters)
+        taking = pod.reserves or not shared.reserving.isdisjoint([id(each.plugin) for each in self.filters])
         self.reserves = taking or bool(profile.permits)
         self._scores: tuple[CompiledScore, ...] = ()
         #: Why nodes cannot be ranked for the class, where a score says so.

@@ -52,6 +52,8 @@ class SharedPreFilters:
     def __init__(self, profile: Profile) -> None:
         self._filters = every_filter(profile)
         self._scores = profile.scores
+        #: Identities of the plugins that may take more of a node than capacity.
+        self.reserving = frozenset(map(id, profile.reserves))
         #: Nothing is compiled.
         self._blank = SharedPreFilter(self._filters, self._scores)
         plugins: tuple[Filter | Score, ...] = (*self._filters, *(each.plugin for each in self._scores))
