@@ -22,7 +22,7 @@ from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, sho
 from agent_scheduler.config.flags import Flag
 from agent_scheduler.config.kube_scheduler import BRING_YOUR_FILE, FOREIGN, KUBE_API_GROUP, refuse
 from agent_scheduler.config.kube_scheduler import translated as translated_flags
-from agent_scheduler.config.namespace import FALLBACK, NAMESPACE_FILE, own_namespace
+from agent_scheduler.config.namespace import NAMESPACE_FILE, own_namespace
 from agent_scheduler.config.schema import (
     API_VERSION,
     DEFAULT_SCHEDULER_NAME,
@@ -130,16 +130,8 @@ def load(
 def load_text(
     text: str, *, source: str = "configuration", warn: Callable[[str], None] = _ignore
 ) -> Configuration:
-    """As `load`, of a file's text alone."""
-    document = Document(text, source=source)
-    origin = _Origin(document, {})
-    reading = Reading(FOREIGN, origin.warn(warn))
-    try:
-        configuration = _complete(_decode(translated(document.data, reading.warn), reading))
-        check(configuration, reading.warn)
-    except Invalid as error:
-        raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
-    return configuration
+    """As `load`, of a file's text alone, as outside a cluster."""
+    return Source(argparse.Namespace(config=source), environ={}).load(text, warn=warn)
 
 
 def _decode(data: Any, reading: Reading) -> Configuration:
@@ -216,9 +208,9 @@ def _put(data: dict[str, Any], path: tuple[str, ...], value: object) -> None:
 def _complete(
     configuration: Configuration,
     *,
-    scheduler_name: str | None = None,
-    gates: Mapping[str, bool] | None = None,
-    own_namespace: Callable[[], str] = lambda: FALLBACK,
+    scheduler_name: str | None,
+    gates: Mapping[str, bool],
+    own_namespace: Callable[[], str],
 ) -> Configuration:
     """With every value that follows from others filled in."""
     for name in configuration.feature_gates:
@@ -229,7 +221,7 @@ def _complete(
     return replace(
         configuration,
         profiles=profiles,
-        feature_gates={**FEATURE_GATES, **configuration.feature_gates, **(gates or {})},
+        feature_gates={**FEATURE_GATES, **configuration.feature_gates, **gates},
         client_connection=_with_burst(configuration.client_connection, "clientConnection"),
         status_writes=_with_burst(configuration.status_writes, "statusWrites"),
         events=_with_burst(configuration.events, "events"),
