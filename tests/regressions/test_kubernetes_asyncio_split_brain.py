@@ -41,7 +41,7 @@ async def test_a_leader_that_is_cut_off_stops_before_another_leads() -> None:
 
         async def lead(who: str) -> None:
             happened.append(f"{who} leads")
-            assert [first.leading, second.leading].count(True) == 1
+            assert [first.is_leader, second.is_leader].count(True) == 1
             try:
                 await asyncio.Event().wait()
             finally:

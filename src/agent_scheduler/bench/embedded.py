@@ -168,13 +168,13 @@ async def cluster(
 ) -> AsyncIterator[tuple[Child, Http1Transport]]:
     """`agent-scheduler cluster ARGUMENTS` with the case's nodes; its kubeconfig is in `folder`, an administrator's."""
     nodes, kubeconfig = case.nodes, folder / "kubeconfig"
-    told = [
+    command = [
         *("cluster", "--port", "0", "--kubeconfig-out", str(kubeconfig)),
         *("--nodes", "0" if nodes.given else str(nodes.count)),
         *("--node-cpu", nodes.cpu, "--node-memory", nodes.memory, "--node-pods", str(nodes.pods)),
         *arguments,
     ]
-    async with child("cluster", told, log=folder / "cluster.log", grace=20.0) as process:
+    async with child("cluster", command, log=folder / "cluster.log", grace=20.0) as process:
 
         async def serving() -> bool:
             return kubeconfig.exists()

@@ -1,4 +1,4 @@
-"""What the sharding controller would do now: its own planner, told what the cluster has, and nothing written."""
+"""What the sharding controller would do now: its own planner, notes what the cluster has, and nothing written."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Outlook(NamedTuple):
         if not configured:
             return "no longer configured: emptied, then deleted"
         lacking = self.plan.short.get(name, 0) if self.plan is not None else 0
-        told = ["new"] if shard is None else []
+        notes = ["new"] if shard is None else []
         if lacking:
-            told.append(f"{lacking} below its minimum")
+            notes.append(f"{lacking} below its minimum")
         if self.plan is not None and name in self.plan.changed:
             problem = too_large(self.plan.desired[name])
-            told += [f"not written: {problem}"] if problem else []
-        return ", ".join(told)
+            notes += [f"not written: {problem}"] if problem else []
+        return ", ".join(notes)
 
 
 def outlook(
@@ -113,8 +113,8 @@ def text(seen: Outlook) -> str:
         parts.append("no node would move\n")
     if plan.unassigned:
         counts = sorted(Counter(plan.unassigned.values()).items())
-        told = "".join(f"  {number} {why}\n" for why, number in counts)
-        parts.append(f"{len(plan.unassigned)} nodes would be in no shard:\n{told}")
+        notes = "".join(f"  {number} {why}\n" for why, number in counts)
+        parts.append(f"{len(plan.unassigned)} nodes would be in no shard:\n{notes}")
     return "\n".join(parts)
 
 

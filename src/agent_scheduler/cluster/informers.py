@@ -242,10 +242,10 @@ class Informers:
         reflector = self._reflectors[kind.name]
         try:
             if kind.vital:
-                await reflector.renew(patience=RENEWAL_PATIENCE)
+                await reflector.relist(patience=RENEWAL_PATIENCE)
             else:
                 async with asyncio.timeout(OTHERS_PATIENCE):
-                    await reflector.renew(patience=OTHERS_PATIENCE)
+                    await reflector.relist(patience=OTHERS_PATIENCE)
         except NotListed as error:
             return str(error)
         except TimeoutError:
@@ -257,7 +257,7 @@ class Informers:
         while True:
             await self._timing.sleep(OTHERS_PATIENCE)
             try:
-                await self._reflectors[name].renew(patience=0.0)
+                await self._reflectors[name].relist(patience=0.0)
             except NotListed as error:
                 self._behind[name] = str(error)
                 continue
@@ -271,7 +271,7 @@ class Informers:
 
     def read_again(self, kind: str) -> None:
         """Objects of this kind are read in another way from now on: soon each is told of once more."""
-        self._reflectors[kind].read_again()
+        self._reflectors[kind].redeliver()
 
     def _take_in(self, kind: Kind, changes: list[Change[Any]]) -> None:
         began = self._timing.clock()

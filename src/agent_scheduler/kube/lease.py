@@ -95,7 +95,7 @@ class LeaseConfig:
 
 
 class LeaderElector:
-    """One candidate. `leading` may be asked before every write; it is exact even right after a long stop.
+    """One candidate. `is_leader` may be asked before every write; it is exact even right after a long stop.
 
     `on_new_leader(identity)` is told of every holder seen, us included, "" when nobody holds the lease.
     """
@@ -118,29 +118,29 @@ class LeaderElector:
         self._collection = collection
         self._path = f"{collection}/{quote(config.name, safe='')}"
         # Owner of all below: the task in `run`.
-        self._lease: dict[str, Any] | None = None  # as the server has it, last time we knew
-        self._observed_at = float("-inf")  # when the lease was last seen to change, on our clock
-        self._started = float("-inf")  # start of the last renewal that succeeded
+        self._observed: dict[str, Any] | None = None  # as the server has it, last time we knew
+        self._observed_time = float("-inf")  # when the lease was last seen to change, on our clock
+        self._renewed_at = float("-inf")  # start of the last renewal that succeeded
         self._held = False
-        self._leader: str | None = None
+        self._observed_leader: str | None = None
         #: Verb -> what its last request was refused with, as it was reported; without an entry, it was not refused.
         self._reported: dict[str, str] = {}
 
     @property
-    def leading(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether a write that is started now is ours to make."""
-        return self._timing.clock() < self.until
+        return self._timing.clock() < self.valid_until
 
     @property
-    def until(self) -> float:
+    def valid_until(self) -> float:
         """When our right to write ends unless the lease is renewed, on the clock of the timing."""
-        return self._started + self._config.renew_deadline if self._held else float("-inf")
+        return self._renewed_at + self._config.renew_deadline if self._held else float("-inf")
 
     @property
-    def overdue(self) -> float:
+    def expired_for(self) -> float:
         """Seconds since the lease that we hold ended; below 0 while it has not, or is not ours."""
         return (
-            self._timing.clock() - self._started - self._config.lease_duration
+            self._timing.clock() - self._renewed_at - self._config.lease_duration
             if self._held
             else float("-inf")
         )
@@ -148,7 +148,7 @@ class LeaderElector:
     @property
     def reference(self) -> ObjectReference:
         """What an event about the lease is about."""
-        metadata = (self._lease or {}).get("metadata") or {}
+        metadata = (self._observed or {}).get("metadata") or {}
         config = self._config
         return ObjectReference(
             "Lease", config.namespace, config.name, metadata.get("uid") or "", "coordination.k8s.io/v1"
@@ -157,7 +157,7 @@ class LeaderElector:
     @property
     def leader(self) -> str:
         """The holder seen last, "" for nobody."""
-        return self._leader or ""
+        return self._observed_leader or ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """Waits for the lease and runs `lead()` while it is held.
@@ -166,8 +166,8 @@ class LeaderElector:
         `lead` raises is raised here. When this is cancelled, `lead` is stopped first and the lease released after.
         Raises LeadershipOverrun if `lead` could not be stopped before another may take the lease, and StoreWentBack.
         """
-        # `leading` besides: the answer that gave us the lease may have come after a stop that outlasted it.
-        while not (await self._try_to_hold() and self.leading):
+        # `is_leader` besides: the answer that gave us the lease may have come after a stop that outlasted it.
+        while not (await self._try_acquire_or_renew() and self.is_leader):
             self._held = False
             await self._pause(jitter=True)
         _log.info("lease_acquired", lease=self._path, identity=self._config.identity)
@@ -178,7 +178,7 @@ class LeaderElector:
             await lead()
 
         work = asyncio.create_task(led(), name="leading")
-        renewing = asyncio.create_task(self._renew_until_lost(), name="renewing the lease")
+        renewing = asyncio.create_task(self._renew_loop(), name="renewing the lease")
         try:
             await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
             ended = work.done()
@@ -210,13 +210,13 @@ class LeaderElector:
         """Cancels the work and waits for its end, for as long as nobody else may lead."""
         work.cancel()
         while True:
-            left = self._started + self._config.lease_duration - self._timing.clock()
+            left = self._renewed_at + self._config.lease_duration - self._timing.clock()
             # After a long stop of the process nothing is left; the work's clean-up still gets its chance, because it
-            # is `leading`, not the work's end, that kept it from writing in between.
+            # is `is_leader`, not the work's end, that kept it from writing in between.
             await asyncio.wait({work}, timeout=max(left, _LATE_GRACE))
             if work.done():
                 break
-            if self._timing.clock() >= self._started + self._config.lease_duration:
+            if self._timing.clock() >= self._renewed_at + self._config.lease_duration:
                 self._held = False
                 raise LeadershipOverrun(
                     f"{self._path}: the work of leader {self._config.identity} goes on although its lease has ended"
@@ -224,18 +224,18 @@ class LeaderElector:
         if not work.cancelled() and (error := work.exception()) is not None:
             _log.error("leading_failed", lease=self._path, error=repr(error))
 
-    async def _renew_until_lost(self) -> None:
+    async def _renew_loop(self) -> None:
         """Returns when the right to write has ended. `_held` is False then."""
         while True:
             await self._pause(jitter=False)
             while True:
                 # A process that was stopped for long must not write first and look at the clock afterwards.
-                if not self.leading:
+                if not self.is_leader:
                     self._held = False
                     return
-                if await self._try_to_hold():
+                if await self._try_acquire_or_renew():
                     break
-                if self._leader != self._config.identity:
+                if self._observed_leader != self._config.identity:
                     self._held = False
                     return
                 await self._pause(jitter=False)
@@ -246,16 +246,16 @@ class LeaderElector:
             period *= 1 + (JITTER - 1) * self._timing.rng()
         if self._held:
             # Never sleep past the deadline: the work has to be stopped when it comes, not at the next attempt.
-            period = min(period, max(0.0, self._started + self._config.renew_deadline - self._timing.clock()))
+            period = min(period, max(0.0, self.valid_until - self._timing.clock()))
         await self._timing.sleep(period)
 
     # -- one attempt
 
-    async def _try_to_hold(self) -> bool:
+    async def _try_acquire_or_renew(self) -> bool:
         """Acquires or renews. True only if this very attempt was answered with success."""
-        if self._held and self._lease is not None:
+        if self._held and self._observed is not None:
             # The common case: our own record, unchanged since we wrote it, needs no reading first.
-            failure = await self._write(self._ours(self._lease))
+            failure = await self._write(self._ours(self._observed))
             if failure is None:
                 return True
             if failure.kind is not FailureClass.CONFLICT and failure.kind is not FailureClass.NOT_FOUND:
@@ -267,32 +267,33 @@ class LeaderElector:
             return await self._write(self._ours(self._new())) is None
         self._observe(answer, at=self._timing.clock())
         holder = _holder(answer)
-        if holder and holder != self._config.identity and self._timing.clock() < self._free_at(answer):
+        if holder and holder != self._config.identity and self._timing.clock() < self._expires_at(answer):
             return False
         if self._held and holder != self._config.identity:
             # Another took it, or it was released in our name: what we hold is gone, however free it looks.
             return False
         return await self._write(self._ours(answer)) is None
 
-    def _free_at(self, lease: dict[str, Any]) -> float:
+    def _expires_at(self, lease: dict[str, Any]) -> float:
         """When the holder's lease ends if it is not seen to change until then."""
         stated = (lease.get("spec") or {}).get("leaseDurationSeconds")
         duration = stated if isinstance(stated, int) else 0
-        return self._observed_at + max(duration, self._config.lease_duration)
+        return self._observed_time + max(duration, self._config.lease_duration)
 
     def _observe(self, lease: dict[str, Any], *, at: float) -> None:
         """Notes a lease that was read. Any difference, whatever it is, starts the holder's time anew. Raises
         StoreWentBack, after which nothing is held."""
-        if self._lease is not None and is_older(listed := _version(lease), known := _version(self._lease)):
+        listed, known = _version(lease), _version(self._observed or {})
+        if is_older(listed, known):
             # No replica that lags: each answer is to a write, or to a read of one object.
             self._held = False
             raise StoreWentBack(f"lease {self._path}", listed=listed, known=known)
-        if self._lease is None or self._lease != lease:
-            self._observed_at = at
-        self._lease = lease
+        if self._observed is None or self._observed != lease:
+            self._observed_time = at
+        self._observed = lease
         holder = _holder(lease)
-        if holder != self._leader:
-            self._leader = holder
+        if holder != self._observed_leader:
+            self._observed_leader = holder
             self._on_new_leader(holder)
 
     def _new(self) -> dict[str, Any]:
@@ -322,7 +323,7 @@ class LeaderElector:
         if isinstance(answer, Failure):
             return answer
         self._observe(answer, at=self._timing.clock())
-        self._started = started
+        self._renewed_at = started
         self._held = True
         return None
 
@@ -332,7 +333,7 @@ class LeaderElector:
         limit = self._config.request_timeout
         if self._held:
             # An answer after the deadline would be of no use, and waiting for it would delay the stopping.
-            limit = min(limit, max(0.001, self._started + self._config.renew_deadline - self._timing.clock()))
+            limit = min(limit, max(0.001, self.valid_until - self._timing.clock()))
         verb = _VERBS[method]
         content = None if body is None else msgspec.json.encode(body)
         send = Send(method, path, Asked(verb, "leases", self._config.name), content)
@@ -366,12 +367,12 @@ class LeaderElector:
 
     async def _release(self) -> None:
         """Lets others follow at once. Only a courtesy: whoever cannot, is followed when the lease has run out."""
-        while self.leading and self._lease is not None and _holder(self._lease) == self._config.identity:
+        while self.is_leader and self._observed and _holder(self._observed) == self._config.identity:
             moment = micro_time_text(self._now())
-            spec = dict(self._lease.get("spec") or {})
+            spec = dict(self._observed.get("spec") or {})
             # One second, as client-go writes it: a candidate that takes the duration from the record need not wait.
             spec.update(holderIdentity="", leaseDurationSeconds=1, acquireTime=moment, renewTime=moment)
-            answer = await self._request("PUT", self._path, {**self._lease, "spec": spec})
+            answer = await self._request("PUT", self._path, {**self._observed, "spec": spec})
             if not isinstance(answer, Failure):
                 self._held = False
                 self._observe(answer, at=self._timing.clock())

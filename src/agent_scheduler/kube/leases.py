@@ -31,7 +31,7 @@ class Leases:
     @property
     def held(self) -> bool:
         """Whether a write that is started now is ours to make."""
-        return all(elector.leading for elector in self._electors.values())
+        return all(elector.is_leader for elector in self._electors.values())
 
     @property
     def references(self) -> Sequence[ObjectReference]:
@@ -40,13 +40,13 @@ class Leases:
 
     def problem(self) -> str | None:
         """Why the process should be restarted: it holds a lease that ended long ago, and does not see that."""
-        late = [name for name, elector in self._electors.items() if elector.overdue > _TOLERANCE]
+        late = [name for name, elector in self._electors.items() if elector.expired_for > _TOLERANCE]
         return f"failed election to renew leadership on lease {', '.join(late)}" if late else None
 
     @property
     def leader(self) -> str:
         """Who holds the first lease that we do not, as last seen; "" for nobody, or if we hold all."""
-        return next((each.leader for each in self._electors.values() if not each.leading), "")
+        return next((each.leader for each in self._electors.values() if not each.is_leader), "")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for all leases and run `lead()` while they are held; as `LeaderElector.run`, but raises LeaseLost."""
@@ -61,7 +61,5 @@ class Leases:
         (name, elector), rest = electors[0], electors[1:]
         if not await elector.run(partial(self._run, rest, lead)):
             holder = elector.leader
-            told = (
-                "was not renewed in time" if holder == self.identity else f"is held by {holder or 'nobody'}"
-            )
-            raise LeaseLost(f"lease {name} {told}")
+            why = "was not renewed in time" if holder == self.identity else f"is held by {holder or 'nobody'}"
+            raise LeaseLost(f"lease {name} {why}")

@@ -95,7 +95,7 @@ class _Event(msgspec.Struct, gc=False, rename="camel", kw_only=True):
 class _Series:
     """What is said again and again: one event on the server. Owner: `EventRecorder`.
 
-    `event` is its first occurrence. Invariant: `told` <= `times`; `told` is 0 until it was made.
+    `event` is its first occurrence. Invariant: `recorded` <= `times`; `recorded` is 0 until it was made.
     """
 
     key: _Key
@@ -103,8 +103,8 @@ class _Series:
     last: datetime
     touched: float
     times: int = 1
-    told: int = 0
-    told_at: float = 0.0
+    recorded: int = 0
+    recorded_at: float = 0.0
 
 
 class EventRecorder:
@@ -182,7 +182,7 @@ class EventRecorder:
             series.touched = clock
             self._series.move_to_end(key)
             self._count("aggregated")
-            if series.told and (series.told == 1 or clock - series.told_at >= SERIES_INTERVAL):
+            if series.recorded and (series.recorded == 1 or clock - series.recorded_at >= SERIES_INTERVAL):
                 self._dispatcher.put(series.event.metadata.name, series)
             return
         if not self._dispatcher.has_room():
@@ -253,7 +253,7 @@ class EventRecorder:
     def _flush(self) -> None:
         """Sees to it that each series' last count reaches the server, also when nothing more happens."""
         for series in self._series.values():
-            if series.told and series.times > series.told:
+            if series.recorded and series.times > series.recorded:
                 self._dispatcher.put(series.event.metadata.name, series)
 
     async def _tell(self, _name: str, event: _Series | _Event) -> None:
@@ -287,18 +287,18 @@ class EventRecorder:
     def _continue(self, series: _Series) -> Operation[Failure | None]:
         """Tells how often it was said by now, if that is not known."""
         times = series.times
-        if series.told >= times:
+        if series.recorded >= times:
             return None
         failure = (yield from ask(_of_series(series))).failure
-        if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.told:
+        if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.recorded:
             # The event outlived its TTL on the server (one hour by default): begin it again.
-            series.told = 0
+            series.recorded = 0
             failure = (yield from ask(_of_series(series))).failure
         if self._posted(failure) is not None:
             return failure
         # How often an attempt said whose answer was lost is not known.
-        series.told = times if failure is None else 1
-        series.told_at = self._timing.clock()
+        series.recorded = times if failure is None else 1
+        series.recorded_at = self._timing.clock()
         return None
 
 
@@ -308,12 +308,12 @@ def _post(event: _Event) -> Send:
 
 
 def _of_series(series: _Series) -> Send:
-    event, told = series.event, {"count": series.times, "lastObservedTime": micro_time_text(series.last)}
-    if series.told:
+    event, update = series.event, {"count": series.times, "lastObservedTime": micro_time_text(series.last)}
+    if series.recorded:
         name = event.metadata.name
         path = f"{_path(event.metadata.namespace)}/{segment(name)}"
-        return Send("PATCH", path, Asked(Verb.PATCH, "events", name), _encode({"series": told}), MERGE)
-    return _post(msgspec.structs.replace(event, series=told) if series.times > 1 else event)
+        return Send("PATCH", path, Asked(Verb.PATCH, "events", name), _encode({"series": update}), MERGE)
+    return _post(msgspec.structs.replace(event, series=update) if series.times > 1 else event)
 
 
 @lru_cache(maxsize=1024)

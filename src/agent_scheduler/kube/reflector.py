@@ -2,8 +2,8 @@
 
 The handler is given batches of `Change`s and nothing else, and can trust that, whatever the connection went through:
 
-- an object is ADDED once, then MODIFIED, then DELETED, and no version older than one already seen is ever handed over;
-- a deletion that happened while no watch was running is found by the next list and handed over as DELETED;
+- an object is ADDED once, then MODIFIED, then DELETED, and no version older than one already seen is ever delivered;
+- a deletion that happened while no watch was running is found by the next list and delivered as DELETED;
 - an object that was deleted and made again under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
 - one object that cannot be decoded is reported and left as it was, and stops nothing else;
 - an event that cannot be read at all is not lost: the watch is begun anew from before it, and in the end the list;
@@ -34,7 +34,7 @@ from agent_scheduler.kube.errors import (
 from agent_scheduler.kube.paging import PAGE, collect, version_of
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
-from agent_scheduler.kube.waiting import Renewal, Waiting, answer
+from agent_scheduler.kube.waiting import RelistRequest, Waiters, answer
 from agent_scheduler.kube.watch_events import (
     DELETED,
     SLICE,
@@ -67,8 +67,8 @@ _EARLY = 2.0
 #: for, as of a process that was stopped meanwhile, may be another.
 _RESTORED_WITHIN = 10.0
 #: Seconds of a watch from a version that the server may not have come to yet, on which it would tell of nothing.
-_DOUBTFUL_WATCH = 30.0
-#: Lines of a watch that are read and handed over at once. A piece can have many hundreds, which take 50 ms and more;
+_UNCONFIRMED_WATCH = 30.0
+#: Lines of a watch that are read and delivered at once. A piece can have many hundreds, which take 50 ms and more;
 #: others have their turn in between.
 PORTION = 128
 #: Seconds that a watch may take to come to what is true by now. Where little happens, nothing may come for a minute.
@@ -101,7 +101,7 @@ class _ListWanted(Exception):
     """What `run` did was broken off, as a list is wanted."""
 
 
-class _Stale(Exception):
+class _StaleList(Exception):
     """A list that shows an older state than the one we have."""
 
 
@@ -143,24 +143,24 @@ class Reflector(Generic[T]):
         self._timing = timing
         self._count = count
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
-        self.heard_at = timing.clock()
+        self.last_contact = timing.clock()
         # Owner of all below: the task in `run`.
         # Whether the server may be of an earlier version than that, which a watch does not say: it is silent then.
-        self._in_doubt = False
+        self._is_unconfirmed = False
         self._stale_lists = 0
         #: How often `decode` has come to make something else, and how often it had for what the last list brought.
-        self._reading = self._known_by = 0
-        self._waiting = Waiting(timing.clock)
+        self._decode_generation = self._listed_generation = 0
+        self._waiting = Waiters(timing.clock)
         #: What `run` does now and can be called away from.
-        self._leaving: asyncio.Timeout | None = None
+        self._interruptible: asyncio.Timeout | None = None
 
     @property
     def uids(self) -> KeysView[str]:
-        """Of all that was handed over and is not gone."""
+        """Of all that was delivered and is not gone."""
         return self._view.known.keys()
 
     def get(self, uid: str) -> T | None:
-        """The version handed over last, or None."""
+        """The version delivered last, or None."""
         return self._view.known.get(uid)
 
     @property
@@ -169,25 +169,25 @@ class Reflector(Generic[T]):
         times = self._times
         stall = times.stall if times.stall is not None else times.longest + times.grace
         limit = times.silence if self._view.marks else stall + times.list_timeout
-        return self._timing.clock() - self.heard_at > limit
+        return self._timing.clock() - self.last_contact > limit
 
-    async def renew(self, *, patience: float = float("inf")) -> None:
-        """Takes the view anew: once this returns, all that was true when it was called has been handed over.
+    async def relist(self, *, patience: float = float("inf")) -> None:
+        """Takes the view anew: once this returns, all that was true when it was called has been delivered.
 
         While the server cannot be listed this waits, and so it does while nobody is in `run`. After `patience` seconds
         the next list that fails raises NotListed; one that succeeds may take any time. When nobody waits any more the
         watch goes on from where it was.
         """
-        renewed = self._waiting.renewal(patience)
-        self._call_away()
+        renewed = self._waiting.request(patience)
+        self._interrupt()
         await renewed
 
     async def catch_up(self, *, at_least: str = "") -> None:
-        """Returns once all that was true of the collection when this was called has been handed over.
+        """Returns once all that was true of the collection when this was called has been delivered.
 
         The version of the collection is asked for, which costs one object, and the watch waited for to come to it;
         else the collection is listed. `at_least`: a version that is known to be older than now. Both are versions of
-        one store, as a cluster's are unless it keeps its kinds apart; then the list does. Needs `run`, as `renew`.
+        one store, as a cluster's are unless it keeps its kinds apart; then the list does. Needs `run`, as `relist`.
         """
         now = await version_of(self._transport, self._path)
         if is_older(now, at_least):
@@ -196,21 +196,21 @@ class Reflector(Generic[T]):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CATCH_UP):
                     if is_older(self._view.version, now):
-                        await self._waiting.reach(now)
+                        await self._waiting.wait_for(now)
                     return
-        await self.renew()
+        await self.relist()
 
-    def read_again(self) -> None:
-        """Hand over all objects once more, unchanged ones as MODIFIED: `decode` makes something else of them now."""
-        self._reading += 1
-        self._call_away()
+    def redeliver(self) -> None:
+        """Deliver all objects once more, unchanged ones as MODIFIED: `decode` makes something else of them now."""
+        self._decode_generation += 1
+        self._interrupt()
 
-    def _call_away(self) -> None:
-        if self._leaving is not None:
-            self._leaving.reschedule(asyncio.get_running_loop().time())
+    def _interrupt(self) -> None:
+        if self._interruptible is not None:
+            self._interruptible.reschedule(asyncio.get_running_loop().time())
 
     def _is_list_wanted(self) -> bool:
-        return self._waiting.for_a_list or self._reading != self._known_by
+        return self._waiting.is_list_requested or self._decode_generation != self._listed_generation
 
     async def run(self) -> None:
         """Lists and watches until cancelled. Raises StoreWentBack, and what the handler raises."""
@@ -223,11 +223,11 @@ class Reflector(Generic[T]):
                 why = "list_renewed"
             if why is not None:
                 # Whoever asks while it is under way needs another: this one may be of before.
-                asked = self._waiting.take()
+                asked = self._waiting.take_requests()
                 self._count(why)
                 try:
                     await self._list()
-                except (RequestFailed, _Stale) as error:
+                except (RequestFailed, _StaleList) as error:
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
                     is_served = self._list_failed(error, asked)
                     if is_served and why == "list_renewed" and not self._is_list_wanted():
@@ -236,13 +236,13 @@ class Reflector(Generic[T]):
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
                     continue
-                answer(each.renewed for each in asked)
+                answer(each.listed for each in asked)
                 why, failed_watches = None, 0
                 if self._is_list_wanted():
                     continue
             began, before = self._timing.clock(), self._view.version
             try:
-                failure = await self._unless_list_wanted(self._watch())
+                failure = await self._until_list_wanted(self._watch())
             except _ListWanted:
                 continue
             is_short = self._timing.clock() - began < SHORT_WATCH_SECONDS
@@ -263,14 +263,14 @@ class Reflector(Generic[T]):
             if why != "list_expired" or fruitless > 1:
                 await self._pause(fruitless, retry_after)
 
-    def _list_failed(self, error: RequestFailed | _Stale, asked: list[Renewal]) -> bool:
+    def _list_failed(self, error: RequestFailed | _StaleList, asked: list[RelistRequest]) -> bool:
         """A list failed that those of `asked` have waited for. False if that is because the server does not serve the
         collection, which counts as an empty one."""
         if self._is_absent(error):
             self._count("absent")
-            self.heard_at = self._timing.clock()
+            self.last_contact = self._timing.clock()
             self.synced.set()
-            answer(each.renewed for each in asked)
+            answer(each.listed for each in asked)
             return False
         self._waiting.failed(asked, error)
         self._report("list_failed", str(error))
@@ -292,26 +292,26 @@ class Reflector(Generic[T]):
             # Who has waited long enough is told by the next list that fails, and not a whole pause later.
             delay = min(delay, max(0.0, self._waiting.patience))
         with suppress(_ListWanted):
-            await self._unless_list_wanted(self._timing.sleep(delay))
+            await self._until_list_wanted(self._timing.sleep(delay))
 
-    async def _unless_list_wanted(self, work: Awaitable[R]) -> R:
+    async def _until_list_wanted(self, work: Awaitable[R]) -> R:
         """Raises _ListWanted."""
-        leaving = self._leaving = asyncio.timeout(None)
+        timeout = self._interruptible = asyncio.timeout(None)
         try:
-            async with leaving:
+            async with timeout:
                 return await work
         except TimeoutError:
-            if leaving.expired():
+            if timeout.expired():
                 raise _ListWanted from None
             raise
         finally:
-            self._leaving = None
+            self._interruptible = None
 
     # -- list
 
     async def _list(self) -> None:
-        """Takes the whole collection and hands over what is different. Raises RequestFailed, _Stale, StoreWentBack."""
-        reading, began = self._reading, self._timing.clock()
+        """Lists the collection and delivers what differs. Raises RequestFailed, _StaleList, StoreWentBack."""
+        reading, began = self._decode_generation, self._timing.clock()
         revision, fresh, unread = await collect(
             self._transport,
             self._path,
@@ -325,21 +325,21 @@ class Reflector(Generic[T]):
             self._count("stale_list")
             self._stale_lists += 1
             if self._stale_lists <= STALE_LISTS_REFUSED:
-                raise _Stale(f"the list is of {revision}; {self._view.version} was seen already")
+                raise _StaleList(f"the list is of {revision}; {self._view.version} was seen already")
             raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self._view.version)
         self._stale_lists = 0
         await self._view.refuse_older(fresh)
         gone = [uid for uid in self._view.known if uid not in fresh and uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.
-        await self._hand_over(Change(DELETED, old, old) for old in self._view.take(gone))
-        await self._hand_over(self._view.differences(fresh, unchanged=reading != self._known_by))
-        self._view.version, self._known_by = revision, reading
-        self.heard_at = self._timing.clock()
-        self._in_doubt = self.heard_at > began + _RESTORED_WITHIN
+        await self._deliver(Change(DELETED, old, old) for old in self._view.take(gone))
+        await self._deliver(self._view.differences(fresh, unchanged=reading != self._listed_generation))
+        self._view.version, self._listed_generation = revision, reading
+        self.last_contact = self._timing.clock()
+        self._is_unconfirmed = self.last_contact > began + _RESTORED_WITHIN
         self.synced.set()
-        self._waiting.reached(self._view.version)
+        self._waiting.delivered(self._view.version)
 
-    async def _hand_over(self, changes: Iterable[Change[T]]) -> None:
+    async def _deliver(self, changes: Iterable[Change[T]]) -> None:
         left = iter(changes)
         while batch := list(islice(left, SLICE)):
             self._handler(batch)
@@ -352,15 +352,15 @@ class Reflector(Generic[T]):
         """None when the server has closed it in order."""
         times = self._times
         lasting = times.shortest + (times.longest - times.shortest) * self._timing.rng()
-        is_sure = not self._in_doubt
+        is_sure = not self._is_unconfirmed
         if not is_sure:
             now = await version_of(self._transport, self._path)
             if is_older(now, self._view.version):
                 return Failure(FailureClass.GONE, message=f"at {now}; {self._view.version} was seen already")
             is_sure = bool(now)
-            lasting = lasting if is_sure else min(lasting, _DOUBTFUL_WATCH)
+            lasting = lasting if is_sure else min(lasting, _UNCONFIRMED_WATCH)
         # Until it has ended in order and in time: the server that follows may be another.
-        self._in_doubt = True
+        self._is_unconfirmed = True
         query = self._query | {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -374,9 +374,9 @@ class Reflector(Generic[T]):
             async with self._transport.stream(
                 f"{self._path}?{urlencode(query)}", read_timeout=stall
             ) as batches:
-                self.heard_at = self._timing.clock()
+                self.last_contact = self._timing.clock()
                 async for lines in batches:
-                    self.heard_at = self._timing.clock()
+                    self.last_contact = self._timing.clock()
                     for at in range(0, len(lines), PORTION):
                         if at:
                             await asyncio.sleep(0)
@@ -387,14 +387,14 @@ class Reflector(Generic[T]):
             return classify(refused.response) or Failure(FailureClass.UNKNOWN, refused.response.status)
         except TransportError as error:
             return classify_error(error)
-        self._in_doubt = not is_sure or self._timing.clock() < ends - _EARLY
+        self._is_unconfirmed = not is_sure or self._timing.clock() < ends - _EARLY
         return None
 
     def _receive(self, lines: list[bytes]) -> Failure | None:
-        """Hands over what is new in some lines. Gives the failure that an ERROR event, or a line that is no event,
+        """Delivers what is new in some lines. Gives the failure that an ERROR event, or a line that is no event,
         reports; lines behind it are not looked at."""
         batch, failure = self._view.receive(lines)
         if batch:
             self._handler(batch)
-        self._waiting.reached(self._view.version)
+        self._waiting.delivered(self._view.version)
         return failure

@@ -18,61 +18,61 @@ class NotListed(Exception):
     """The view could not be taken anew in time. The message says why."""
 
 
-class Renewal(NamedTuple):
+class RelistRequest(NamedTuple):
     """Somebody who waits for a list, and from when on one that fails is told to them, on the reflector's clock."""
 
     until: float
-    renewed: asyncio.Future[None]
+    listed: asyncio.Future[None]
 
 
-class Waiting:
+class Waiters:
     """Owner of who waits for one reflector."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._renewals: list[Renewal] = []
-        #: Those who wait until all up to a version has been handed over.
+        self._requests: list[RelistRequest] = []
+        #: Those who wait until all up to a version has been delivered.
         self._reaching: list[tuple[str, asyncio.Future[None]]] = []
 
     @property
-    def for_a_list(self) -> bool:
-        return bool(self._renewals)
+    def is_list_requested(self) -> bool:
+        return bool(self._requests)
 
     @property
     def patience(self) -> float:
         """Seconds until a list that fails is told to the first of those who wait for one."""
-        return min((each.until for each in self._renewals), default=inf) - self._clock()
+        return min((each.until for each in self._requests), default=inf) - self._clock()
 
-    def renewal(self, patience: float) -> asyncio.Future[None]:
+    def request(self, patience: float) -> asyncio.Future[None]:
         """Done with the next list that begins. After `patience` seconds one that fails raises NotListed."""
         renewed = asyncio.get_running_loop().create_future()
-        self._renewals.append(Renewal(self._clock() + patience, renewed))
+        self._requests.append(RelistRequest(self._clock() + patience, renewed))
         return renewed
 
-    def take(self) -> list[Renewal]:
+    def take_requests(self) -> list[RelistRequest]:
         """Those who have asked so far: a list begins."""
-        asked, self._renewals = self._renewals, []
+        asked, self._requests = self._requests, []
         return asked
 
-    def failed(self, asked: Iterable[Renewal], error: Exception) -> None:
+    def failed(self, asked: Iterable[RelistRequest], error: Exception) -> None:
         """The list that these have waited for failed: they go on waiting, or, if it was for too long, are told why."""
         now = self._clock()
         for each in asked:
-            if each.renewed.done():
+            if each.listed.done():
                 continue
             if now >= each.until:
-                each.renewed.set_exception(NotListed(str(error)))
+                each.listed.set_exception(NotListed(str(error)))
             else:
-                self._renewals.append(each)
+                self._requests.append(each)
 
-    def reach(self, version: str) -> asyncio.Future[None]:
-        """Done when all that happened up to `version` has been handed over."""
+    def wait_for(self, version: str) -> asyncio.Future[None]:
+        """Done when all that happened up to `version` has been delivered."""
         reached = asyncio.get_running_loop().create_future()
         self._reaching.append((version, reached))
         return reached
 
-    def reached(self, version: str) -> None:
-        """All up to `version` has been handed over."""
+    def delivered(self, version: str) -> None:
+        """All up to `version` has been delivered."""
         left = [each for each in self._reaching if is_older(version, each[0])]
         answer(future for wanted, future in self._reaching if not is_older(version, wanted))
         self._reaching = left

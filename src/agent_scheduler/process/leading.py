@@ -55,7 +55,7 @@ async def lead(
     """
     statuses = [status(name) for name in leases.names]
 
-    def tell(value: float) -> None:
+    def set_status(value: float) -> None:
         for each in statuses:
             each.set(value)
 
@@ -63,16 +63,16 @@ async def lead(
 
     async def held() -> None:
         nonlocal refused
-        tell(1)
+        set_status(1)
         try:
             async with announced(leases, events):
                 await work()
         except CannotLead as why:
             refused = why
         finally:
-            tell(0)
+            set_status(0)
 
-    tell(0)
+    set_status(0)
     try:
         while True:
             await leases.run(held)

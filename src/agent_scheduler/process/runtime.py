@@ -336,16 +336,16 @@ class Runtime(Process):
         def explain(namespace: str, name: str) -> tuple[bool, Mapping[str, Any]]:
             if not fast_path.is_synced:
                 raise NotReady("pods and nodes have not been listed yet; ask again soon")
-            told = fast_path.explainer.pod(namespace, name)
-            return told["place"] != UNKNOWN, {**told, "leading": self._scheduling}
+            explained = fast_path.explainer.pod(namespace, name)
+            return explained["place"] != UNKNOWN, {**explained, "leading": self._scheduling}
 
         async def check() -> Mapping[str, Any]:
             if not fast_path.is_synced:
                 raise NotReady("pods and nodes have not been listed yet; ask again soon")
             began = self._timing.clock()
             report = await fast_path.selfcheck.run()
-            told = {"leading": self._scheduling, "seconds": round(self._timing.clock() - began, 3)}
-            return {**told, **msgspec.to_builtins(report)}
+            head = {"leading": self._scheduling, "seconds": round(self._timing.clock() - began, 3)}
+            return {**head, **msgspec.to_builtins(report)}
 
         return Sources(
             metrics=self.metrics.exposition,

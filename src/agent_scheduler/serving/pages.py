@@ -150,10 +150,10 @@ async def _debug_explain(
     if not namespace or not name or "/" in name:
         raise web.HTTPBadRequest(text=f"pod: found {pod!r}; allowed: NAMESPACE/POD\n")
     try:
-        known, told = explain(namespace, name)
+        known, explained = explain(namespace, name)
     except NotReady as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
-    return _json(told, status=200 if known else 404)
+    return _json(explained, status=200 if known else 404)
 
 
 async def _debug_check(

@@ -187,7 +187,7 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
         controller = process.sharding
         assert controller is not None
         # What it wrote itself is a reason, too, until the watch has told of it.
-        await until(lambda: not controller._wake.is_set() and len(controller._store.untold) == 0)
+        await until(lambda: not controller._wake.is_set() and len(controller._store.unwatched) == 0)
         before = rounds.begun
         await it.add_node("new")
         await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="Node") == 3)

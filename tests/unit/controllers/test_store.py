@@ -15,7 +15,7 @@ def test_the_end_of_an_object_says_nothing_of_the_one_that_has_its_name_by_now()
     store = ShardStore()
     assert store.set(shard(1, "n1"))
     # We were told by an answer that it was made again, and the watch is behind.
-    store.learn(shard(5, "n2", uid="two"))
+    store.observe(shard(5, "n2", uid="two"))
     assert not store.delete(shard(3, "n1"))
     known = store.get("a")
     assert known is not None and (known.uid, known.desired) == ("two", {"n2"})
@@ -24,7 +24,7 @@ def test_the_end_of_an_object_says_nothing_of_the_one_that_has_its_name_by_now()
 
 def test_an_older_version_takes_no_place_of_a_newer_one() -> None:
     store = ShardStore()
-    store.learn(shard(5, "n2"))
+    store.observe(shard(5, "n2"))
     assert not store.set(shard(4, "n1"))
     known = store.get("a")
     assert known is not None and known.desired == {"n2"}
@@ -33,36 +33,36 @@ def test_an_older_version_takes_no_place_of_a_newer_one() -> None:
 def test_what_several_writes_without_an_answer_may_do_is_doubted_together() -> None:
     store = ShardStore()
     store.set(shard(1))
-    store.doubt("a", "1", frozenset({"n1"}), until=60.0)
-    store.doubt("a", "1", frozenset({"n2"}), until=70.0)
-    assert store.doubted(69.9) == {"a": {"n1", "n2"}}
+    store.note_unconfirmed("a", "1", frozenset({"n1"}), until=60.0)
+    store.note_unconfirmed("a", "1", frozenset({"n2"}), until=70.0)
+    assert store.unconfirmed(69.9) == {"a": {"n1", "n2"}}
     # Each of them was for this version, and is refused now.
     store.set(shard(2))
-    assert store.doubted(69.9) == {}
+    assert store.unconfirmed(69.9) == {}
 
 
 def test_a_write_for_a_version_that_is_no_more_is_not_doubted() -> None:
     """The shard was changed by somebody else while an answer was waited for."""
     store = ShardStore()
     store.set(shard(2))
-    store.doubt("a", "1", frozenset({"n1"}), until=70.0)
-    assert store.doubted(69.9) == {}
+    store.note_unconfirmed("a", "1", frozenset({"n1"}), until=70.0)
+    assert store.unconfirmed(69.9) == {}
 
 
 def test_a_request_to_make_a_shard_is_doubted_though_it_was_made_meanwhile_and_is_deleted() -> None:
     """It may be carried out then."""
     store = ShardStore()
-    store.doubt("a", "", frozenset({"n1"}), until=70.0)
+    store.note_unconfirmed("a", "", frozenset({"n1"}), until=70.0)
     store.set(shard(2))
-    assert store.doubted(69.9) == {"a": {"n1"}}
+    assert store.unconfirmed(69.9) == {"a": {"n1"}}
     store.delete(shard(2))
-    assert store.doubted(69.9) == {"a": {"n1"}}
-    assert store.doubted(70.0) == {}
+    assert store.unconfirmed(69.9) == {"a": {"n1"}}
+    assert store.unconfirmed(70.0) == {}
 
 
 def test_what_no_write_can_do_any_more_is_not_doubted() -> None:
     store = ShardStore()
     store.set(shard(1))
-    store.doubt("a", "1", frozenset({"n1"}), until=60.0)
-    assert store.doubted(59.9) == {"a": {"n1"}}
-    assert store.doubted(60.0) == {}
+    store.note_unconfirmed("a", "1", frozenset({"n1"}), until=60.0)
+    assert store.unconfirmed(59.9) == {"a": {"n1"}}
+    assert store.unconfirmed(60.0) == {}

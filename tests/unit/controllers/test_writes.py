@@ -214,19 +214,19 @@ async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
     assert written.result is Result.FAILED
     assert written.problem == "it did not succeed within 30 s"
     held = {shard.name: shard.desired for shard in it.store}
-    assert next_step({"other": frozenset({"n"})}, held, it.store.doubted(it.now)) == Step(
+    assert next_step({"other": frozenset({"n"})}, held, it.store.unconfirmed(it.now)) == Step(
         "other", frozenset(), False
     )
     # Nor do they if what was asked for next got no answer, either.
     await it.writer.put("s", frozenset({"m"}))
-    assert it.store.doubted(it.now) == {"s": {"n", "m"}}
+    assert it.store.unconfirmed(it.now) == {"s": {"n", "m"}}
     # It is known again once the shard has been written, or has been seen to be another; but a request to make it may be
     # carried out when somebody has deleted it.
     it.faults.lost.clear()
     assert (await it.writer.put("s", frozenset({"m"}))).result.is_done
     if method == "POST":
         it.now += 60.0
-    assert it.store.doubted(it.now) == {}
+    assert it.store.unconfirmed(it.now) == {}
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
@@ -239,9 +239,9 @@ async def test_nodes_of_a_write_that_got_no_answer_are_for_others_once_nothing_c
     it.faults.lost.update({method: False, "GET": False})
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
     it.now += 59.0
-    assert it.store.doubted(it.now) == {"s": {"n"}}
+    assert it.store.unconfirmed(it.now) == {"s": {"n"}}
     it.now += 1.5
-    assert it.store.doubted(it.now) == {}
+    assert it.store.unconfirmed(it.now) == {}
 
 
 async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_for_others(it: World) -> None:
@@ -258,7 +258,7 @@ async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_
     it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost.update({"PATCH": False, "GET": False})
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
-    assert it.store.doubted(it.now) == {}
+    assert it.store.unconfirmed(it.now) == {}
 
 
 async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_the_next_request_is_refused(
@@ -272,10 +272,10 @@ async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_
     it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["POST"] = False
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
-    assert it.store.doubted(it.now) == {"s": {"n"}}
+    assert it.store.unconfirmed(it.now) == {"s": {"n"}}
     # Refused at once: nothing of it can come.
     assert (await it.writer.put("t", frozenset({"m"}))).result is Result.FAILED
-    assert it.store.doubted(it.now) == {"s": {"n"}}
+    assert it.store.unconfirmed(it.now) == {"s": {"n"}}
 
 
 async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_out(it: World) -> None:
@@ -295,16 +295,16 @@ async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_
 async def test_what_only_an_answer_has_told_of_is_looked_at_until_the_watch_tells_of_it(it: World) -> None:
     await it.writer.put("s", frozenset({"a"}))
     made = await it.read("s")
-    assert it.store.untold == [made]
+    assert it.store.unwatched == [made]
     it.store.set(made)
-    assert it.store.untold == []
+    assert it.store.unwatched == []
     # The watch tells of its end, and only then comes the answer to what was asked before.
     await it.cluster.ask("DELETE", f"{NODE_SHARDS}/s")
     it.store.delete(made)
-    it.store.learn(made)
-    assert it.store.untold == [made]
+    it.store.observe(made)
+    assert it.store.unwatched == [made]
     await it.writer.look(made)
-    assert (it.store.get("s"), it.store.untold) == (None, [])
+    assert (it.store.get("s"), it.store.unwatched) == (None, [])
 
 
 async def test_without_the_kind_a_write_says_so(it: World) -> None:

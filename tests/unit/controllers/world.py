@@ -27,13 +27,13 @@ class Rounds:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
-        original = ShardingController._round
+        original = ShardingController._sync
 
         async def counted(controller: ShardingController) -> float:
             self.begun += 1
             return await original(controller)
 
-        monkeypatch.setattr(ShardingController, "_round", counted)
+        monkeypatch.setattr(ShardingController, "_sync", counted)
 
     async def go_on(self) -> None:
         """Once one that begins later than now has ended."""

@@ -158,7 +158,7 @@ async def test_a_process_that_may_not_lead_any_more_binds_nothing(monkeypatch: p
         await cluster.add_node("n1")
         async with running(cluster, ELECT) as process:
             await until(lambda: process.metrics().get('leader_election_master_status{name="one"}'))
-            monkeypatch.setattr(LeaderElector, "leading", property(lambda _self: False))
+            monkeypatch.setattr(LeaderElector, "is_leader", property(lambda _self: False))
             await cluster.add_pod("a")
             await until(process.ending.done)
             assert await cluster.placed() == {}

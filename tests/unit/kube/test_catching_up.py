@@ -1,4 +1,4 @@
-"""Waiting until a view has all that is true now: by what the watch brings, and by a list where it brings nothing."""
+"""Waiters until a view has all that is true now: by what the watch brings, and by a list where it brings nothing."""
 
 from __future__ import annotations
 

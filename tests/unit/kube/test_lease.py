@@ -126,10 +126,10 @@ async def test_a_lease_that_does_not_exist_is_made_and_led_under() -> None:
     moment = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
     async with electing(leases, now=lambda: moment) as (elector, time, _):
         work = Work(lambda: time.now)
-        assert not elector.leading
+        assert not elector.is_leader
         async with running(elector.run(work)):
             await work.started.wait()
-            assert elector.leading and elector.leader == "me"
+            assert elector.is_leader and elector.leader == "me"
             assert leases.spec == {
                 "holderIdentity": "me",
                 "leaseDurationSeconds": 15,
@@ -137,7 +137,7 @@ async def test_a_lease_that_does_not_exist_is_made_and_led_under() -> None:
                 "renewTime": "2026-11-21T01:02:03.456789Z",
                 "leaseTransitions": 0,
             }
-        assert not elector.leading
+        assert not elector.is_leader
 
 
 async def test_a_lease_is_renewed_in_every_period_without_being_read() -> None:
@@ -159,7 +159,7 @@ async def test_work_that_ends_releases_the_lease() -> None:
         assert await elector.run(work) is True
         assert leases.spec["holderIdentity"] == ""
         assert leases.spec["leaseDurationSeconds"] == 1
-        assert not elector.leading
+        assert not elector.is_leader
 
 
 async def test_cancelling_stops_the_work_first_and_releases_the_lease_after() -> None:
@@ -245,7 +245,7 @@ async def test_who_takes_a_lease_says_since_when_it_has_it() -> None:
         assert acquired > "2001-01-02" and leases.spec["leaseTransitions"] == 4
         writes = len(leases.holders)
         await eventually(lambda: len(leases.holders) > writes + 2)
-        assert led.elector.leading
+        assert led.elector.is_leader
         # A renewal is no change of the holder.
         assert (leases.spec["acquireTime"], leases.spec["leaseTransitions"]) == (acquired, 4)
 
@@ -337,7 +337,7 @@ async def test_a_short_outage_costs_nothing() -> None:
         leases.fault = three_times
         before = leases.version
         await eventually(lambda: leases.version > before + 3)
-        assert led.elector.leading and not led.work.stopped_at
+        assert led.elector.is_leader and not led.work.stopped_at
 
 
 async def test_a_renewal_whose_answer_was_lost_is_made_again() -> None:
@@ -356,7 +356,7 @@ async def test_a_renewal_whose_answer_was_lost_is_made_again() -> None:
         leases.fault = carried_out_but_lost
         before = leases.version
         await eventually(lambda: leases.version > before + 4)
-        assert led.elector.leading and not led.work.stopped_at
+        assert led.elector.is_leader and not led.work.stopped_at
 
 
 async def test_a_leader_that_was_replaced_stops_at_once() -> None:
@@ -381,11 +381,11 @@ async def test_a_leader_whose_lease_is_gone_may_write_nothing_while_its_work_is_
             try:
                 await asyncio.Event().wait()
             finally:
-                allowed.append(elector.leading)
+                allowed.append(elector.is_leader)
 
         async with running(elector.run(lead)) as task:
             await started.wait()
-            assert elector.leading
+            assert elector.is_leader
             leases.write({"holderIdentity": holder, "leaseDurationSeconds": 15})
             assert await asyncio.wait_for(task, 5) is False
     assert allowed == [False]
@@ -423,7 +423,7 @@ async def test_a_leader_whose_lease_is_of_an_earlier_version_than_it_wrote_stops
             leases.write(leases.spec)
             await asyncio.wait({led.task}, timeout=5)
             assert led.work.stopped_at is not None
-            assert not led.elector.leading
+            assert not led.elector.is_leader
     assert leases.version == 2, "nothing was written any more"
 
 
@@ -449,7 +449,7 @@ async def test_a_lease_that_was_deleted_is_made_again() -> None:
     async with leading(leases) as led:
         leases.lease = None
         await eventually(lambda: leases.lease is not None)
-        await eventually(lambda: led.elector.leading)
+        await eventually(lambda: led.elector.is_leader)
         assert not led.work.stopped_at
 
 
@@ -457,9 +457,9 @@ async def test_a_process_that_was_stopped_for_long_does_not_lead_any_more_when_i
     """SIGSTOP, a long collection, a suspended machine: the clock jumps between two instructions."""
     leases = Leases()
     async with leading(leases) as led:
-        assert led.elector.leading
+        assert led.elector.is_leader
         led.time.now += 3600
-        assert not led.elector.leading
+        assert not led.elector.is_leader
         writes = len(leases.holders)
         assert await asyncio.wait_for(led.task, 5) is False
         # At most a renewal that was under way already; none was begun.
@@ -479,7 +479,7 @@ async def test_a_lease_that_was_won_before_a_long_stop_is_not_led_under() -> Non
     async with electing(leases, time=time) as (elector, _, _transport):
 
         async def lead() -> None:
-            assert elector.leading
+            assert elector.is_leader
             started.set()
             await asyncio.Event().wait()
 
@@ -525,7 +525,7 @@ async def test_work_that_cannot_be_stopped_in_time_is_an_error_that_ends_the_pro
         leases.fault = refused
         with pytest.raises(LeadershipOverrun, match="goes on although its lease has ended"):
             await asyncio.wait_for(task, 5)
-        assert not elector.leading
+        assert not elector.is_leader
         release.set()
 
 
@@ -692,7 +692,7 @@ async def test_each_refusal_that_begins_anew_is_told_anew() -> None:
     with capture_logs() as lines:
         async with leading(leases) as led:
             await eventually(lambda: writes >= 9)
-            assert led.elector.leading
+            assert led.elector.is_leader
     told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
     # The first of the 2nd and 3rd request, of the 6th and 7th, and so on.
     assert told == ["update"] * ((writes + 2) // 4)
@@ -707,7 +707,7 @@ async def test_no_request_of_a_leader_may_take_longer_than_its_right_lasts() -> 
         request = transport.request
 
         async def noting(method: str, path: str, *, timeout: float, **more: Any) -> Any:  # noqa: ASYNC109
-            asked.append((timeout, elector.until - time.now))
+            asked.append((timeout, elector.valid_until - time.now))
             return await request(method, path, timeout=timeout, **more)
 
         transport.request = noting  # type: ignore[method-assign]

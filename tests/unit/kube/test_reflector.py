@@ -141,7 +141,7 @@ class World:
             await asyncio.wait({self.task})
 
     async def after(self, *log: tuple[str, str, str]) -> None:
-        """Waits for exactly this to have been handed over."""
+        """Waits for exactly this to have been delivered."""
         try:
             await eventually(lambda: len(self.log) >= len(log), seconds=5)
         finally:

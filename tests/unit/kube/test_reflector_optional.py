@@ -32,7 +32,7 @@ async def test_whoever_wants_the_view_anew_does_not_wait_for_what_is_not_there()
     world = World([NOWHERE[0]], [SILENT])
     async with world.run(optional=True):
         await eventually(lambda: world.counts.get("absent", 0) >= 1)
-        await asyncio.wait_for(world.reflector.renew(), 5)
+        await asyncio.wait_for(world.reflector.relist(), 5)
         assert world.names == {}
 
 
@@ -85,7 +85,7 @@ async def test_whoever_wants_a_known_collection_anew_is_not_told_before_it_was_l
     world = Late([listing(11, pod("a", 10)), listing(30, pod("a", 25))], [SILENT])
     async with world.run(optional=True):
         await world.after(("added", "a", "10"))
-        renewed = asyncio.create_task(world.reflector.renew())
+        renewed = asyncio.create_task(world.reflector.relist())
         await eventually(lambda: world.counts.get("failure", 0) >= 2)
         assert not renewed.done()
         listed.set()

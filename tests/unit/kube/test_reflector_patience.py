@@ -17,7 +17,7 @@ async def test_who_has_waited_long_enough_is_told_why_and_not_a_whole_pause_late
     async with world.run():
         await world.watching(1)
         with pytest.raises(NotListed, match="403 Forbidden"):
-            await asyncio.wait_for(world.reflector.renew(patience=5), 5)
+            await asyncio.wait_for(world.reflector.relist(patience=5), 5)
         # The third pause would be of 4 seconds, and ends with the patience of 5.
         assert world.time.slept[:3] == [1, 2, 2]
         assert world.counts["list_renewed"] == 4
@@ -31,7 +31,7 @@ async def test_the_watch_goes_on_from_where_it_was_when_nobody_waits_for_the_lis
     async with world.run():
         await world.watching(1)
         with pytest.raises(NotListed):
-            await asyncio.wait_for(world.reflector.renew(patience=0), 5)
+            await asyncio.wait_for(world.reflector.relist(patience=0), 5)
         await eventually(lambda: world.names == {"a": "10", "b": "12"})
         assert world.watched_from() == ["11", "11"]
 
@@ -40,9 +40,9 @@ async def test_one_without_patience_goes_on_waiting_beside_one_that_gives_up() -
     world = World([listing(11), status(503), status(503), listing(30, pod("a", 30))], [SILENT])
     async with world.run():
         await world.watching(1)
-        waiting = asyncio.ensure_future(world.reflector.renew())
+        waiting = asyncio.ensure_future(world.reflector.relist())
         with pytest.raises(NotListed, match="503"):
-            await asyncio.wait_for(world.reflector.renew(patience=0), 5)
+            await asyncio.wait_for(world.reflector.relist(patience=0), 5)
         await asyncio.wait_for(waiting, 5)
         assert world.names == {"a": "30"}
 
@@ -55,9 +55,9 @@ async def test_lists_watches_and_bookmarks_are_signs_of_life_and_refusals_are_no
         await world.watching(1)
         world.time.now += 100
         told.set()
-        await eventually(lambda: world.reflector.heard_at == began + 100)
+        await eventually(lambda: world.reflector.last_contact == began + 100)
         await world.watching(4)
-        assert world.reflector.heard_at == began + 100 < world.time.now
+        assert world.reflector.last_contact == began + 100 < world.time.now
 
 
 @pytest.mark.parametrize(("marks", "fresh", "stale"), [(True, 179, 181), (False, 689, 691)])
@@ -69,7 +69,7 @@ async def test_a_view_is_stale_after_a_silence_that_a_watch_which_is_well_does_n
     world = World([listing(11)], [Stream([*lines], end="hang")])
     async with world.run():
         await eventually(lambda: world.reflector._view.version == "12")
-        world.time.now = world.reflector.heard_at + fresh
+        world.time.now = world.reflector.last_contact + fresh
         assert not world.reflector.is_stale
-        world.time.now = world.reflector.heard_at + stale
+        world.time.now = world.reflector.last_contact + stale
         assert world.reflector.is_stale

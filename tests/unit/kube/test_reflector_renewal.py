@@ -13,7 +13,7 @@ async def test_a_renewal_leaves_the_watch_and_lists_and_goes_on_watching_from_th
     world = World([*lists], [SILENT])
     async with world.run():
         await world.watching(1)
-        await asyncio.wait_for(world.reflector.renew(), 5)
+        await asyncio.wait_for(world.reflector.relist(), 5)
         assert world.names == {"b": "25", "c": "30"}
         assert world.log[2:] == [("deleted", "a", "10"), ("modified", "b", "25"), ("added", "c", "30")]
         await world.watching(2)
@@ -37,7 +37,7 @@ async def test_a_list_that_had_begun_before_is_not_enough() -> None:
     world = Slow([], [])
     async with world.run():
         await eventually(lambda: len(world.server.requests) == 1)
-        async with running(world.reflector.renew()) as renewing:
+        async with running(world.reflector.relist()) as renewing:
             await asyncio.sleep(0)
             going.set()
             await asyncio.wait_for(asyncio.shield(renewing), 5)
@@ -49,7 +49,7 @@ async def test_a_renewal_waits_until_the_server_can_be_listed() -> None:
     world = World([listing(11), status(503), status(500), listing(30, pod("a", 30))], [SILENT])
     async with world.run():
         await world.watching(1)
-        await asyncio.wait_for(world.reflector.renew(), 5)
+        await asyncio.wait_for(world.reflector.relist(), 5)
         assert world.names == {"a": "30"}
         assert world.time.slept == [1, 2]
 
@@ -58,8 +58,8 @@ async def test_several_renewals_share_a_list_and_one_that_was_given_up_harms_non
     world = World([listing(11), listing(30)], [SILENT])
     async with world.run():
         await world.watching(1)
-        given_up = asyncio.create_task(world.reflector.renew())
-        others = [asyncio.create_task(world.reflector.renew()) for _ in range(2)]
+        given_up = asyncio.create_task(world.reflector.relist())
+        others = [asyncio.create_task(world.reflector.relist()) for _ in range(2)]
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.wait_for(asyncio.gather(*others), 5)
@@ -80,7 +80,7 @@ async def test_a_renewal_ends_a_pause() -> None:
     world = World([listing(11), listing(30, pod("a", 30))], [status(500), SILENT], time=Standing())
     async with world.run():
         await asyncio.wait_for(pausing.wait(), 5)
-        await asyncio.wait_for(world.reflector.renew(), 5)
+        await asyncio.wait_for(world.reflector.relist(), 5)
         assert world.names == {"a": "30"}
 
 
@@ -89,9 +89,9 @@ async def test_what_is_decoded_in_another_way_is_handed_over_again_changed_or_no
     world = World([*lists, listing(31, pod("b", 11))], [SILENT])
     async with world.run():
         await world.watching(1)
-        world.reflector.read_again()
+        world.reflector.redeliver()
         await world.watching(2)
         assert world.log[2:] == [("deleted", "a", "10"), ("modified", "b", "11"), ("added", "c", "30")]
         # And once only.
-        await asyncio.wait_for(world.reflector.renew(), 5)
+        await asyncio.wait_for(world.reflector.relist(), 5)
         assert world.log[5:] == [("deleted", "c", "30")]

@@ -1,7 +1,7 @@
 """The reflector over real HTTP, against an API server that misbehaves in every way that it can.
 
 Whatever a watch goes through, the handler may rely on what the reflector promises at each change, and once the
-faults are over, what was handed over is what the server has.
+faults are over, what was delivered is what the server has.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ async def test_a_plugin_that_is_slower_than_the_renew_deadline_does_not_cost_the
         work = Work(lambda: time.now)
         async with running(elector.run(work)):
             await eventually(lambda: "Bearer two" in tokens)
-            assert elector.leading and work.stopped_at is None
+            assert elector.is_leader and work.stopped_at is None
             assert tokens[:20] == ["Bearer one"] * 20
             assert started.exists()
         await transport.close()

@@ -66,7 +66,7 @@ async def test_a_kind_that_nothing_is_heard_of_is_named_until_something_is() -> 
         await cluster.add_pod("p", scheduler="another")
         await until(lambda: fast_path.ledger.rows and fast_path.cluster.pods)
         for kind in ("Pod", "Node"):
-            fast_path._informers._reflectors[kind].heard_at -= 10_000
+            fast_path._informers._reflectors[kind].last_contact -= 10_000
         assert failing(ready) == ["informer-watch failed: the API server is silent about: Node, Pod"]
         await cluster.add_node("n1")
         await until(lambda: failing(ready) == ["informer-watch failed: the API server is silent about: Pod"])
@@ -78,7 +78,7 @@ async def test_who_holds_a_lease_that_ended_long_ago_is_to_be_restarted(late: fl
     async with leading(LeaseServer()) as led:
         leases = Leases({"one": led.elector}, identity="me")
         assert leases.problem() is None
-        led.time.now = led.elector._started + late
+        led.time.now = led.elector._renewed_at + late
         problem = leases.problem()
         assert problem == ("failed election to renew leadership on lease one" if fails else None)
         await asyncio.sleep(0)

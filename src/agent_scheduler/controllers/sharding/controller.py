@@ -231,12 +231,12 @@ class ShardingController:
             self._dirty.update(shard.name for shard in self._store)
             while not self._stopping.is_set():
                 self._wake.clear()
-                pause = await self._round()
-                await self._rest(pause)
+                pause = await self._sync()
+                await self._wait(pause)
         finally:
             self.reports.is_leading = False
 
-    async def _rest(self, pause: float) -> None:
+    async def _wait(self, pause: float) -> None:
         """Wait for a change, at most `pause` seconds, and then for those that come with it."""
         ends = self._timing.clock() + pause
         while not self._wake.is_set():
@@ -244,25 +244,27 @@ class ShardingController:
             if left <= 0:
                 return
             try:
-                async with asyncio.timeout(min(left, self._settings.retry) if self._store.untold else left):
+                async with asyncio.timeout(
+                    min(left, self._settings.retry) if self._store.unwatched else left
+                ):
                     await self._wake.wait()
             except TimeoutError:
-                if await self._is_other_than_told():
+                if await self._refresh_unwatched():
                     return
         if not self._stopping.is_set():
             await self._timing.sleep(self._settings.debounce)
 
-    async def _is_other_than_told(self) -> bool:
+    async def _refresh_unwatched(self) -> bool:
         """Look at shards of which the watch may never tell. Whether there is something else by now."""
         news = set()
-        for shard in self._store.untold:
+        for shard in self._store.unwatched:
             await self._writer.look(shard)
             if self._store.get(shard.name) != shard:
                 news.add(shard.name)
         self._dirty |= news
         return bool(news)
 
-    async def _round(self) -> float:
+    async def _sync(self) -> float:
         """Plan, and write what is different. Gives the seconds after which to do so again without a change."""
         settings = self.effective.settings
         if settings is None:
@@ -272,7 +274,7 @@ class ShardingController:
             return self._settings.retry
         blocked = self._blocked(settings.plan)
         usable = without(settings.plan, blocked)
-        self._tell_planner(settings.plan.names)
+        self._update_planner(settings.plan.names)
         if usable is not None:
             if usable != self._planner.settings:
                 self._planner.reconfigure(usable)
@@ -298,7 +300,7 @@ class ShardingController:
         self.reports.foreign(found)
         return frozenset(found)
 
-    def _tell_planner(self, configured: tuple[str, ...]) -> None:
+    def _update_planner(self, configured: tuple[str, ...]) -> None:
         """What the store has come to know since the last time."""
         dirty, self._dirty = self._dirty, set()
         for name in sorted(dirty):
@@ -307,11 +309,11 @@ class ShardingController:
             if shard is not None and shard.ours:
                 # Later it is what we wrote that counts, not what somebody else has made of it.
                 if name not in self._current:
-                    self._now_in(name, shard.desired)
+                    self._set_current(name, shard.desired)
             elif shard is not None or name not in configured:
-                self._now_in(name, None)
+                self._set_current(name, None)
 
-    def _now_in(self, name: str, nodes: frozenset[str] | None) -> None:
+    def _set_current(self, name: str, nodes: frozenset[str] | None) -> None:
         """None: there is no such shard of ours."""
         if nodes is None:
             if self._current.pop(name, None) is not None:
@@ -325,8 +327,8 @@ class ShardingController:
         wanted: dict[str, frozenset[str]] = {}
         leaving = [shard.name for shard in self._store if shard.ours and shard.name not in names]
         # One that may still be made is made empty: until it is there, or cannot come, nobody gets its nodes.
-        doubted = self._store.doubted(self._timing.clock())
-        leaving += [name for name in doubted if self._store.get(name) is None and name not in names]
+        unconfirmed = self._store.unconfirmed(self._timing.clock())
+        leaving += [name for name in unconfirmed if self._store.get(name) is None and name not in names]
         for name in (*leaving, *names):
             nodes = _NOTHING
             if plan is not None and name in names:
@@ -341,7 +343,7 @@ class ShardingController:
         is_done = True
         while wanted and not self._stopping.is_set():
             held = {shard.name: shard.desired for shard in self._store}
-            step = next_step(wanted, held, self._store.doubted(self._timing.clock()))
+            step = next_step(wanted, held, self._store.unconfirmed(self._timing.clock()))
             if step is None:
                 # Who has what they should get could not be written, or belongs to somebody else.
                 return False
@@ -355,7 +357,7 @@ class ShardingController:
                 removed=len(had - step.nodes),
             )
             if written.result.is_done:
-                self._now_in(step.shard, step.nodes)
+                self._set_current(step.shard, step.nodes)
                 if step.is_last:
                     del wanted[step.shard]
                 continue
@@ -383,7 +385,7 @@ class ShardingController:
             written = await self._writer.delete(shard)
             self.reports.written(shard_reference(shard.name, shard.uid), written)
             if written.result.is_done:
-                self._now_in(shard.name, None)
+                self._set_current(shard.name, None)
             else:
                 left = True
         return left

@@ -28,7 +28,7 @@ HOLDERLESS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Observation:
     """What was seen, and since when it has been so."""
 
     what: str
@@ -41,7 +41,7 @@ class Retirement:
     def __init__(self, holders: Holders, *, clock: Clock) -> None:
         self._holders = holders
         self._clock = clock
-        self._seen: dict[str, _Sight] = {}
+        self._seen: dict[str, _Observation] = {}
 
     def only(self, shards: Iterable[Shard]) -> None:
         """These are all that are to go."""
@@ -63,5 +63,5 @@ class Retirement:
         now = self._clock()
         sight = self._seen.get(shard.uid)
         if sight is None or sight.what != what:
-            sight = self._seen[shard.uid] = _Sight(what, now)
+            sight = self._seen[shard.uid] = _Observation(what, now)
         return now - sight.since

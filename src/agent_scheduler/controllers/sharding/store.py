@@ -44,7 +44,7 @@ def shard_of(found: NodeShard) -> Shard:
     )
 
 
-class _Doubt(NamedTuple):
+class _Unconfirmed(NamedTuple):
     """Writes without an answer: the version that they were for ("" if they were to make the shard), their nodes, and
     when none of them can be carried out any more."""
 
@@ -63,10 +63,10 @@ class ShardStore:
     def __init__(self) -> None:
         self._shards: dict[str, Shard] = {}
         #: By name: what may be written besides.
-        self._doubts: dict[str, _Doubt] = {}
+        self._unconfirmed: dict[str, _Unconfirmed] = {}
         #: Names of shards that only answers have told of. The watch may never do: not of what went before it saw that
         #: come, nor again of what it has told the end of.
-        self._untold: set[str] = set()
+        self._unwatched: set[str] = set()
 
     def __iter__(self) -> Iterator[Shard]:
         """In the order of their names."""
@@ -75,25 +75,25 @@ class ShardStore:
     def get(self, name: str) -> Shard | None:
         return self._shards.get(name)
 
-    def doubted(self, now: float) -> Mapping[str, frozenset[str]]:
+    def unconfirmed(self, now: float) -> Mapping[str, frozenset[str]]:
         """By shard: nodes that it may come to have by a write that got no answer."""
-        self._doubts = {name: doubt for name, doubt in self._doubts.items() if now < doubt.until}
-        return {name: doubt.nodes for name, doubt in self._doubts.items()}
+        self._unconfirmed = {name: write for name, write in self._unconfirmed.items() if now < write.until}
+        return {name: write.nodes for name, write in self._unconfirmed.items()}
 
     @property
-    def untold(self) -> list[Shard]:
+    def unwatched(self) -> list[Shard]:
         """Those that may have gone without a word."""
-        return [self._shards[name] for name in sorted(self._untold)]
+        return [self._shards[name] for name in sorted(self._unwatched)]
 
-    def learn(self, shard: Shard) -> None:
+    def observe(self, shard: Shard) -> None:
         """An answer has told of it."""
         if shard.name not in self._shards:
-            self._untold.add(shard.name)
+            self._unwatched.add(shard.name)
         self._set(shard)
 
     def set(self, shard: Shard) -> bool:
         """The watch has told of it. Whether it is news what the shard desires, or whose it is."""
-        self._untold.discard(shard.name)
+        self._unwatched.discard(shard.name)
         return self._set(shard)
 
     def _set(self, shard: Shard) -> bool:
@@ -115,27 +115,27 @@ class ShardStore:
         if known is None or known.uid != shard.uid:
             return False
         del self._shards[shard.name]
-        self._untold.discard(shard.name)
-        doubt = self._doubts.get(shard.name)
-        if doubt is not None and doubt.version:
+        self._unwatched.discard(shard.name)
+        write = self._unconfirmed.get(shard.name)
+        if write is not None and write.version:
             # A write is refused that names an object which is gone.
-            del self._doubts[shard.name]
+            del self._unconfirmed[shard.name]
         return True
 
-    def doubt(self, name: str, version: str, nodes: frozenset[str], *, until: float) -> None:
+    def note_unconfirmed(self, name: str, version: str, nodes: frozenset[str], *, until: float) -> None:
         """A write of these to the shard as of `version` got no answer, and may be carried out `until` then, as long as
         the shard is so; so may an earlier one. One to make the shard ("") may be whenever there is none: somebody may
         delete it."""
         known = self._shards.get(name)
         if version and (known is None or known.resource_version != version):
             return
-        before = self._doubts.get(name)
+        before = self._unconfirmed.get(name)
         if before is not None and before.version == version:
             nodes |= before.nodes
-        self._doubts[name] = _Doubt(version, nodes, until)
+        self._unconfirmed[name] = _Unconfirmed(version, nodes, until)
 
     def _put(self, shard: Shard) -> None:
         self._shards[shard.name] = shard
-        doubt = self._doubts.get(shard.name)
-        if doubt is not None and doubt.version not in ("", shard.resource_version):
-            del self._doubts[shard.name]
+        write = self._unconfirmed.get(shard.name)
+        if write is not None and write.version not in ("", shard.resource_version):
+            del self._unconfirmed[shard.name]

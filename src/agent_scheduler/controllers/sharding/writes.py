@@ -135,7 +135,7 @@ class Writer:
         if made.failure is None:
             return Written(Result.CREATED)
         if made.is_open and not made.found:
-            self._store.doubt(name, "", nodes, until=self._timing.clock() + self._fence)
+            self._store.note_unconfirmed(name, "", nodes, until=self._timing.clock() + self._fence)
         return self._failed(made.failure)
 
     async def _update(self, shard: Shard, ordered: list[str], nodes: frozenset[str]) -> Written:
@@ -147,7 +147,7 @@ class Writer:
             self._transport, _path(shard.name), _encode(body), wanted=self._patience(), timing=self._timing
         )
         if patched.failure is None and not patched.found:
-            self._store.learn(
+            self._store.observe(
                 msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
             )
             return Written(Result.UPDATED)
@@ -159,7 +159,7 @@ class Writer:
             return Written(Result.UPDATED)
         if patched.is_open:
             ends = self._timing.clock() + self._fence
-            self._store.doubt(shard.name, shard.resource_version, nodes, until=ends)
+            self._store.note_unconfirmed(shard.name, shard.resource_version, nodes, until=ends)
         if patched.failure.kind in _CHANGED:
             await self.look(shard)
             if self._store.get(shard.name) is None:
@@ -182,7 +182,7 @@ class Writer:
         except msgspec.MsgspecError:
             # The watch reports what it cannot read, too.
             return
-        self._store.learn(shard_of(shard))
+        self._store.observe(shard_of(shard))
 
     def _failed(self, failure: Failure) -> Written:
         if failure.kind is FailureClass.CONFLICT:
@@ -223,20 +223,20 @@ class Step(NamedTuple):
 def next_step(
     wanted: Mapping[str, Set[str]],
     held: Mapping[str, Set[str]],
-    doubted: Mapping[str, Set[str]] = MappingProxyType({}),
+    unconfirmed: Mapping[str, Set[str]] = MappingProxyType({}),
 ) -> Step | None:
     """What to write next, or None where nothing can be.
 
     `wanted`: what the shards should have that are still to be written, in the order of their turns. `held`: what each
-    shard has now, those of others included; a shard without an entry is to be made, even if it gets nothing. `doubted`:
-    what each may have besides.
+    shard has now, those of others included; a shard without an entry is to be made, even if it gets nothing.
+    `unconfirmed`: what each may have besides.
     """
     partial: Step | None = None
     for shard, nodes in wanted.items():
         has = held.get(shard)
         gains = nodes - has if has is not None else nodes
         taken: set[str] = set()
-        for other, theirs in chain(held.items(), doubted.items()):
+        for other, theirs in chain(held.items(), unconfirmed.items()):
             if other != shard:
                 taken |= gains & theirs
         if not taken:
