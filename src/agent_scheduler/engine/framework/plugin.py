@@ -84,6 +84,8 @@ class Filter(Protocol):
     reads: frozenset[Reads] = frozenset()
     reads_amounts_only: bool = False
     reads_requests: bool = True
+    #: Where there is but one.
+    reason: str = ""
     #: Asked before the filters of all plugins, as a part of this one: what kube-scheduler's PreFilter narrows the nodes
     #: down to.
     narrowing: Filter | None = None
@@ -103,6 +105,7 @@ class Filter(Protocol):
 
     def reasons(self, state: Any, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         """Reason, in kube-scheduler's words, and on how many of `rows` it holds; `rows` are all refused."""
+        return {self.reason: rows.shape[0]}
 
     def curable(self, state: Any, nodes: Columns, rows: Rows) -> Bools:
         """On which of `rows`, all refused, the pod might pass if pods of lower priority went away.

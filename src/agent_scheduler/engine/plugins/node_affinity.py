@@ -57,6 +57,7 @@ class NodeNames(Filter):
     name = "NodeAffinity"
     depends = Depends.NODE
     reads_requests = False
+    reason = REASON_NAMED
 
     def prepare(self, pod: PodClass, handle: Handle) -> frozenset[str] | None:
         required = pod.affinity.required if pod.affinity else None
@@ -73,9 +74,6 @@ class NodeNames(Filter):
     def feasible(self, state: frozenset[str], nodes: Columns, rows: Rows) -> Bools:
         column = nodes.label(NODE_NAME)  # first: it interns the names
         return np.isin(column[rows], [nodes.interns.known_value(name) for name in state])
-
-    def reasons(self, state: frozenset[str], nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {REASON_NAMED: rows.shape[0]}
 
 
 def _named(term: NodeSelectorTerm) -> frozenset[str] | None:

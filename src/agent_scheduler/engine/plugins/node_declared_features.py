@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class NodeDeclaredFeatures(Filter):
     name = "NodeDeclaredFeatures"
     depends = Depends.NODE
     reads_requests = False
+    reason = REASON
 
     def prepare(self, pod: PodClass, handle: Handle) -> frozenset[str] | None:
         return pod.features or None
@@ -31,9 +32,6 @@ class NodeDeclaredFeatures(Filter):
         each = nodes.nodes
         passing = ((node := each[row]) is not None and state <= node.features for row in rows.tolist())
         return np.fromiter(passing, np.bool_, rows.shape[0])
-
-    def reasons(self, state: frozenset[str], nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {REASON: rows.shape[0]}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
@@ -21,6 +21,7 @@ class NodeName(Filter):
     name = "NodeName"
     depends = Depends.NODE
     reads_requests = False
+    reason = REASON
 
     def prepare(self, pod: PodClass, handle: Handle) -> str | None:
         return pod.node_name or None
@@ -28,9 +29,6 @@ class NodeName(Filter):
     def feasible(self, state: str, nodes: Columns, rows: Rows) -> Bools:
         mask: Bools = nodes.label(NODE_NAME)[rows] == nodes.interns.known_value(state)
         return mask
-
-    def reasons(self, state: str, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {REASON: rows.shape[0]}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

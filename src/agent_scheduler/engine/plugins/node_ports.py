@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class NodePorts(Filter):
     name = "NodePorts"
     depends = Depends.USAGE
     reads_requests = False
+    reason = REASON
 
     def prepare(self, pod: PodClass, handle: Handle) -> tuple[HostPort, ...] | None:
         return pod.host_ports or None
@@ -49,9 +50,6 @@ class NodePorts(Filter):
 
     def feasible_row(self, state: tuple[HostPort, ...], nodes: Columns, row: int) -> bool:
         return not conflict(state, nodes.ports.get(row, NO_PORTS))
-
-    def reasons(self, state: tuple[HostPort, ...], nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {REASON: rows.shape[0]}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

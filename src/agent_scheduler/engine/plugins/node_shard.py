@@ -6,7 +6,7 @@ joins or leaves the shard counts as one whose spec has changed, so that decision
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class NodeShard(Filter):
     name = NAME
     depends = Depends.NODE
     reads_requests = False
+    reason = REASON
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -44,9 +45,6 @@ class NodeShard(Filter):
         mine, known = self._membership.nodes, nodes.nodes
         found = (known[row] for row in rows.tolist())
         return np.fromiter((node is not None and node.name in mine for node in found), np.bool_, len(rows))
-
-    def reasons(self, state: object, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {REASON: rows.shape[0]}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

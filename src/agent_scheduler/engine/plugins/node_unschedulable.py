@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from agent_scheduler.objects.wire import Taint
 
@@ -27,15 +27,13 @@ class NodeUnschedulable(Filter):
     name = "NodeUnschedulable"
     depends = Depends.NODE
     reads_requests = False
+    reason = REASON
 
     def prepare(self, pod: PodClass, handle: Handle) -> object | None:
         return None if tolerated(UNSCHEDULABLE, pod.tolerations) else self
 
     def feasible(self, state: object, nodes: Columns, rows: Rows) -> Bools:
         return ~nodes.unschedulable[rows]
-
-    def reasons(self, state: object, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {REASON: rows.shape[0]}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

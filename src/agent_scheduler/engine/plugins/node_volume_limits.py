@@ -1,21 +1,46 @@
-"""NodeVolumeLimits: no more volumes on a node than its drivers can attach. The rule is in `volumes.limits`."""
+"""NodeVolumeLimits: a node can have so many volumes of a CSI driver attached, and no more.
+
+Counted are handles, not mounts: those of pods on the node, of claims that are still to be provisioned for them, and of
+VolumeAttachments that are still there after their pods. A volume that the node has already costs nothing, which
+kube-scheduler says only of those that a pod there has: it counts one twice that the pod's predecessor left attached.
+In-tree volumes count for the driver that took over their plugin. Volumes that a pod describes inline for a CSI driver
+count for nobody. Evicting pods can help.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ..events.hints import ClusterEventWithHint
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Filter
-from ..state.columns import Bools, Columns, Rows
+from ..state.columns import NOBODY, Bools, Columns, Rows
 from ..state.podclass import PodClass
-from ..volumes import limits
-from ..volumes.attached import Attached, VolumeId
-from ..volumes.claims import Refused
+from ..state.podvolumes import PodVolumes
+from ..state.volumeusage import mounts
+from ..volumes.attached import Attached, VolumeId, handles
+from ..volumes.catalogue import Catalogue
+from ..volumes.claims import Refused, not_found, not_owned
 from ..volumes.hints import limit_events, volumes_of
+
+REASON: Final = "node(s) exceed max volume count"
+
+
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[VolumeId] | Refused | None:
+    """What the pod needs attached; None for nothing that a driver counts. A refusal is told of each node that no other
+    rule has refused, so the rules that say better what is wrong with a claim come first."""
+    for use in volumes.claims:
+        claim = catalogue.claims.get(use.key)
+        if claim is None:
+            namespace, name = use.key
+            return Refused(f"looking up PVC {namespace}/{name}: {not_found(name)}")
+        if use.ephemeral and (problem := not_owned(claim, volumes)):
+            return Refused(problem)
+    return frozenset(handles(volumes, catalogue)) or None
 
 
 class State(NamedTuple):
@@ -24,7 +49,7 @@ class State(NamedTuple):
 
 
 class NodeVolumeLimits(Filter):
-    name = limits.NAME
+    name = "NodeVolumeLimits"
     depends = Depends.USAGE
     reads_requests = False
 
@@ -36,7 +61,7 @@ class NodeVolumeLimits(Filter):
         if pod.volumes is None:
             return None
         catalogue = handle.catalogue
-        found = limits.plan(pod.volumes, catalogue)
+        found = plan(pod.volumes, catalogue)
         if found is None:
             return None
         attached, use = self._attached, handle.volume_use
@@ -45,20 +70,48 @@ class NodeVolumeLimits(Filter):
         return State(found, attached)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        return limits.feasible(
-            state.plan,
-            state.attached,
-            nodes,
-            rows,
-            without=nodes.absent,
-            hypothetical_pods=nodes.hypothetical_pods,
-        )
+        """What is attached for pods that are thought away stays attached until it is detached."""
+        needed_volumes, attached = state
+        if isinstance(needed_volumes, Refused):
+            return np.zeros(rows.shape[0], dtype=np.bool_)
+        catalogue, use = attached.catalogue, attached.use
+        found = np.ones(rows.shape[0], dtype=np.bool_)
+        needed: dict[str, set[str]] = {}
+        for driver, handle in needed_volumes:
+            needed.setdefault(driver, set()).add(handle)
+        limits = [(each, driver) for driver in needed if (each := catalogue.limits(driver))]
+        if not limits:
+            return found
+        brought = len(needed_volumes) + sum(map(mounts, nodes.hypothetical_pods.values()))
+        for position, row in enumerate(rows.tolist()):
+            node = nodes.nodes[row]
+            if node is None:
+                continue
+            name = node.name
+            most = brought + use.count(name) + len(catalogue.attachments(name))
+            # Plain loop: this runs once a node, and mostly all of it fits even if no two volumes were one.
+            for each, _ in limits:
+                if name in each and each[name] < most:
+                    there = attached.on(name, without=nodes.absent, hypothetical_pods=nodes.hypothetical_pods)
+                    found[position] = all(
+                        _fits(needed[driver], there.get(driver, NOBODY), limit[name])
+                        for limit, driver in limits
+                        if name in limit
+                    )
+                    break
+        return found
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return limits.reasons(state.plan, nodes, rows)
+        return {state.plan.message if isinstance(state.plan, Refused) else REASON: rows.shape[0]}
 
     def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
         return np.full(rows.shape[0], not isinstance(state.plan, Refused))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return limit_events(volumes_of)
+
+
+def _fits(needed: AbstractSet[str], there: AbstractSet[str], limit: int) -> bool:
+    """A node that is over its limit takes whoever brings nothing new."""
+    new = len(needed - there)
+    return not new or len(there) + new <= limit

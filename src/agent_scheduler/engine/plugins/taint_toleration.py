@@ -6,7 +6,7 @@ Nodes share few taint lists, so a class decides on each list once and rows look 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -78,6 +78,7 @@ class TaintToleration(Filter, Score):
     depends = Depends.NODE
     reads_requests = False
     normalize = staticmethod(default_normalize_reversed)
+    reason = REASON
 
     def prepare(self, pod: PodClass, handle: Handle) -> TaintAnswers:
         return TaintAnswers(pod.tolerations)
@@ -86,9 +87,6 @@ class TaintToleration(Filter, Score):
         ids = nodes.taints[rows]
         state.catch_up(nodes.interns)
         return state.allowed[ids]
-
-    def reasons(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {REASON: rows.shape[0]}
 
     def score(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Ints:
         ids = nodes.taints[rows]

@@ -1,61 +1,121 @@
-"""VolumeRestrictions: no disk twice on a node, no ReadWriteOncePod claim for two pods. See `volumes.restrictions`.
+"""VolumeRestrictions: disks that a node must not have twice, and claims that one pod at a time may have.
 
-The pod that has a claim may be on any node, so the answer for one row depends on all.
+Both can be cured by evicting pods: an inline disk by those on the node that have it, a ReadWriteOncePod claim by the
+one pod that has it, wherever that is. So the answer for one row depends on all, and on pods that are thought away
+(`Columns.absent`) or to come (`Columns.hypothetical_pods`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from ..events.hints import ClusterEventWithHint
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Filter, PodRejected
-from ..state.columns import Bools, Columns, Rows
+from ..state.columns import NODE_NAME, Bools, Columns, Rows
+from ..state.inline import Disk, conflicts
 from ..state.podclass import PodClass
+from ..state.podvolumes import ClaimKey, PodVolumes
 from ..state.volumeusage import VolumeUse
-from ..volumes import restrictions
-from ..volumes.claims import Refused
+from ..volumes.catalogue import Catalogue
+from ..volumes.claims import Refused, not_found
 from ..volumes.hints import restriction_events, volumes_of
+from ..volumes.records import READ_WRITE_ONCE_POD
+
+DISK_CONFLICT: Final = "node(s) had no available disk"
+CLAIM_IN_USE: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
+)
+
+
+class Plan(NamedTuple):
+    disks: tuple[Disk, ...]
+    #: Claims that no other pod may have.
+    alone: tuple[ClaimKey, ...]
+
+
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
+    """None for a pod that nothing here can keep from a node. Ephemeral claims have one pod by nature."""
+    alone = []
+    for use in volumes.claims:
+        if use.ephemeral:
+            continue
+        claim = catalogue.claims.get(use.key)
+        if claim is None:
+            return Refused(not_found(use.key[1]))
+        if READ_WRITE_ONCE_POD in claim.access_modes:
+            alone.append(use.key)
+    return Plan(volumes.disks, tuple(alone)) if volumes.disks or alone else None
 
 
 class State(NamedTuple):
-    plan: restrictions.Plan
+    plan: Plan
     use: VolumeUse
 
 
 class VolumeRestrictions(Filter):
-    name = restrictions.NAME
+    name = "VolumeRestrictions"
     depends = Depends.CLUSTER
     reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
         if pod.volumes is None:
             return None
-        found = restrictions.plan(pod.volumes, handle.catalogue)
+        found = plan(pod.volumes, handle.catalogue)
         if isinstance(found, Refused):
             raise PodRejected(found.message)
         return None if found is None else State(found, handle.volume_use)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        return restrictions.feasible(
-            state.plan,
-            state.use,
-            nodes,
-            rows,
-            without=nodes.absent,
-            hypothetical_pods=nodes.hypothetical_pods,
-        )
+        if _is_used(state, nodes):
+            return np.zeros(rows.shape[0], dtype=np.bool_)
+        return ~_have_disk(state, nodes, rows)
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return restrictions.reasons(
-            state.plan,
-            state.use,
-            nodes,
-            rows,
-            without=nodes.absent,
-            hypothetical_pods=nodes.hypothetical_pods,
-        )
+        """The disk is named first, where both hold."""
+        disk = int(_have_disk(state, nodes, rows).sum())
+        counts = {DISK_CONFLICT: disk, CLAIM_IN_USE: rows.shape[0] - disk}
+        return {reason: count for reason, count in counts.items() if count}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return restriction_events(volumes_of)
+
+
+def _is_used(state: State, nodes: Columns) -> bool:
+    """Whether another pod has one of the claims. One whose node is not there has it no more."""
+    return any(
+        any(
+            uid not in nodes.absent and _is_there(nodes, placed.node_name)
+            for uid, placed in state.use.users(key).items()
+        )
+        or any(key in guest.keys for guest in nodes.hypothetical_pods.values())
+        for key in state.plan.alone
+    )
+
+
+def _is_there(nodes: Columns, node_name: str) -> bool:
+    names = nodes.label(NODE_NAME)[: nodes.size]  # first: it interns the names
+    return bool((names == nodes.interns.known_value(node_name)).any())
+
+
+def _have_disk(state: State, nodes: Columns, rows: Rows) -> Bools:
+    disks = state.plan.disks
+    for disk in disks:
+        if any(conflicts(disk, other) for guest in nodes.hypothetical_pods.values() for other in guest.disks):
+            return np.ones(rows.shape[0], dtype=np.bool_)
+    taken = {
+        placed.node_name
+        for disk in disks
+        for uid, placed in state.use.disk_users(disk)
+        if uid not in nodes.absent and any(conflicts(disk, other) for other in placed.volumes.disks)
+    }
+    found = np.zeros(rows.shape[0], dtype=np.bool_)
+    if taken:
+        for position, row in enumerate(rows.tolist()):
+            node = nodes.nodes[row]
+            found[position] = node is not None and node.name in taken
+    return found

@@ -1,39 +1,92 @@
-"""VolumeZone: a pod goes to the zones that its volumes are labelled with. The rule is in `volumes.zone`."""
+"""VolumeZone: a bound volume that is labelled with zones or regions is mounted only there.
+
+Older than a volume's node affinity, and still what in-tree volumes carry. A label may name several zones, separated
+by `__`. A node without any such label belongs to a cluster without zones and takes every volume. No refusal is
+resolvable.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from ..events.hints import ClusterEventWithHint
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Filter, PodRejected
 from ..state.columns import Bools, Columns, Rows
+from ..state.migration import BETA_REGION, BETA_ZONE, REGION, ZONE
 from ..state.podclass import PodClass
-from ..volumes import zone
-from ..volumes.claims import Refused
-from ..volumes.hints import volumes_of, zone_events
+from ..state.podvolumes import PodVolumes
+from ..volumes.catalogue import Catalogue
+from ..volumes.claims import Refused, not_found
+from ..volumes.hints import TOPOLOGY_LABELS, Topology, topologies, volumes_of, zone_events
+from ..volumes.records import WAIT_FOR_CONSUMER, ClaimInfo
 
-State = tuple[zone.Topology, ...]
+REASON: Final = "node(s) had no available volume zone"
+
+#: What a node may carry in place of a label.
+_NEWER: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> tuple[Topology, ...] | Refused | None:
+    """What the pod's volumes ask of a node; None for nothing. Ephemeral claims are left out, as in kube-scheduler."""
+    found: list[Topology] = []
+    for use in volumes.claims:
+        if use.ephemeral:
+            continue
+        claim = catalogue.claims.get(use.key)
+        if claim is None:
+            return Refused(not_found(use.key[1]))
+        if not claim.volume_name:
+            problem = _unbound_problem(claim, catalogue)
+            if problem:
+                return Refused(problem)
+            continue
+        volume = catalogue.volumes.get(claim.volume_name)
+        if volume is None:
+            return Refused(f'persistentvolume "{claim.volume_name}" not found')
+        found += topologies(volume)
+    return tuple(found) or None
+
+
+def _unbound_problem(claim: ClaimInfo, catalogue: Catalogue) -> str:
+    if not claim.class_name:
+        return "PersistentVolumeClaim had no pv name and storageClass name"
+    found = catalogue.classes.get(claim.class_name)
+    if found is None:
+        return f'storageclass.storage.k8s.io "{claim.class_name}" not found'
+    if found.binding_mode is None:
+        return f'VolumeBindingMode not set for StorageClass "{claim.class_name}"'
+    return "" if found.binding_mode == WAIT_FOR_CONSUMER else "PersistentVolume had no name"
 
 
 class VolumeZone(Filter):
-    name = zone.NAME
+    name = "VolumeZone"
     depends = Depends.NODE
     reads_requests = False
+    reason = REASON
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> tuple[Topology, ...] | None:
         if pod.volumes is None:
             return None
-        found = zone.plan(pod.volumes, handle.catalogue)
+        found = plan(pod.volumes, handle.catalogue)
         if isinstance(found, Refused):
             raise PodRejected(found.message)
         return found
 
-    def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        return zone.feasible(state, nodes, rows)
-
-    def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return zone.reasons(state, nodes, rows)
+    def feasible(self, state: tuple[Topology, ...], nodes: Columns, rows: Rows) -> Bools:
+        zoned = np.zeros(rows.shape[0], dtype=np.bool_)
+        for key in TOPOLOGY_LABELS:
+            zoned |= nodes.label(key)[rows] != 0
+        fits = np.ones(rows.shape[0], dtype=np.bool_)
+        for key, values in state:
+            column = nodes.label(key)[rows]
+            if key in _NEWER:
+                column = np.where(column == 0, nodes.label(_NEWER[key])[rows], column)
+            fits &= np.isin(column, [nodes.interns.known_value(value) for value in values])
+        return fits | ~zoned
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return zone_events(volumes_of)

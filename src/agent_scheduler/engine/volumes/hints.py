@@ -8,12 +8,13 @@ capacity), they look closer. What a reservation gave back is told as new (`Catal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, HintFn, QueueingHint
 from ..events.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex
 from ..state.inline import conflicts
+from ..state.migration import BETA_REGION, BETA_ZONE, REGION, SEPARATOR, ZONE
 from ..state.nodeinfo import NodeInfo
 from ..state.podinfo import PodInfo
 from ..state.podvolumes import PodVolumes
@@ -27,7 +28,6 @@ from .records import (
     DriverInfo,
     VolumeInfo,
 )
-from .zone import TOPOLOGY_LABELS, topologies
 
 #: The volumes of a pod as the queue and the watch have it.
 VolumesOf = Callable[[PodInfo], PodVolumes | None]
@@ -39,6 +39,28 @@ Hint = Callable[[PodVolumes, Any, Any], bool]
 _ADD_OR_UPDATE = ActionType.ADD | ActionType.UPDATE
 _NONE: frozenset[str] = frozenset()
 _NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
+
+
+#: The labels of a volume that say in which zones and regions it is (VolumeZone).
+TOPOLOGY_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+
+
+class Topology(NamedTuple):
+    """A label that the node has to have, with one of the values."""
+
+    key: str
+    values: frozenset[str]
+
+
+def topologies(volume: VolumeInfo) -> tuple[Topology, ...]:
+    """What the volume's labels ask of a node. A label with an empty part among its values asks nothing."""
+    found = []
+    for key in TOPOLOGY_LABELS:
+        if key in volume.labels:
+            values = frozenset(part.strip() for part in volume.labels[key].split(SEPARATOR))
+            if "" not in values:
+                found.append(Topology(key, values))
+    return tuple(found)
 
 
 def volumes_of(pod: PodInfo) -> PodVolumes | None:

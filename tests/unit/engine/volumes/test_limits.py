@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.plugins.node_volume_limits import NodeVolumeLimits, State, plan
+from agent_scheduler.engine.state.columns import NO_HYPOTHETICAL_PODS, NOBODY
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.limits import feasible, plan, reasons
 
 from .world import Json, Storage, attachment, claim, csi_node, node, pod, storage_class, volume
 
@@ -33,14 +34,20 @@ class World:
             self.storage.add(claim(name, volume=f"v-{name}", bound=True), volume(f"v-{name}", csi=source))
         return self
 
-    def fits(self, volumes: PodVolumes, **more: Any) -> list[str]:
+    def fits(
+        self,
+        volumes: PodVolumes,
+        *,
+        without: Any = NOBODY,
+        hypothetical_pods: Any = NO_HYPOTHETICAL_PODS,
+    ) -> list[str]:
         found = plan(volumes, self.storage.catalogue)
         if found is None:
             return ["a", "b"]
         assert not isinstance(found, Refused)
-        return self.storage.names(
-            feasible(found, self.attached, self.storage.columns, self.storage.rows, **more)
-        )
+        columns, rows = self.storage.columns, self.storage.rows
+        columns.absent, columns.hypothetical_pods = without, hypothetical_pods
+        return self.storage.names(NodeVolumeLimits().feasible(State(found, self.attached), columns, rows))
 
 
 def test_a_node_takes_volumes_up_to_its_limit() -> None:
@@ -188,8 +195,9 @@ def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
     found = plan(pod("c"), world.storage.catalogue)
     assert found == Refused(expected)
     columns, rows = world.storage.columns, world.storage.rows
-    assert not feasible(found, world.attached, columns, rows).any()
-    assert reasons(found, columns, rows) == {expected: 2}
+    plugin, state = NodeVolumeLimits(), State(found, world.attached)
+    assert not plugin.feasible(state, columns, rows).any()
+    assert plugin.reasons(state, columns, rows) == {expected: 2}
 
 
 def test_an_ephemeral_claim_of_somebody_else_refuses_every_node() -> None:
@@ -198,5 +206,7 @@ def test_an_ephemeral_claim_of_somebody_else_refuses_every_node() -> None:
 
 
 def test_the_nodes_that_are_refused_are_counted_with_the_reason() -> None:
-    storage = Storage(node("a"), node("b"))
-    assert reasons(frozenset(), storage.columns, storage.rows) == {"node(s) exceed max volume count": 2}
+    storage = World().storage
+    state = State(frozenset(), World().attached)
+    found = NodeVolumeLimits().reasons(state, storage.columns, storage.rows)
+    assert found == {"node(s) exceed max volume count": 2}

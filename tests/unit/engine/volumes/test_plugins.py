@@ -11,6 +11,9 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.points import PluginSet
+from agent_scheduler.engine.plugins.node_volume_limits import REASON as TOO_MANY
+from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT
+from agent_scheduler.engine.plugins.volume_zone import REASON as NO_ZONE
 from agent_scheduler.engine.preemption.whatif import WhatIf
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -18,9 +21,6 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import Recogniser
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
-from agent_scheduler.engine.volumes.limits import REASON as TOO_MANY
-from agent_scheduler.engine.volumes.restrictions import CLAIM_IN_USE, DISK_CONFLICT
-from agent_scheduler.engine.volumes.zone import REASON as NO_ZONE
 
 from ..world import pod_json, read_pod
 from .world import Storage, claim, csi_node, node, ref, spec, storage_class, volume

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from agent_scheduler.engine.plugins.volume_restrictions import State, VolumeRestrictions, plan
+from agent_scheduler.engine.state.columns import NO_HYPOTHETICAL_PODS, NOBODY
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.restrictions import feasible, plan, reasons
 from tests.unit.stateful import model_test
 
 from .world import Storage, claim, node, pod
@@ -39,13 +40,21 @@ class World:
         if found is None:
             return ["a", "b"]
         assert not isinstance(found, Refused)
-        return self.storage.names(feasible(found, self.use, self.storage.columns, self.storage.rows, **more))
+        self.think(**more)
+        state, storage = State(found, self.use), self.storage
+        return storage.names(VolumeRestrictions().feasible(state, storage.columns, storage.rows))
 
-    def why(self, volumes: PodVolumes) -> dict[str, int]:
-        assert self.fits(volumes) == []
+    def think(self, without: Any = NOBODY, hypothetical_pods: Any = NO_HYPOTHETICAL_PODS) -> None:
+        """From now on these pods are gone, and these are on every node that is asked about."""
+        self.storage.columns.absent = without
+        self.storage.columns.hypothetical_pods = hypothetical_pods
+
+    def why(self, volumes: PodVolumes, **more: Any) -> dict[str, int]:
+        assert self.fits(volumes, **more) == []
         found = plan(volumes, self.storage.catalogue)
         assert found is not None and not isinstance(found, Refused)
-        return dict(reasons(found, self.use, self.storage.columns, self.storage.rows))
+        state, storage = State(found, self.use), self.storage
+        return dict(VolumeRestrictions().reasons(state, storage.columns, storage.rows))
 
 
 def test_a_disk_is_not_mounted_on_a_node_that_has_it() -> None:
@@ -103,11 +112,8 @@ def test_disks_and_claims_of_pods_that_are_to_come_are_theirs() -> None:
     assert world.fits(both, hypothetical_pods={"1": disk("other")}) == ["a", "b"]
     assert world.fits(both, hypothetical_pods={"1": disk()}) == []
     assert world.fits(both, hypothetical_pods={"1": pod("c")}) == []
-    found = plan(both, world.storage.catalogue)
-    assert found is not None and not isinstance(found, Refused)
-    columns, rows = world.storage.columns, world.storage.rows
-    assert reasons(found, world.use, columns, rows, hypothetical_pods={"1": disk()}) == {DISK: 2}
-    assert reasons(found, world.use, columns, rows, hypothetical_pods={"1": pod("c")}) == {IN_USE: 2}
+    assert world.why(both, hypothetical_pods={"1": disk()}) == {DISK: 2}
+    assert world.why(both, hypothetical_pods={"1": pod("c")}) == {IN_USE: 2}
 
 
 def test_a_claim_that_several_pods_may_have_keeps_nobody_away() -> None:

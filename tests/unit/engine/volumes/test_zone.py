@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.plugins.volume_zone import VolumeZone, plan
 from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.zone import feasible, plan, reasons, topologies
+from agent_scheduler.engine.volumes.hints import topologies
 
 from .world import Json, Storage, claim, node, pod, storage_class, volume
 
@@ -29,7 +30,7 @@ def fits(labels: dict[str, str]) -> list[str]:
     if found is None:
         return list(NODES)
     assert not isinstance(found, Refused)
-    return storage.names(feasible(found, storage.columns, storage.rows))
+    return storage.names(VolumeZone().feasible(found, storage.columns, storage.rows))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,8 @@ def test_a_volume_is_mounted_in_the_zones_of_its_labels(labels: dict[str, str], 
 def test_the_nodes_that_are_refused_are_counted_with_the_reason() -> None:
     storage = Storage(node("one"), node("two"))
     found = topologies(volume("v", meta={"labels": {ZONE: "z1"}}))
-    assert reasons(found, storage.columns, storage.rows) == {"node(s) had no available volume zone": 2}
+    found = VolumeZone().reasons(found, storage.columns, storage.rows)
+    assert found == {"node(s) had no available volume zone": 2}
 
 
 @pytest.mark.parametrize(
