@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
+from agent_scheduler.engine.shards.node_columns import NodeFacts
 from agent_scheduler.engine.shards.planning import Planner
-from agent_scheduler.engine.shards.rates import NodeFacts
 from agent_scheduler.engine.shards.settings import (
     AllocationRateArgs,
     NodeLimitArgs,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from agent_scheduler.controllers.sharding.configuration import without
 from agent_scheduler.controllers.sharding.watching import pod_reader, read_node
+from agent_scheduler.engine.shards.node_columns import node_facts
 from agent_scheduler.engine.shards.planning import Planner
-from agent_scheduler.engine.shards.rates import node_facts
 from agent_scheduler.engine.shards.settings import PlanSettings
 
 from .plan_map import PlanMap, same

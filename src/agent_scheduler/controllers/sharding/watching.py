@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from agent_scheduler.engine.shards.node_columns import node_facts
 from agent_scheduler.engine.shards.planning import Planner
-from agent_scheduler.engine.shards.rates import node_facts
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from .cascade import CHOSEN, GIVEN, KEEPS, LEFTOVER, MINIMUM, NO_TURN, WANTED, Cascade
-from .rates import CORDONED, FOREIGN, PRESENT, NodeColumns
+from .assignment import ASSIGNABLE, CHOSEN, KEEPS, LEFTOVER, MINIMUM, NO_TURN, WANTED, Assignment
+from .node_columns import CORDONED, FOREIGN, PRESENT, NodeColumns
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
 
@@ -77,7 +77,9 @@ class Plan:
     Invariant: a node is in one shard at most.
     """
 
-    def __init__(self, settings: PlanSettings, columns: NodeColumns, specs: Specs, cascade: Cascade) -> None:
+    def __init__(
+        self, settings: PlanSettings, columns: NodeColumns, specs: Specs, assignment: Assignment
+    ) -> None:
         """Copies what may change."""
         size = columns.size
         self._names = columns.share_names()
@@ -85,23 +87,23 @@ class Plan:
         self._also = specs.also
         self._shards = specs.names
         self._numbers = specs.numbers
-        self._turns = cascade.turns
+        self._turns = assignment.turns
         self._places = {name: place for place, name in enumerate(settings.names)}
         #: [row] numbers of shards, of turns; bits.
-        self._owner = cascade.owner[:size]
+        self._owner = assignment.owner[:size]
         self._spec = specs.column[:size]
-        self._turn = cascade.turn[:size]
+        self._turn = assignment.turn[:size]
         self._state = columns.state[:size].copy()
-        self._flags = cascade.flags[:size].copy()
+        self._flags = assignment.flags[:size].copy()
         others = [shard for shard in specs.with_nodes() if shard not in self._places]
         #: How many nodes each shard should have.
         self.counts: Mapping[str, int] = {
-            **{self._shards[number]: count for number, count in cascade.counts().items()},
+            **{self._shards[number]: count for number, count in assignment.counts().items()},
             **dict.fromkeys(others, 0),
         }
         #: How many each lacks of its minimum; only those that do.
         self.short: Mapping[str, int] = {
-            self._shards[number]: count for number, count in cascade.short().items()
+            self._shards[number]: count for number, count in assignment.short().items()
         }
         self._differing = np.flatnonzero(self._owner != self._spec)
         #: Shards whose spec is to change.
@@ -205,7 +207,7 @@ class Plan:
 
     def _why_nowhere(self, row: int) -> str:
         state, flags = self._state.item(row), self._flags.item(row)
-        if flags & GIVEN:
+        if flags & ASSIGNABLE:
             return "no shard has a place for it" if flags & WANTED else "outside of the ranges of all shards"
         if state & FOREIGN:
             return f"wanted by the foreign shard {self._foreign[row][0]}"

@@ -26,9 +26,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..state.requests import Amounts
-from .cascade import Cascade
+from .assignment import Assignment
+from .node_columns import NodeColumns, NodeFacts, rows_of
 from .plan import Plan
-from .rates import NodeColumns, NodeFacts, rows_of
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
 
@@ -45,7 +45,7 @@ class Planner:
         self._specs = Specs()
         self._foreign: dict[str, frozenset[str]] = {}
         #: Rows of which a spec says something else than at the last plan.
-        self._respecced: set[int] = set()
+        self._changed_specs: set[int] = set()
         self._last: Plan | None = None
         self._configure(settings)
 
@@ -60,11 +60,11 @@ class Planner:
 
     def _configure(self, settings: PlanSettings) -> None:
         self._settings = settings
-        self._specs.rank(settings.names)
+        self._specs.set_order(settings.names)
         numbers = [self._specs.number(name) for name in settings.names]
-        self._cascade = Cascade(settings, numbers, self._columns)
-        self._columns.watch(self._cascade.resources, self._cascade.marks)
-        #: Whether the cascade knows of no row yet.
+        self._assignment = Assignment(settings, numbers, self._columns)
+        self._columns.set_columns(self._assignment.resources, self._assignment.marks)
+        #: Whether the assignment knows of no row yet.
         self._fresh = True
 
     # Each of these four gives whether that is another thing than was known before.
@@ -91,7 +91,7 @@ class Planner:
         """What the spec of this NodeShard of ours says now, whole; empty if it is not there. It need not be one of the
         settings: the plan wants it empty then. Where two shards have a node, it is taken to be in the earlier one by
         the settings' order."""
-        self._respecced.update(self._specs.tell(shard, nodes, self._columns.row))
+        self._changed_specs.update(self._specs.update(shard, nodes, self._columns.row))
 
     def set_foreign(self, shard: str, nodes: Iterable[str]) -> None:
         """What a shard that is not ours wants: none of ours gets these. Empty if it is not there."""
@@ -104,15 +104,15 @@ class Planner:
     def plan(self) -> Plan:
         """What should be. Costs what changed since the last time, and one look at all nodes for each shard if anything
         has."""
-        self._specs.settle(self._columns.capacity)
-        self._cascade.grow(self._columns.capacity)
-        self._columns.look_at(self._respecced)
+        self._specs.merge(self._columns.capacity)
+        self._assignment.grow(self._columns.capacity)
+        self._columns.recheck(self._changed_specs)
         changed = self._columns.refresh(lambda row: self._specs.column.item(row) != NO_SHARD)
-        changed[rows_of(self._respecced)] = True
-        self._respecced = set()
+        changed[rows_of(self._changed_specs)] = True
+        self._changed_specs = set()
         rows = np.arange(self._columns.size) if self._fresh else np.flatnonzero(changed)
         if self._last is None or self._fresh or rows.shape[0]:
             self._fresh = False
-            self._cascade.update(rows, self._specs.column)
-            self._last = Plan(self._settings, self._columns, self._specs, self._cascade)
+            self._assignment.update(rows, self._specs.column)
+            self._last = Plan(self._settings, self._columns, self._specs, self._assignment)
         return self._last

@@ -15,9 +15,9 @@ NO_SHARD: Final = -1
 
 
 class Specs:
-    """Owner of the specs as last told, and of the shards' numbers, which never change.
+    """Owner of the specs as last given, and of the shards' numbers, which never change.
 
-    Invariant, after `settle`: `column` has the shard of each row that one names; of several the first in the order of
+    Invariant, after `merge`: `column` has the shard of each row that one names; of several the first in the order of
     the settings, and `also` has the others.
     """
 
@@ -49,11 +49,11 @@ class Specs:
         """The shards that name any, by name."""
         return sorted(self._named)
 
-    def rank(self, shards: Sequence[str]) -> None:
+    def set_order(self, shards: Sequence[str]) -> None:
         """The settings have these shards, in this order. All rows may be somewhere else then."""
         self._ranks = {self.number(shard): place for place, shard in enumerate(shards)}
 
-    def tell(self, shard: str, nodes: Iterable[str], row_of: Callable[[str], int]) -> list[int]:
+    def update(self, shard: str, nodes: Iterable[str], row_of: Callable[[str], int]) -> list[int]:
         """What the spec of `shard` says now. `row_of` may make rows. Returns the rows that it names and did not, or
         did and does not."""
         before, after = self._named.pop(shard, frozenset()), frozenset(nodes)
@@ -64,8 +64,8 @@ class Specs:
             self._rows[self.number(shard)] = np.fromiter(map(row_of, after), np.intp, len(after))
         return changed
 
-    def settle(self, capacity: int) -> None:
-        """Work in what was told. There are `capacity` rows."""
+    def merge(self, capacity: int) -> None:
+        """Makes `column` and `also` anew, for `capacity` rows."""
         column = np.full(capacity, NO_SHARD, dtype=np.int32)
         also: dict[int, frozenset[int]] = {}
         last = len(self._ranks)

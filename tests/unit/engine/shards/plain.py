@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from agent_scheduler.engine.shards.rates import NodeFacts
+from agent_scheduler.engine.shards.node_columns import NodeFacts
 from agent_scheduler.engine.shards.settings import (
     AllocationRateArgs,
     NodeLimitArgs,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from agent_scheduler.engine.shards.node_columns import NodeFacts
 from agent_scheduler.engine.shards.planning import Planner
-from agent_scheduler.engine.shards.rates import NodeFacts
 from agent_scheduler.engine.shards.settings import PlanSettings, Stickiness
 
 from ...stateful import model_test

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from agent_scheduler.engine.shards.node_columns import NodeFacts, node_facts
 from agent_scheduler.engine.shards.plan import Change, Move, Plan
 from agent_scheduler.engine.shards.planning import Planner
-from agent_scheduler.engine.shards.rates import NodeFacts, node_facts
 from agent_scheduler.engine.shards.settings import PlanSettings, SettingsError, Treatment
 from agent_scheduler.objects import wire
 

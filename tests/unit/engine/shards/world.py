@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agent_scheduler.engine.shards.node_columns import NodeFacts
 from agent_scheduler.engine.shards.plan import Plan
 from agent_scheduler.engine.shards.planning import Planner
-from agent_scheduler.engine.shards.rates import NodeFacts
 from agent_scheduler.engine.shards.settings import (
     AllocationRateArgs,
     NodeLimitArgs,

@@ -90,12 +90,12 @@ class NodeColumns:
         self._pods: dict[str, int] = {}
         self._requests: dict[str, Amounts] = {}
         #: [row] how many pods.
-        self._crowd: list[int] = []
+        self._pod_counts: list[int] = []
         #: Row -> names of the foreign shards that want it. Replaced, never changed: plans have it.
         self.foreign: dict[int, tuple[str, ...]] = {}
         #: Rows of which something has changed since the last `refresh`, and those whose rates may have.
         self._changed: set[int] = set()
-        self._loaded: set[int] = set()
+        self._stale_rates: set[int] = set()
 
     @property
     def size(self) -> int:
@@ -120,7 +120,7 @@ class NodeColumns:
                 row = len(self.names)
                 self.names.append(name)
                 self._nodes.append(None)
-                self._crowd.append(0)
+                self._pod_counts.append(0)
                 if row == self.capacity:
                     self._grow()
             self.row_of[name] = row
@@ -174,8 +174,8 @@ class NodeColumns:
             amount = requests.get(resource)
             if amount:
                 counter[row] += sign * amount
-        self._crowd[row] += sign
-        self._loaded.add(row)
+        self._pod_counts[row] += sign
+        self._stale_rates.add(row)
 
     def set_foreign(self, shard: str, before: Collection[str], after: Collection[str]) -> None:
         """A foreign shard wants other nodes than before."""
@@ -192,13 +192,13 @@ class NodeColumns:
             self._read(row, self._nodes[row])
         # Plans tell who wants a row, even if it was wanted before.
         self._changed.update(gone, come)
-        self._loaded.update(gone)
+        self._stale_rates.update(gone)
 
-    def look_at(self, rows: Iterable[int]) -> None:
+    def recheck(self, rows: Iterable[int]) -> None:
         """Have `refresh` see whether these are still needed."""
-        self._loaded.update(rows)
+        self._stale_rates.update(rows)
 
-    def watch(self, resources: Iterable[str], marks: Iterable[Mark]) -> None:
+    def set_columns(self, resources: Iterable[str], marks: Iterable[Mark]) -> None:
         """Have columns of these and of no others."""
         wanted, marks = sorted(set(resources)), sorted(set(marks))
         if wanted == list(self.offered) and marks == list(self._marks):
@@ -213,7 +213,7 @@ class NodeColumns:
         self._share_memory()
         for row in self.row_of.values():
             self._read(row, self._nodes[row])
-            self._loaded.add(row)
+            self._stale_rates.add(row)
 
     def refresh(self, held: Callable[[int], bool]) -> Flags:
         """Work in what has changed. `held`: whether a row that no node, no pod and no foreign shard has is needed.
@@ -228,12 +228,12 @@ class NodeColumns:
         changed = np.zeros(self.size, dtype=bool)
         changed[rows_of(self._changed)] = True
         self._changed = set()
-        if self._loaded:
-            rows = rows_of(self._loaded)
+        if self._stale_rates:
+            rows = rows_of(self._stale_rates)
             changed[rows] |= self._rate(rows)
-            self._loaded = set()
+            self._stale_rates = set()
             for row in rows[self.state[rows] == 0].tolist():
-                if not self._crowd[row] and not held(row):
+                if not self._pod_counts[row] and not held(row):
                     self._release(row)
         return changed
 
@@ -255,7 +255,7 @@ class NodeColumns:
                 changed = True
         if changed:
             self._changed.add(row)
-            self._loaded.add(row)
+            self._stale_rates.add(row)
 
     def _rate(self, rows: Rows) -> Flags:
         """How much of the nodes is in use. Returns of each of `rows` whether it has changed."""

@@ -1,4 +1,4 @@
-"""Who takes which nodes: the shards in their turns. `planning` has the rules.
+"""Assigns nodes to shards, which take them in their turns. `planning` has the rules.
 
 What a shard's policies make of a row is kept, and judged anew only where the row has changed; which rows are taken is
 worked out anew for all of them, without being sorted.
@@ -13,17 +13,18 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from .node_columns import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, NodeColumns, grown
 from .policies import POINTS, Flags, Ints, Nodes, Rows, Rules
-from .rates import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, NodeColumns, grown
 from .settings import PlanSettings
 from .specs import NO_SHARD
 
 #: In the place of a turn's number: none has the row.
 NO_TURN: Final = 2**15 - 1
-#: Bits of `Cascade.flags`: some shard's filters accept the node; those of the shard that it is in do; it may be given.
+#: Bits of `Assignment.flags`: some shard's filters accept the node; those of the shard that it is in do; it may be
+#: assigned.
 WANTED: Final = 1
 KEEPS: Final = 2
-GIVEN: Final = 4
+ASSIGNABLE: Final = 4
 #: Ranks of names are below 2 to this power.
 _RANK_BITS: Final = 32
 #: Sums of capacity are kept below it. No single amount is near it (`engine.state.requests.NODE_LIMIT`).
@@ -91,15 +92,15 @@ class _Shard:
         return order
 
 
-class Cascade:
-    """Owner of who has which row.
+class Assignment:
+    """Owner of which row is in which shard.
 
     Invariant, after `update`: a row's turn is the first which it would be taken by, if each took the best of what those
     before it left.
     """
 
     def __init__(self, settings: PlanSettings, numbers: Sequence[int], columns: NodeColumns) -> None:
-        """`numbers`: of the shards. Every row is still to be told of (`update`)."""
+        """`numbers`: of the shards. `update` has to be called with every row first."""
         self._columns = columns
         self._shards = [
             _Shard(number, Rules(shard, margin=settings.stickiness.margin))
@@ -117,15 +118,15 @@ class Cascade:
         self._is_ours: Flags = np.zeros(max(numbers) + 3, dtype=bool)
         self._is_ours[list(numbers)] = True
         self._bonus = 2 * round(settings.stickiness.gain * POINTS) + 1
-        self._may_be_given, self._may_stay = _treatments(settings)
+        self._assignable_states, self._retained_states = _treatments(settings)
         #: [row] the number of its turn; the number of its shard, if only because it stays there. Replaced by `update`.
         self.turn: NDArray[np.int16] = np.zeros(0, dtype=np.int16)
         self.owner: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         #: [row] bits.
         self.flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
-        #: [row] whether it may be given to a shard; whether it stays in the one that has it, and counts nowhere.
-        self._given: Flags = np.zeros(0, dtype=bool)
-        self._kept: Flags = np.zeros(0, dtype=bool)
+        #: [row] whether it may be assigned to a shard; whether it stays in the one that has it, and counts nowhere.
+        self._assignable: Flags = np.zeros(0, dtype=bool)
+        self._retained: Flags = np.zeros(0, dtype=bool)
 
     @property
     def resources(self) -> set[str]:
@@ -138,7 +139,7 @@ class Cascade:
     def counts(self) -> Mapping[int, int]:
         """By the shards' numbers, how many nodes are in it, with those that only stay."""
         found = {shard.number: shard.count for shard in self._shards}
-        for number in self.owner[self._kept].tolist():
+        for number in self.owner[self._retained].tolist():
             found[number] += 1
         return found
 
@@ -150,27 +151,32 @@ class Cascade:
     def grow(self, capacity: int) -> None:
         if self.flags.shape[0] < capacity:
             self.flags = grown(self.flags, capacity)
-            self._given, self._kept = grown(self._given, capacity), grown(self._kept, capacity)
+            self._assignable, self._retained = (
+                grown(self._assignable, capacity),
+                grown(self._retained, capacity),
+            )
             for shard in self._shards:
                 shard.grow(capacity)
 
     def update(self, rows: Rows, spec: NDArray[np.int32]) -> None:
         """`rows`: those that may have changed in any way. `spec`: [row] the number of the shard that it is in now."""
-        self._judge(rows, spec[rows])
+        self._evaluate(rows, spec[rows])
         self.turn = np.full(spec.shape[0], NO_TURN, dtype=np.int16)
-        self._give()
+        self._assign()
         owner = np.where(
             self.turn == NO_TURN, NO_SHARD, self._shard_of[np.minimum(self.turn, len(self.turns) - 1)]
         )
-        self.owner = np.where(self._kept, spec, owner)
+        self.owner = np.where(self._retained, spec, owner)
 
-    def _judge(self, rows: Rows, spec: NDArray[np.int32]) -> None:
-        """What each shard thinks of `rows`."""
+    def _evaluate(self, rows: Rows, spec: NDArray[np.int32]) -> None:
+        """Whether `rows` may be assigned, and by each shard's policies their scores and whether they pass."""
         state = self._columns.state[rows]
-        given = self._may_be_given[state]
-        self._given[rows] = given
-        self._kept[rows] = (
-            self._may_stay[state] & ~given & self._is_ours[np.minimum(spec, self._is_ours.shape[0] - 2)]
+        assignable = self._assignable_states[state]
+        self._assignable[rows] = assignable
+        self._retained[rows] = (
+            self._retained_states[state]
+            & ~assignable
+            & self._is_ours[np.minimum(spec, self._is_ours.shape[0] - 2)]
         )
         nodes = Nodes(self._columns, rows)
         wanted, keeps = np.zeros((2, rows.shape[0]), dtype=bool)
@@ -181,12 +187,12 @@ class Cascade:
             shard.passes[rows] = passes
             wanted |= passes
             keeps |= passes & own
-        self.flags[rows] = WANTED * wanted + KEEPS * keeps + GIVEN * given
+        self.flags[rows] = WANTED * wanted + KEEPS * keeps + ASSIGNABLE * assignable
 
-    def _give(self) -> None:
+    def _assign(self) -> None:
         """Have each shard take of those that its filters accept, those that lack of their minimum take of the rest, and
         then the shard for what is left."""
-        free = self._given.copy()
+        free = self._assignable.copy()
         there = left = int(np.count_nonzero(free))
         leasts = [shard.least(there) for shard in self._shards]
         owed, short = sum(leasts), 0
@@ -238,12 +244,12 @@ def _fitting(rest: Rows, most: int | None, budget: Mapping[str, int], sizes: Map
 
 
 def _treatments(settings: PlanSettings) -> tuple[Flags, Flags]:
-    """By the state of a node, whether it may be given, and whether it may stay in a shard that has it."""
+    """By the state of a node, whether it may be assigned, and whether it may stay in a shard that has it."""
     treatments = ((CORDONED, settings.cordoned_nodes), (NOT_READY, settings.not_ready_nodes))
-    may_be_given, may_stay = np.zeros(STATES, dtype=bool), np.zeros(STATES, dtype=bool)
+    assignable, retained = np.zeros(STATES, dtype=bool), np.zeros(STATES, dtype=bool)
     for state in range(STATES):
         if state & PRESENT and not state & FOREIGN:
             said = {treatment for bit, treatment in treatments if state & bit}
-            may_be_given[state] = said <= {"include"}
-            may_stay[state] = said <= {"include", "keep"}
-    return may_be_given, may_stay
+            assignable[state] = said <= {"include"}
+            retained[state] = said <= {"include", "keep"}
+    return assignable, retained
