@@ -14,7 +14,8 @@ def _page(title: str) -> bytes:
     return f"<html><head><title>{title}</title></head><body><h1>{title}</h1></body></html>\r\n".encode()
 
 
-_ANSWERS: Final = {
+#: Of a fault of the kind `middlebox`.
+MIDDLEBOX: Final = {
     "badGateway": Response(502, _page("502 Bad Gateway"), _HTML),
     "empty": Response(200, b"", _TEXT),
     "emptyObject": Response(200, b"{}"),
@@ -27,11 +28,6 @@ _ANSWERS: Final = {
     "tooManyRequests": Response(429, _page("429 Too Many Requests"), _HTML, (("Retry-After", "1"),)),
     "unauthorized": Response(401, _page("401 Authorization Required"), _HTML),
 }
-
-
-def middlebox(says: str) -> Response:
-    """One of the answers that a fault of the kind `middlebox` has."""
-    return _ANSWERS[says]
 
 
 def cut_body(answer: Response, *, size: int | None) -> Response:

@@ -14,7 +14,7 @@ from random import Random
 
 from . import errors, fault_plan
 from .errors import ApiError
-from .fault_answers import cut_body, middlebox
+from .fault_answers import MIDDLEBOX, cut_body
 from .fault_plan import Fault, Plan, Rule
 from .fault_streams import (
     TOO_OLD,
@@ -157,7 +157,7 @@ def _disturbance(fault: Fault, target: Target) -> Disturbance:
         case fault_plan.Conflict(of=of):
             return Disturbance(error=_conflict(of, target))
         case fault_plan.Middlebox(says=says, commit=commit):
-            return Disturbance(answer=middlebox(says), commits=commit)
+            return Disturbance(answer=MIDDLEBOX[says], commits=commit)
         case fault_plan.CutBody(bytes=size):
             return Disturbance(edited=partial(cut_body, size=size))
         case fault_plan.Delay(before=before, after=after):

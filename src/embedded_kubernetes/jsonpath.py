@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 Step = Callable[[Any], Iterable[Any]]
@@ -44,13 +44,14 @@ def compile_path(text: str) -> Path:
     """A function from a JSON value to every match. Raises `JSONPathError`."""
     steps = _steps(text.strip().removeprefix("{").removesuffix("}").removeprefix("$"), text)
 
-    def find(value: Any) -> list[Any]:
-        found = [value]
-        for step in steps:
-            found = [match for one in found for match in step(one)]
-        return found
+    return partial(_found, steps)
 
-    return find
+
+def _found(steps: list[Step], value: Any) -> list[Any]:
+    found = [value]
+    for step in steps:
+        found = [match for one in found for match in step(one)]
+    return found
 
 
 def _steps(rest: str, text: str) -> list[Step]:
@@ -110,9 +111,7 @@ def _filter(condition: str, text: str) -> Step:
     wanted = _literal(match["value"].strip(), text) if match["value"] else None
 
     def holds(value: Any) -> bool:
-        found = [value]
-        for step in inner:
-            found = [one for some in found for one in step(some)]
+        found = _found(inner, value)
         if compare is None:
             return bool(found)
         try:

@@ -103,18 +103,17 @@ class View:
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
-        kind, version = resource.kind, resource.api_version
-        # The order of the two keys is a real server's: it differs between built-in and custom kinds.
-        names = (
-            f'"apiVersion":"{version}","kind":"{kind}",'
-            if resource.custom
-            else f'"kind":"{kind}","apiVersion":"{version}",'
-        )
+        names = self._named(resource.kind)
         self._names = names.encode()
         self._lines = {
             type_: f'{{"type":"{type_}","object":{{{names}'.encode()
             for type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
         }
+
+    def _named(self, kind: str) -> str:
+        """The order of the two keys is a real server's: it differs between built-in and custom kinds."""
+        names = (f'"kind":"{kind}",', f'"apiVersion":"{self.resource.api_version}",')
+        return "".join(reversed(names) if self.resource.custom else names)
 
     def object(self, data: bytes) -> bytes:
         """The body of a GET."""
@@ -151,12 +150,8 @@ class View:
         if resource.custom:
             items = [self.item(data) for data in items]
         kind = resource.list_kind or resource.kind + "List"
-        names = (
-            f'"apiVersion":"{resource.api_version}","kind":"{kind}"'
-            if resource.custom
-            else f'"kind":"{kind}","apiVersion":"{resource.api_version}"'
-        )
-        return b'{%b,"metadata":%b,"items":[%b]}' % (names.encode(), orjson.dumps(meta), b",".join(items))
+        names = self._named(kind).encode()
+        return b'{%b"metadata":%b,"items":[%b]}' % (names, orjson.dumps(meta), b",".join(items))
 
 
 class ShapedView(View):

@@ -13,6 +13,7 @@ skipped ahead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from .selectors import Selector
 from .store import Event, Record, Table, restamped
@@ -173,14 +174,14 @@ class Hub:
     def open(self, watcher: Watcher) -> None:
         """From now on `watcher` is given events, until it ends."""
         group = self._broad
-        drop: Callable[[], None] = nobody
+        drop: Callable[[], object] = nobody
         if watcher.selector is not None:
             for field in self._pinnable:
                 value = watcher.selector.pinned(field)
                 if value:
                     by_value = self._pinned.setdefault(field, {})
                     group = by_value.setdefault(value, [])
-                    drop = _dropping(by_value, value)
+                    drop = partial(by_value.pop, value, None)
                     break
 
         def close() -> None:
@@ -222,13 +223,6 @@ class Hub:
             if line is None:
                 line = lines[type_] = encode(view, type_, event)  # type: ignore[arg-type,index]
             watcher.offer(line)
-
-
-def _dropping(by_value: dict[str, list[Watcher]], value: str) -> Callable[[], None]:
-    def drop() -> None:
-        by_value.pop(value, None)
-
-    return drop
 
 
 def transition(selector: Selector, event: Event) -> str | None:

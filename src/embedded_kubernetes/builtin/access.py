@@ -23,13 +23,6 @@ _SUBJECTS = ("ServiceAccount", "User", "Group")
 
 
 def _default_binding(binding: Object) -> None:
-    ref = binding.get("roleRef")
-    if not isinstance(ref, dict):
-        ref = binding["roleRef"] = {}
-    if not ref.get("apiGroup"):
-        ref["apiGroup"] = _RBAC
-    for field in ("kind", "name"):
-        ref.setdefault(field, "")
     for subject in binding.get("subjects") or ():
         if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
             subject["apiGroup"] = _RBAC

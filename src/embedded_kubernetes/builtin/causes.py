@@ -88,6 +88,11 @@ def check_one_of(path: str, value: str | None, allowed: tuple[str, ...]) -> list
     return [unsupported(path, value, allowed) if value else required(path)]
 
 
+def check_choice(path: str, value: str | None, allowed: tuple[str, ...]) -> list[Cause]:
+    """Not set, or one of `allowed`, which is listed in this order."""
+    return [] if value is None or value in allowed else [unsupported(path, value, allowed)]
+
+
 def check_port(port: int | str, path: str) -> list[Cause]:
     """A port number or the name of one."""
     if isinstance(port, int):

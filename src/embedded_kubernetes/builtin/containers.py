@@ -10,6 +10,7 @@ from ..errors import Cause
 from . import names
 from .amounts import check_requirements
 from .causes import (
+    check_choice,
     check_name,
     check_one_of,
     check_port,
@@ -199,8 +200,7 @@ def _check_restart(container: Container, at: str, *, init: bool) -> Iterator[Cau
     """A container's own restart policy and rules (KEP-753, KEP-5307)."""
     policy = container.get("restartPolicy")
     rules = container.get("restartPolicyRules")
-    if policy is not None and policy not in ("Always", "OnFailure", "Never"):
-        yield unsupported(f"{at}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
+    yield from check_choice(f"{at}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
     if rules and policy is None:
         yield required(f"{at}.restartPolicy", "must specify restartPolicy when restart rules are used")
     if rules and init and policy == "Always":

@@ -7,7 +7,16 @@ from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import check_format, check_one_of, duplicate, forbidden, invalid, required, unsupported
+from .causes import (
+    check_choice,
+    check_format,
+    check_one_of,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
 from .selectors import (
     check_label_name,
     check_label_selector,
@@ -129,11 +138,8 @@ def check_spread(constraints: list[dict[str, Any]], path: str) -> Iterator[Cause
             if when != "DoNotSchedule":
                 detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}"
                 yield invalid(f"{at}.minDomains", domains, detail)
-        yield from (
-            unsupported(f"{at}.{name}", policy, ("Honor", "Ignore"))
-            for name in ("nodeAffinityPolicy", "nodeTaintsPolicy")
-            if (policy := constraint.get(name)) is not None and policy not in ("Honor", "Ignore")
-        )
+        for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+            yield from check_choice(f"{at}.{name}", constraint.get(name), ("Honor", "Ignore"))
         keys = constraint.get("matchLabelKeys")
         yield from _check_label_keys(keys, f"{at}.matchLabelKeys", constraint)
         yield from check_label_selector(constraint.get("labelSelector"), f"{at}.labelSelector")

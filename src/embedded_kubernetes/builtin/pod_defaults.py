@@ -32,27 +32,26 @@ def pull_policy(image: str) -> str:
     return "Always" if tag == "latest" and _REPOSITORY.fullmatch(head) else "IfNotPresent"
 
 
+_PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+
+
+def _fill(holder: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Set what is not set, and what is empty or zero."""
+    for field, value in defaults.items():
+        if not holder.get(field):
+            holder[field] = value
+
+
 def _default_action(action: dict[str, Any]) -> None:
-    get = action.get("httpGet")
-    if get is not None:
-        if not get.get("path"):
-            get["path"] = "/"
-        if not get.get("scheme"):
-            get["scheme"] = "HTTP"
+    if (get := action.get("httpGet")) is not None:
+        _fill(get, {"path": "/", "scheme": "HTTP"})
 
 
 def _default_probe(probe: dict[str, Any]) -> None:
     _default_action(probe)
     if (grpc := probe.get("grpc")) is not None:
         grpc.setdefault("service", "")
-    if not probe.get("timeoutSeconds"):
-        probe["timeoutSeconds"] = 1
-    if not probe.get("periodSeconds"):
-        probe["periodSeconds"] = 10
-    if not probe.get("successThreshold"):
-        probe["successThreshold"] = 1
-    if not probe.get("failureThreshold"):
-        probe["failureThreshold"] = 3
+    _fill(probe, _PROBE)
 
 
 def _default_container(container: dict[str, Any]) -> None:
@@ -67,8 +66,7 @@ def _default_container(container: dict[str, Any]) -> None:
     if len(container) == 6 and "name" in container and "image" in container:
         return  # name, image and what was just set: nothing below can be there
     for port in container.get("ports") or ():
-        if not port.get("protocol"):
-            port["protocol"] = "TCP"
+        _fill(port, {"protocol": "TCP"})
     for variable in container.get("env") or ():
         if source := variable.get("valueFrom"):
             _default_reference(source)
@@ -79,11 +77,6 @@ def _default_container(container: dict[str, Any]) -> None:
         for name in ("postStart", "preStop"):
             if (action := lifecycle.get(name)) is not None:
                 _default_action(action)
-
-
-def _default_downward(items: list[dict[str, Any]] | None) -> None:
-    for item in items or ():
-        _default_reference(item)
 
 
 def _default_reference(holder: dict[str, Any]) -> None:
@@ -120,14 +113,13 @@ def _default_volume(volume: dict[str, Any]) -> None:
         volume["emptyDir"] = {}
         return
     default_volume_source(volume)
-    if downward := volume.get("downwardAPI"):
-        _default_downward(downward.get("items"))
-    if projected := volume.get("projected"):
-        for source in projected.get("sources") or ():
-            if token := source.get("serviceAccountToken"):
-                token.setdefault("expirationSeconds", 3600)
-            if downward := source.get("downwardAPI"):
-                _default_downward(downward.get("items"))
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    for source in sources:
+        if token := source.get("serviceAccountToken"):
+            token.setdefault("expirationSeconds", 3600)
+    for holder in (volume, *sources):
+        for item in (holder.get("downwardAPI") or {}).get("items") or ():
+            _default_reference(item)
     if (ephemeral := volume.get("ephemeral")) and (template := ephemeral.get("volumeClaimTemplate")):
         template.setdefault("metadata", {})
         template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
@@ -138,13 +130,8 @@ def _default_volume(volume: dict[str, Any]) -> None:
 
 def default_pod_spec(spec: dict[str, Any]) -> None:
     """What holds for every pod spec, in a pod or in a template."""
-    for container in spec.get("containers") or ():
-        _default_container(container)
-    if "initContainers" in spec:
-        for container in spec["initContainers"] or ():
-            _default_container(container)
-    if "ephemeralContainers" in spec:
-        for container in spec["ephemeralContainers"] or ():
+    for group in (*_CONTAINERS, "ephemeralContainers"):
+        for container in spec.get(group) or ():
             _default_container(container)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
@@ -200,10 +187,8 @@ def default_pod(pod: Object) -> None:
     if spec is None:
         spec = pod["spec"] = {}
     default_pod_spec(spec)
-    for container in spec.get("containers") or ():
-        _default_requests(container)
-    if "initContainers" in spec:
-        for container in spec["initContainers"] or ():
+    for group in _CONTAINERS:
+        for container in spec.get(group) or ():
             _default_requests(container)
     if "enableServiceLinks" not in spec:
         spec["enableServiceLinks"] = True

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cause
-from .causes import check_one_of, check_range, duplicate, invalid, required, unsupported
+from .causes import check_choice, check_one_of, check_range, duplicate, invalid, required
 
 _MAX_ID = 2**31 - 1
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
@@ -65,8 +65,7 @@ def check_pod_security(context: dict[str, Any], path: str, spec: dict[str, Any])
 
 
 def _check_choice(context: dict[str, Any], path: str, field: str, allowed: tuple[str, ...]) -> list[Cause]:
-    choice = context.get(field)
-    return [] if choice is None or choice in allowed else [unsupported(f"{path}.{field}", choice, allowed)]
+    return check_choice(f"{path}.{field}", context.get(field), allowed)
 
 
 def check_container_security(context: dict[str, Any], path: str, *, host_users: bool) -> Iterator[Cause]:

@@ -10,6 +10,7 @@ from agent_scheduler.objects.quantity import milli_value
 from ..errors import Cause
 from . import names
 from .causes import (
+    check_choice,
     check_format,
     check_name,
     check_one_of,
@@ -68,9 +69,7 @@ def check_claim_spec(spec: dict[str, Any], path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.resources[storage]", storage, "must be greater than zero")
     if name := spec.get("storageClassName"):
         yield from check_format(f"{path}.storageClassName", name, names.subdomain)
-    mode = spec.get("volumeMode")
-    if mode is not None and mode not in VOLUME_MODES:
-        yield unsupported(f"{path}.volumeMode", mode, VOLUME_MODES)
+    yield from check_choice(f"{path}.volumeMode", spec.get("volumeMode"), VOLUME_MODES)
     for field in ("dataSource", "dataSourceRef"):
         if (source := spec.get(field)) is not None:
             yield from _check_data_source(source, f"{path}.{field}")
