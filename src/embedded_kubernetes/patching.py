@@ -18,7 +18,7 @@ from .registry import Registry, Served
 from .requests import Request, Response
 from .resource import Object
 from .store import Record
-from .writing import Warnings, change, create_object, match_name, match_namespace
+from .writing import Warnings, Write, change, create_object, match_name, match_namespace
 
 _PATCH_TYPES = {
     "application/json-patch+json": "json",
@@ -57,23 +57,10 @@ def patched(
         match_namespace(new, namespace)
         match_name(new["metadata"], name)
     if old is None:
-        guard = creation(request)
-        return create_object(
-            registry, served, new, request, dry=dry, manager="", warnings=warnings, guard=guard
-        )
+        return create_object(Write(registry, served, request, dry, warnings), new, creation(request))
     manager = None if applies else request.parameters.get("fieldManager", "")
-    return change(
-        registry,
-        served,
-        old,
-        new,
-        request,
-        before=before,
-        subresource=subresource,
-        manager=manager,
-        dry=dry,
-        warnings=warnings,
-    )
+    write = Write(registry, served, request, dry, warnings, subresource, manager)
+    return change(write, old, new, before=before)
 
 
 def _merged(served: Served, old: Record, form: str, request: Request) -> _Patched:

@@ -63,17 +63,8 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
     current.setdefault("spec", {})["replicas"] = wanted["spec"].get("replicas", 0)
     # The version is the caller's precondition; without one any will do.
     current["metadata"]["resourceVersion"] = metadata.get("resourceVersion") or str(old.rv)
-    answer = writing.change(
-        registry,
-        served,
-        old,
-        current,
-        request,
-        subresource="",
-        manager=request.parameters.get("fieldManager", ""),
-        dry=dry,
-        warnings=(),
-    )
+    manager = request.parameters.get("fieldManager", "")
+    answer = writing.change(writing.Write(registry, served, request, dry, manager=manager), old, current)
     return Response(200, orjson.dumps(scale_of(orjson.loads(answer.body))))
 
 

@@ -7,8 +7,8 @@ no event; one that removes the last finalizer of an object being deleted deletes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import orjson
 
@@ -45,6 +45,22 @@ _PLACES = [_BASE**place for place in range(5)]
 Warnings = tuple[tuple[str, str], ...]
 
 
+class Write(NamedTuple):
+    """What is written to which kind, and how.
+
+    Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means that the
+    caller has done it. `warnings` are headers that the answer has.
+    """
+
+    registry: Registry
+    served: Served
+    request: Request
+    dry: bool
+    warnings: Warnings = ()
+    subresource: str = ""
+    manager: str | None = ""
+
+
 def create(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
     """POST to a collection."""
     resource = served.resource
@@ -60,21 +76,12 @@ def create(registry: Registry, served: Served, namespace: str, request: Request)
         answer = reviews.answer(resource.kind, obj, request.user, Access.of(registry))
         return Response(201, orjson.dumps(answer), headers=warnings)
     manager = request.parameters.get("fieldManager", "")
-    return create_object(registry, served, obj, request, dry=dry, manager=manager, warnings=warnings)
+    return create_object(Write(registry, served, request, dry, warnings, manager=manager), obj)
 
 
-def create_object(
-    registry: Registry,
-    served: Served,
-    obj: Object,
-    request: Request,
-    *,
-    dry: bool,
-    manager: str,
-    warnings: Warnings,
-    guard: Attributes | None = None,
-) -> Response:
+def create_object(write: Write, obj: Object, guard: Attributes | None = None) -> Response:
     """Judge and store a new object. `guard` is what the user must be allowed, too, where the request was no create."""
+    registry, served, request, dry, warnings, _, manager = write
     resource, store = served.resource, registry.store
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
@@ -156,57 +163,28 @@ def update(
     match_namespace(obj, namespace)
     old = served.table.get(namespace, name)
     manager = request.parameters.get("fieldManager", "")
+    write = Write(registry, served, request, dry, warnings, subresource, manager)
     if old is None:
         if resource.create_on_update and not subresource and not metadata.get("resourceVersion"):
-            guard = creation(request)
-            return create_object(
-                registry, served, obj, request, dry=dry, manager=manager, warnings=warnings, guard=guard
-            )
+            return create_object(write, obj, creation(request))
         raise not_found(resource.plural, served.name[0], name)
     if metadata.get("uid") and metadata["uid"] != old.uid:
-        raise conflict(
-            resource.plural,
-            served.name[0],
-            name,
-            f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}",
-        )
+        why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}"
+        raise conflict(resource.plural, served.name[0], name, why)
     if not metadata.get("resourceVersion") and resource.conditional_update:
         why = "Invalid value: 0: must be specified for an update"
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
         # The plural stands where other refusals have the kind: so does a real server's.
         raise invalid(resource.plural, served.name[0], name, [cause])
-    return change(
-        registry,
-        served,
-        old,
-        obj,
-        request,
-        subresource=subresource,
-        manager=manager,
-        dry=dry,
-        warnings=warnings,
-    )
+    return change(write, old, obj)
 
 
-def change(
-    registry: Registry,
-    served: Served,
-    old: Record,
-    new: Object,
-    request: Request,
-    *,
-    before: Object | None = None,
-    subresource: str,
-    manager: str | None,
-    dry: bool,
-    warnings: Warnings,
-) -> Response:
+def change(write: Write, old: Record, new: Object, *, before: Object | None = None) -> Response:
     """Default, judge and store the next version of `old`, which is in the form that the request's kind has.
 
     `before` is `old` decoded, if the caller has done that; `new` may share with it what stands in its spec and status.
-    Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means that the
-    caller has done it.
     """
+    registry, served, request, dry, warnings, subresource, manager = write
     resource = served.resource
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
@@ -214,35 +192,6 @@ def change(
     denied = check_change(registry, served, old, new, request, subresource=subresource)
     if before is None:
         before = served.stored.decode(old.data)
-    return _commit(
-        registry,
-        served,
-        old,
-        new,
-        before,
-        subresource=subresource,
-        manager=manager,
-        dry=dry,
-        warnings=warnings,
-        denied=denied,
-    )
-
-
-def _commit(
-    registry: Registry,
-    served: Served,
-    old: Record,
-    new: Object,
-    before: Object,
-    *,
-    subresource: str,
-    manager: str | None,
-    dry: bool,
-    warnings: Warnings,
-    denied: Sequence[Cause],
-) -> Response:
-    """`denied` is what of the change its user may not make."""
-    resource = served.resource
     metadata, was = new["metadata"], before["metadata"]
     if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
         raise stale(resource.plural, served.name[0], old.name)
@@ -261,14 +210,8 @@ def _commit(
     if new == before or ("managedFields" in metadata and apply.only_times_differ(new, before)):
         return Response(200, served.view.object(old.data), headers=warnings)
     if manager is not None and (manager or metadata.get("managedFields")):
-        apply.track(
-            before,
-            new,
-            manager=manager or "unknown",
-            resource=resource,
-            now=registry.now(),
-            subresource=subresource,
-        )
+        now, by = registry.now(), manager or "unknown"
+        apply.track(before, new, manager=by, resource=resource, now=now, subresource=subresource)
     finished = may_go(served, new)
     if dry or finished:
         if finished and not dry:
