@@ -10,6 +10,7 @@ each pod that changed; a namespace's pods are gone through when a budget comes o
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
@@ -32,18 +33,16 @@ def _is_ready(data: bytes) -> bool:
     return is_true(orjson.loads(data).get("status") or {}, "Ready")
 
 
+@dataclass(slots=True)
 class _Budget:
     """One budget and the pods that it covers."""
 
-    __slots__ = ("healthy", "pods", "selector", "uid")
-
-    def __init__(self, uid: str, selector: Object | None) -> None:
-        self.uid = uid
-        self.selector = selector
-        #: Name of each covered pod that has not ended -> whether it is ready and not being deleted.
-        self.pods: dict[str, bool] = {}
-        #: How many of `pods` are.
-        self.healthy = 0
+    uid: str
+    selector: Object | None
+    #: Name of each covered pod that has not ended -> whether it is ready and not being deleted.
+    pods: dict[str, bool] = field(default_factory=dict)
+    #: How many of `pods` are.
+    healthy: int = 0
 
     def put(self, name: str, ready: bool | None) -> bool:
         """Take in a pod's state, None for one that does not count. True if that changes anything."""

@@ -11,6 +11,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -54,75 +55,73 @@ def expired() -> bytes:
 TOO_OLD = "too old resource version: injected by a fault"
 
 
+@dataclass(slots=True)
 class Cutting:
     """Does `steps` once, after so many lines or bytes. Lines behind an end are lost, behind a pause they follow."""
 
-    def __init__(
-        self, steps: Sequence[Step], struck: Struck, *, lines: int | None = None, size: int | None = None
-    ) -> None:
-        self._steps = steps
-        self._struck = struck
-        self._lines = lines
-        self._size = size
-        self._done = False
+    steps: Sequence[Step]
+    struck: Struck
+    lines: int | None = None
+    size: int | None = None
+    done: bool = False
 
     def feed(self, lines: Sequence[bytes]) -> list[Step]:
-        if self._done:
+        if self.done:
             return list(lines)
         sent: list[Step] = []
         for at, line in enumerate((*lines, b"")):
             taken = self._take(line)
             sent += [line[:taken]] if taken else []
             if taken < len(line) or (at == len(lines) and self._spent()):
-                self._done = True
-                self._struck()
-                return [*sent, *self._steps, line[taken:], *lines[at + 1 :]]
+                self.done = True
+                self.struck()
+                return [*sent, *self.steps, line[taken:], *lines[at + 1 :]]
         return sent
 
     def _spent(self) -> bool:
-        return (self._lines if self._lines is not None else self._size) == 0
+        return (self.lines if self.lines is not None else self.size) == 0
 
     def _take(self, line: bytes) -> int:
         """How many bytes of `line` are before the cut."""
-        if self._lines is not None:
-            if not line or not self._lines:
+        if self.lines is not None:
+            if not line or not self.lines:
                 return 0
-            self._lines -= 1
+            self.lines -= 1
             return len(line)
-        assert self._size is not None
-        taken = min(len(line), self._size)
-        self._size -= taken
+        assert self.size is not None
+        taken = min(len(line), self.size)
+        self.size -= taken
         return taken
 
 
+@dataclass(slots=True)
 class Editing:
     """Sends `edit(line)` for one line, the one behind so many."""
 
-    def __init__(self, edit: Callable[[bytes], bytes], struck: Struck, *, lines: int) -> None:
-        self._edit = edit
-        self._struck = struck
-        self._left = lines
+    edit: Callable[[bytes], bytes]
+    struck: Struck
+    lines: int
 
     def feed(self, lines: Sequence[bytes]) -> list[Step]:
-        at = self._left
-        self._left -= len(lines)
+        at = self.lines
+        self.lines -= len(lines)
         if not 0 <= at < len(lines):
             return list(lines)
-        self._struck()
-        return [*lines[:at], self._edit(lines[at]), *lines[at + 1 :]]
+        self.struck()
+        return [*lines[:at], self.edit(lines[at]), *lines[at + 1 :]]
 
 
+@dataclass(slots=True)
 class EditingAll:
     """Sends `edit(line)` for every line."""
 
-    def __init__(self, edit: Callable[[bytes], bytes], struck: Struck) -> None:
-        self._edit = edit
-        self._struck = struck
+    edit: Callable[[bytes], bytes]
+    struck: Struck
 
     def feed(self, lines: Sequence[bytes]) -> list[Step]:
         for _ in lines:
-            self._struck()
-        return [self._edit(line) for line in lines]
+            self.struck()
+        return [self.edit(line) for line in lines]
 
 
 class Repeating:
@@ -146,18 +145,18 @@ class Repeating:
         return sent
 
 
+@dataclass(slots=True)
 class Holding:
     """Everything comes later."""
 
-    def __init__(self, struck: Struck, *, seconds: float) -> None:
-        self._struck = struck
-        self._seconds = seconds
+    struck: Struck
+    seconds: float
 
     def feed(self, lines: Sequence[bytes]) -> list[Step]:
         if not lines:
             return []
-        self._struck()
-        return [Pause(self._seconds), *lines]
+        self.struck()
+        return [Pause(self.seconds), *lines]
 
 
 class LosingDeletes:

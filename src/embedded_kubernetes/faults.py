@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -57,29 +58,29 @@ _REASONS = {
 }
 
 
+@dataclass(slots=True)
 class _Turns:
     """One rule's count of requests. Owner of its chance."""
 
-    def __init__(self, rule: Rule, chance: Chance) -> None:
-        self.rule = rule
-        self.chance = chance
-        self._matched = 0
-        self._fired = 0
+    rule: Rule
+    chance: Chance
+    matched: int = 0
+    fired: int = 0
 
     def strikes(self) -> bool:
         """Whether the next request that matches is struck."""
         rule = self.rule
-        self._matched += 1
-        turn = self._matched - rule.after
+        self.matched += 1
+        turn = self.matched - rule.after
         if turn < 1 or (rule.first is not None and turn > rule.first):
             return False
-        if rule.count is not None and self._fired >= rule.count:
+        if rule.count is not None and self.fired >= rule.count:
             return False
         if rule.every is not None and turn % rule.every:
             return False
         if rule.probability is not None and self.chance() >= rule.probability:
             return False
-        self._fired += 1
+        self.fired += 1
         return True
 
     def up_to(self, spread: int) -> int:

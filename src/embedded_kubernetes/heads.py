@@ -9,6 +9,7 @@ not whole, plain and known is left to the parser, so that there is one judge of 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 
@@ -29,30 +30,19 @@ _IMPERSONATE = PREFIX.encode()
 _FRAMING = frozenset({b"connection", b"transfer-encoding", b"upgrade", b"te", b"trailer", b"expect"})
 
 
+@dataclass(slots=True, eq=False)
 class Head:
     """What the headers of one request have said so far. Raises 413 or 431 for what is over a limit."""
 
-    __slots__ = (
-        "accept",
-        "authorization",
-        "content_type",
-        "expects_continue",
-        "framed",
-        "impersonate",
-        "size",
-        "url",
-    )
-
-    def __init__(self) -> None:
-        self.url = b""
-        self.content_type = ""
-        self.accept: str | None = None
-        self.authorization: str | None = None
-        self.impersonate: tuple[tuple[str, str], ...] = ()
-        self.expects_continue = False
-        #: Something but its length frames the message.
-        self.framed = False
-        self.size = 0
+    url: bytes = b""
+    content_type: str = ""
+    accept: str | None = None
+    authorization: str | None = None
+    impersonate: tuple[tuple[str, str], ...] = ()
+    expects_continue: bool = False
+    #: Something but its length frames the message.
+    framed: bool = False
+    size: int = 0
 
     def add_url(self, url: bytes) -> None:
         self.url += url

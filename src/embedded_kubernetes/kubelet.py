@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import orjson
@@ -48,23 +49,21 @@ _Task = Callable[[str], None]
 _FINAL = ("Succeeded", "Failed")
 
 
+@dataclass(slots=True)
 class _Pod:
     """A pod that a kubelet has taken on."""
 
-    __slots__ = ("key", "life", "node", "over", "rv", "stopping", "waiting")
-
-    def __init__(self, key: str, node: str, rv: int) -> None:
-        self.key = key
-        self.node = node
-        #: The version that was looked at last; events up to it say nothing new.
-        self.rv = rv
-        #: Its containers have ended, or never started: it takes nothing of its node.
-        self.over = False
-        self.stopping = False
-        #: Admitted, but its claims are not ready yet.
-        self.waiting = False
-        #: Seconds that it runs; None for one that runs until it is deleted.
-        self.life: float | None = None
+    key: str
+    node: str
+    #: The version that was looked at last; events up to it say nothing new.
+    rv: int
+    #: Its containers have ended, or never started: it takes nothing of its node.
+    over: bool = False
+    stopping: bool = False
+    #: Admitted, but its claims are not ready yet.
+    waiting: bool = False
+    #: Seconds that it runs; None for one that runs until it is deleted.
+    life: float | None = None
 
 
 class Kubelets(Controller):

@@ -8,6 +8,7 @@ resources of the whole pod) and read nothing but the objects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import QuantityError, resource_value
@@ -76,6 +77,7 @@ def _clash(wanted: HostPort, held: HostPort) -> bool:
     )
 
 
+@dataclass(slots=True)
 class NodeBook:
     """What one node has and what its admitted pods take.
 
@@ -83,13 +85,10 @@ class NodeBook:
     exceed what the node has; it may exceed it only where the node shrank under its pods or a pod grew on it.
     """
 
-    __slots__ = ("allocatable", "pods", "ports", "used")
-
-    def __init__(self) -> None:
-        self.allocatable: dict[str, int] = {}
-        self.used: dict[str, int] = {}
-        self.ports: dict[HostPort, int] = {}
-        self.pods: dict[str, Demand] = {}
+    allocatable: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    ports: dict[HostPort, int] = field(default_factory=dict)
+    pods: dict[str, Demand] = field(default_factory=dict)
 
     def resize(self, node: Object) -> None:
         """Takes the amounts from the node's status; a quantity that cannot be read counts as none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -41,6 +41,7 @@ def _parse(query: str) -> Mapping[str, str]:
     return found
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """One HTTP request. `path` is still percent-encoded and has no query; `query` has no `?`.
 
@@ -48,42 +49,20 @@ class Request:
     makes it, once that is known; on a server that asks nobody, it is an administrator.
     """
 
-    __slots__ = (
-        "accept",
-        "authorization",
-        "body",
-        "content_type",
-        "impersonate",
-        "method",
-        "parameters",
-        "path",
-        "query",
-        "user",
-    )
+    method: str
+    path: str
+    query: str = ""
+    _: KW_ONLY
+    body: bytes = b""
+    content_type: str = ""
+    accept: str | None = None
+    authorization: str | None = None
+    impersonate: tuple[tuple[str, str], ...] = ()
+    user: User = EVERYBODY
+    parameters: Mapping[str, str] = field(init=False)
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        *,
-        body: bytes = b"",
-        content_type: str = "",
-        accept: str | None = None,
-        authorization: str | None = None,
-        impersonate: tuple[tuple[str, str], ...] = (),
-        user: User = EVERYBODY,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.parameters: Mapping[str, str] = _parse(query) if query else _NO_QUERY
-        self.body = body
-        self.content_type = content_type
-        self.accept = accept
-        self.authorization = authorization
-        self.impersonate = impersonate
-        self.user = user
+    def __post_init__(self) -> None:
+        self.parameters = _parse(self.query) if self.query else _NO_QUERY
 
     def asking(self, query: str) -> Request:
         """The same request with another query."""
@@ -172,22 +151,14 @@ def check_delete_options(options: Mapping[str, Any]) -> bool:
     return bool(values)
 
 
+@dataclass(slots=True, eq=False)
 class Response:
     """A whole answer."""
 
-    __slots__ = ("body", "content_type", "headers", "status")
-
-    def __init__(
-        self,
-        status: int,
-        body: bytes,
-        content_type: str = "application/json",
-        headers: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.content_type = content_type
-        self.headers = headers
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

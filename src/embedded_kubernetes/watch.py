@@ -13,6 +13,7 @@ skipped ahead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
 
 from .selectors import Selector
@@ -23,6 +24,11 @@ from .views import View
 BUFFER_LIMIT = 64 * 1024 * 1024
 
 
+def nobody() -> None:
+    """Nobody listens yet, or any more."""
+
+
+@dataclass(slots=True, eq=False)
 class Watcher:
     """One open watch. `wake` is called when an empty buffer got its first line, and when the watch ended.
 
@@ -30,45 +36,24 @@ class Watcher:
     initial state or the replayed history, produced only as it is read), then `lines`.
     """
 
-    __slots__ = (
-        "_backlog",
-        "_close",
-        "bookmarks",
-        "ended",
-        "floor",
-        "limit",
-        "lines",
-        "namespace",
-        "selector",
-        "size",
-        "view",
-        "wake",
-    )
+    view: View
+    _: KW_ONLY
+    namespace: str
+    selector: Selector | None
+    #: Events up to this version are not for this watcher: it asked to begin after it.
+    floor: int
+    backlog: InitVar[Iterable[bytes]]
+    bookmarks: bool
+    limit: int = BUFFER_LIMIT
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    ended: bool = False
+    wake: Callable[[], None] = nobody
+    _backlog: Iterator[bytes] | None = field(init=False)
+    _close: Callable[[], None] = field(init=False, default=nobody)
 
-    def __init__(
-        self,
-        view: View,
-        *,
-        namespace: str,
-        selector: Selector | None,
-        floor: int,
-        backlog: Iterable[bytes],
-        bookmarks: bool,
-        limit: int = BUFFER_LIMIT,
-    ) -> None:
-        self.view = view
-        self.namespace = namespace
-        self.selector = selector
-        #: Events up to this version are not for this watcher: it asked to begin after it.
-        self.floor = floor
-        self.bookmarks = bookmarks
-        self.limit = limit
-        self.lines: list[bytes] = []
-        self.size = 0
-        self.ended = False
-        self.wake: Callable[[], None] = nobody
-        self._backlog: Iterator[bytes] | None = iter(backlog)
-        self._close: Callable[[], None] = nobody
+    def __post_init__(self, backlog: Iterable[bytes]) -> None:
+        self._backlog = iter(backlog)
 
     @property
     def torn(self) -> bool:
@@ -139,10 +124,6 @@ class Watcher:
         self._backlog = None
 
 
-def nobody() -> None:
-    """Nobody listens yet, or any more."""
-
-
 class Hub:
     """The watchers of one table.
 
@@ -176,10 +157,10 @@ class Hub:
         group = self._broad
         drop: Callable[[], object] = nobody
         if watcher.selector is not None:
-            for field in self._pinnable:
-                value = watcher.selector.pinned(field)
+            for place in self._pinnable:
+                value = watcher.selector.pinned(place)
                 if value:
-                    by_value = self._pinned.setdefault(field, {})
+                    by_value = self._pinned.setdefault(place, {})
                     group = by_value.setdefault(value, [])
                     drop = partial(by_value.pop, value, None)
                     break
@@ -195,13 +176,13 @@ class Hub:
     def _publish(self, event: Event) -> None:
         if self._broad:
             self._hand(list(self._broad), event)
-        for field, by_value in self._pinned.items():
-            now = event.record.fields[field]
+        for place, by_value in self._pinned.items():
+            now = event.record.fields[place]
             group = by_value.get(now)
             if group:
                 self._hand(list(group), event)
             if event.previous is not None:
-                before = event.previous.fields[field]
+                before = event.previous.fields[place]
                 if before != now and (group := by_value.get(before)):
                     self._hand(list(group), event)
 

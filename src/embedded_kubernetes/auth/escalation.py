@@ -7,6 +7,7 @@ and also where only its labels change. A role may be deleted by who could not ha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ApiError, not_found
@@ -51,25 +52,19 @@ def check_write(
         guard.check_binding(new)
 
 
+@dataclass(slots=True)
 class _Guard:
-    def __init__(
-        self,
-        access: Access,
-        authorizer: Rbac,
-        kind: tuple[str, str],
-        user: User,
-        namespace: str,
-        shown: str,
-    ) -> None:
-        self._access = access
-        self._authorizer = authorizer
-        self._kind = kind
-        self._user = user
-        self._namespace = namespace
-        self._shown = shown
+    """`kind` is what is written, `shown` the name that refusals show."""
+
+    access: Access
+    authorizer: Rbac
+    kind: tuple[str, str]
+    user: User
+    namespace: str
+    shown: str
 
     def check_role(self, name: str, new: Object, old: Object | None) -> None:
-        if self._may(Attributes("escalate", GROUP, "*", self._kind[1], "", self._namespace, name)):
+        if self._may(Attributes("escalate", GROUP, "*", self.kind[1], "", self.namespace, name)):
             return
         self._check_rules(rules_of(new))
         if new.get("aggregationRule") is None and (old is None or old.get("aggregationRule") is None):
@@ -82,20 +77,20 @@ class _Guard:
         plural = {"ClusterRole": "clusterroles", "Role": "roles"}.get(role.get("kind", ""))
         if plural is not None:
             group, name = role.get("apiGroup", ""), role.get("name", "")
-            if self._may(Attributes("bind", group, "*", plural, "", self._namespace, name)):
+            if self._may(Attributes("bind", group, "*", plural, "", self.namespace, name)):
                 return
-        rules = self._authorizer.role_rules(role, self._namespace)
+        rules = self.authorizer.role_rules(role, self.namespace)
         if rules is None:
             if plural is None:
                 raise ApiError(500, "", f"unsupported role reference kind: {quote(role.get('kind', ''))}")
-            raise not_found(self._kind[1], GROUP, role.get("name", ""))
+            raise not_found(self.kind[1], GROUP, role.get("name", ""))
         self._check_rules(rules)
 
     def _may(self, asked: Attributes) -> bool:
-        return self._access.allows(self._user, asked)
+        return self.access.allows(self.user, asked)
 
     def _owned(self) -> list[Rule]:
-        return [granted.rule for granted in self._authorizer.grants(self._user, self._namespace).rules]
+        return [granted.rule for granted in self.authorizer.grants(self.user, self.namespace).rules]
 
     def _check_rules(self, wanted: Iterable[Rule]) -> None:
         lacking = missing(self._owned(), wanted)
@@ -103,15 +98,15 @@ class _Guard:
             return
         texts = sorted({str(rule) for rule in compact(lacking)})
         why = (
-            f"user {quote(self._user.name)} (groups={quoted(self._user.groups)}) is attempting to grant RBAC "
+            f"user {quote(self.user.name)} (groups={quoted(self.user.groups)}) is attempting to grant RBAC "
             "permissions not currently held:\n" + "\n".join(texts)
         )
-        if errors := self._authorizer.grants(self._user, self._namespace).errors:
+        if errors := self.authorizer.grants(self.user, self.namespace).errors:
             why += f"; resolution errors: [{aggregate(errors)}]"
         raise self._refusal(why)
 
     def _refusal(self, why: str) -> ApiError:
-        return refused(self._kind[1], GROUP, self._shown, why)
+        return refused(self.kind[1], GROUP, self.shown, why)
 
 
 def _only_collected(new: Object, old: Object) -> bool:
