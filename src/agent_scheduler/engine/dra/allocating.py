@@ -203,7 +203,7 @@ def wanted_of(request: RequestData, slot: DeviceSlot) -> tuple[Consumption, ...]
         return None
     if not facts.shared:
         return ()
-    # Admin access takes nothing from anybody.
+    # Admin access consumes nothing.
     if request.option.admin or fits(amounts, slot.pool.consumed.get(slot.name, {}), facts):
         return amounts
     return None

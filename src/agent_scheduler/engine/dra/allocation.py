@@ -19,7 +19,8 @@ from .devices import DeviceId
 
 
 class Use(NamedTuple):
-    """What one result takes from others. A device that is used with admin access is taken from nobody."""
+    """A device of one result, or a share of it, that other claims cannot have. Results with admin access have no
+    `Use`."""
 
     id: DeviceId
     #: Whether others may use it, too, as far as its capacity goes.
@@ -74,7 +75,7 @@ class Allocation:
 
     @property
     def allocated(self) -> AllocatedDevices:
-        """Made when it is first asked for; several ask."""
+        """Made once, at the first call."""
         if self._allocated is None:
             self._allocated = AllocatedDevices(
                 tuple(

@@ -236,8 +236,8 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
     the budget only what is known is said.
 
     Where devices were only taken since, no search can find more than before: a refusal still holds, and so does an
-    allocation of which nobody took anything. What a budget has cut short is no answer: the search is kept, and gone on
-    with when the node is asked about again.
+    allocation whose devices are all still free. What a budget has cut short is no answer: the search is kept, and gone
+    on with when the node is asked about again.
     """
     plan = plan_of(demand, devices)
     stamp, loosened = devices.pools.stamp(node.name), devices.pools.loosened(node.name)

@@ -5,8 +5,8 @@
 
 Before an allocation is written the claim may change in ways that do not matter (the finalizer that has to be there
 first, above all), so what the watch shows of a claim without an allocation ends nothing that has not been written.
-What was written is a fact that the watch has yet to show: forgetting undoes nothing of it. A reservation that was taken
-back is another one: the pod has none, whatever older versions of the claim say. So is an allocation that was.
+What was written stays assumed until the watch shows it, whether or not the attempt is forgotten. So does the removal of
+a pod from `reservedFor`, or of an allocation, once the API server has accepted it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNWRITTEN = -1
 
 
 class Assumed:
-    """Of one claim, which `uid` tells from others that have had its name."""
+    """Of the claim with this `uid`."""
 
     __slots__ = (
         "allocated_for",

@@ -28,7 +28,7 @@ class BindingConditions(msgspec.Struct, frozen=True):
     is_ready: bool
     #: What the first condition that says so has to say of a failure; empty without one.
     failure: str
-    #: When the claim was allocated, in Unix seconds; None if nobody has said.
+    #: When the claim was allocated, in Unix seconds; None if its allocation does not say.
     since: float | None
 
     def timed_out(self, now: float, timeout: float) -> bool:

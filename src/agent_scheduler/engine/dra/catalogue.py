@@ -25,19 +25,20 @@ from .records import ClaimInfo, DeviceClassInfo
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
 RESERVED_AT_MOST: Final = 256
-#: Steps of what is asked about one node, where nobody says how many there may be; some 20 ms. A step is the trying of a
-#: device, some 2 microseconds.
+#: Default of a `SearchBudget`, for questions about one node: some 20 ms. A step is one device that a search tries, some
+#: 2 microseconds.
 STEPS: Final = 10_000
-#: Steps of what decisions ask about many nodes, before other work has its turn; some 10 ms.
+#: Steps of a worker's turn, some 10 ms; other tasks run before its next one.
 PORTION: Final = 5_000
-#: Seconds for which a pod's searches are gone on with, unless a profile's `DynamicResourcesArgs` say otherwise.
+#: Seconds after which a pod's searches are given up, as by default in `DynamicResourcesArgs`; for profiles without
+#: these.
 FILTER_TIMEOUT: Final = 10.0
-#: More steps than anybody takes.
+#: No limit.
 _ENDLESS: Final = 1 << 62
 
 
 def _nobody(_: Collection[str] | None) -> None:
-    """For a catalogue that nobody listens to."""
+    """Default of `Devices(changed)`."""
 
 
 class SearchBudget:
@@ -51,7 +52,7 @@ class SearchBudget:
 
 
 class Devices:
-    """Answers are by name unless said otherwise. Only the methods change the tables.
+    """Owner of its tables, which only its methods change. Objects are looked up by name unless said otherwise.
 
     `version` rises with the classes, which a pod's class is compiled from. What else changes is told by `changed`, node
     by node, and by the stamps of `pools`.
@@ -60,10 +61,10 @@ class Devices:
     def __init__(self, changed: Callable[[Collection[str] | None], None] = _nobody) -> None:
         self.changed = changed
         self.version = 0
-        #: Unix seconds, as whoever has a clock last said.
+        #: Unix seconds; set by the callers that have a clock, as decisions have none.
         self.now = 0.0
-        #: What searches may cost, until whoever decides gives more; and the nodes for which it did not suffice, which
-        #: are to be asked about again: see `again`.
+        #: Steps left to the searches of this turn; set by the worker pool. And the nodes for which they did not
+        #: suffice, see `again`.
         self.budget = SearchBudget(_ENDLESS)
         self.undecided: set[str] = set()
         #: By profile; see `filter_timeout` and `binding_timeout`.
@@ -77,9 +78,9 @@ class Devices:
         self._extended: dict[str, set[str]] = {}
         #: UID of a pod -> claims that were made for its extended resources.
         self._made: dict[str, dict[ClaimKey, None]] = {}
-        #: The same claims before they are made, by UID of the pod. Their keys are nobody else's.
+        #: The same claims before they are made, by UID of the pod. Their keys have no namespace, as no other's.
         self._in_memory: dict[str, ClaimInfo] = {}
-        #: What others work out of it: demand -> plan, node -> slots. Owners: `plans` and `node_devices`.
+        #: Caches: demand -> plan, of `plans.plan_of`; node -> slots, of `node_devices.devices_of`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.node_devices: dict[str, Any] = {}
 
@@ -89,7 +90,7 @@ class Devices:
         return self.claims.get(key)
 
     def allocation(self, key: ClaimKey) -> AllocatedDevices | None:
-        """What the claim has; also if we have written it and the watch has not shown it yet."""
+        """What the claim has as the watch shows it, or else as this scheduler has written it."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if self.is_deallocated(key):
             return None
@@ -98,15 +99,15 @@ class Devices:
         return assumed.allocation if assumed is not None and assumed.written >= 0 else None
 
     def is_pending(self, key: ClaimKey) -> bool:
-        """Whether a decision has allocated it and this is not written yet, or has given it back and that is not seen
+        """Whether it is assumed to be allocated and that is not written yet, or was deallocated and that is not seen
         yet."""
         assumed = self.assumed.get(key)
         allocated = assumed is not None and assumed.allocation is not None and assumed.written < 0
         return allocated or self.is_deallocated(key)
 
     def is_deallocated(self, key: ClaimKey) -> bool:
-        """Whether its allocation was taken away, which the watch has not shown yet. Until then its devices are nobody
-        else's."""
+        """Whether this scheduler has deallocated it, which the watch has not shown yet. Until then its devices are not
+        free."""
         assumed = self.assumed.get(key)
         return assumed is not None and assumed.deallocated >= 0
 
@@ -159,7 +160,7 @@ class Devices:
         """Whether an allocation of the claim, which the watch does not show, could no longer be made: others, who
         allocate from the same pools, have been faster, or the driver no longer publishes a device. So too if it is no
         longer assumed, or for another pod than `allocated_for`, if that is given: the claim had an allocation in
-        between, and the devices may be anybody's since.
+        between, and the devices may have been taken since.
         """
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is not None and claim.allocation is not None:
@@ -205,7 +206,7 @@ class Devices:
             yield CLASS_RESOURCE + name
 
     def made_for(self, pod_uid: str) -> tuple[ClaimInfo, ...]:
-        """The claims that were made for a pod's extended resources; one at most, unless somebody else made some."""
+        """The claims that were made for a pod's extended resources; one at most, unless another client made some."""
         keys = self._made.get(pod_uid)
         return tuple(self.claims[key] for key in keys) if keys else ()
 

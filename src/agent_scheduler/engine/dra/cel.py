@@ -157,7 +157,7 @@ def _environment() -> Any:
 
 
 def _careful(does: Callable[..., Any]) -> Callable[..., Any]:
-    """The library hands out mutable bytes, which nobody can look up."""
+    """The library returns bytearrays, which are not hashable."""
 
     def call(*given: Any) -> Any:
         return does(*(bytes(each) if isinstance(each, bytearray) else each for each in given))

@@ -130,7 +130,7 @@ def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: Po
     if known.error:
         return f"resourceclaim {namespace}/{name}: {known.error}"
     if known.allocation is None and devices.assumed.get(known.key) is None:
-        # Most claims that anybody asks about.
+        # Most claims.
         return _unreadable(known)
     if devices.allocation(known.key) is not None:
         reserved = devices.reserved_for(known.key)

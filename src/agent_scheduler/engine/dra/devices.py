@@ -87,7 +87,7 @@ class Facts:
         #: By name as published: qualified by a domain, or the driver's.
         self.attributes = attributes
         self.capacity = capacity
-        #: What selectors said, by the key of whoever asked. Owner: `selectors`.
+        #: Results of selectors and of capacity requests, by the key of the caller (`keep`).
         self.answers: dict[Hashable, Any] = {}
         #: The variables of an evaluation. Owner: `cel`.
         self.seen: Any = None
@@ -126,9 +126,9 @@ class Device(msgspec.Struct, frozen=True):
 
     name: str
     facts: Facts
-    #: Only those that keep anybody away.
+    #: Only those with the effect NoSchedule or NoExecute.
     taints: tuple[Taint, ...]
-    #: ((counter set, counter), billionths) that it takes while anybody has it.
+    #: ((counter set, counter), billionths) that it consumes while it is allocated.
     consumes: tuple[tuple[tuple[str, str], int], ...]
     #: None: where its slice is.
     place: Place | None

@@ -20,7 +20,7 @@ from ..state.podclaims import PodRef
 from .allocation import Allocation
 from .records import EXTENDED_RESOURCE_CLAIM, FINALIZER
 
-#: What DynamicResources says of a claim that it has had deleted for its pod.
+#: PostFilter's message where a claim of an earlier attempt is being deleted.
 DELETED: Final = "deletion of ResourceClaim completed"
 
 #: Of generated names: the most that is kept of what they begin with, and what their ends are made of.
@@ -55,7 +55,7 @@ def base_of(pod: PodRef) -> str:
 
 
 def name_of(pod: PodRef, number: int = 0) -> str:
-    """The name of a pod's claim. `number`: others, for where an object of somebody else has that name."""
+    """The name of a pod's claim. `number`: of the attempt, where the names before it are taken by other objects."""
     digest = int(hashlib.sha256(f"{pod.uid}/{number}".encode()).hexdigest(), 16)
     end = ""
     for _ in range(_RANDOM):
@@ -109,5 +109,5 @@ def untold(pod: PodRef) -> bytes:
 
 
 def unprotected(uid: str) -> bytes:
-    """Strategic patch of a claim, whose devices nobody is going to use: it may go."""
+    """Strategic patch of a claim that is to be deleted: takes off its finalizer."""
     return _encode({"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}})

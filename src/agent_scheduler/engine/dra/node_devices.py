@@ -35,7 +35,7 @@ class DeviceSlot:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody might have it, as far as others leave it to him."""
+        """Whether it is not allocated exclusively, nor shared if it is not a shared device."""
         pool, name = self.pool, self.name
         return name not in pool.exclusive and (self.facts.shared or name not in pool.shares)
 
@@ -66,7 +66,7 @@ class NodeDevices:
         self.shared = shared
 
     def open(self) -> Iterator[int]:
-        """The indices of the slots that nobody has exclusively. Nothing may be taken or given back meanwhile."""
+        """The indices of the slots that are open. No device may be allocated or freed between two of them."""
         return (index for index, slot in enumerate(self.slots) if slot.is_open)
 
 
@@ -165,7 +165,7 @@ def _kind(device: Device, pool: Pool, kinds: dict[Hashable, int]) -> int:
 
 
 class Totals(NamedTuple):
-    """Devices of the resource's class that the node can have, and those of them that somebody has."""
+    """Devices of the resource's class that the node can have, and those of them that are allocated."""
 
     offered: int
     taken: int

@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def takes_all(self) -> bool:
-        """Whether a request wants all devices, so that one which somebody has used up is missed no more."""
+        """Whether a request has the allocation mode `All`: its refusal may end though no device is freed."""
         return any(request.option.takes_all for claim in self.claims for request in claim.subrequests)
 
     def extended(self, resources: frozenset[str], devices: Devices) -> ClaimPlan:

@@ -70,7 +70,8 @@ class PoolIndex:
         return self._stamps.get(node_name, _NEVER)[0], self._common_stamp[0]
 
     def loosened(self, node_name: str) -> tuple[int, int]:
-        """The same, but not by what is merely taken: for as long as this is the same, there is no more to be had."""
+        """The same, but unchanged by devices that are only taken: while it is the same, no device was freed or
+        published."""
         return self._stamps.get(node_name, _NEVER)[1], self._common_stamp[1]
 
     def slice_stamp(self, node_name: str) -> tuple[int, int]:
@@ -78,8 +79,8 @@ class PoolIndex:
         return self._stamps.get(node_name, _NEVER)[2], self._common_stamp[2]
 
     def are_free(self, uses: Iterable[Use]) -> bool:
-        """Whether all of it can be taken: devices that are there and nobody's, or shared with enough left, and counters
-        that suffice for all of them."""
+        """Whether all of it can be taken: devices that are published and free, or shared with enough capacity left, and
+        counters that suffice for all of them."""
         wanted: dict[DeviceId, dict[str, int]] = {}
         alone: set[DeviceId] = set()
         concerned: dict[PoolId, set[str]] = {}
@@ -180,7 +181,7 @@ class PoolIndex:
             self._pools.pop(pool.id, None)
 
     def _place(self, pool: Pool, before: frozenset[str] | None) -> None:
-        """Index a pool by its nodes, and tell those that had it or have it now."""
+        """Index a pool by its nodes, and tell of those that see it now or did `before`."""
         after = pool.node_names
         for name in before or ():
             if after is None or name not in after:
@@ -208,8 +209,8 @@ class PoolIndex:
             self._changed(names)
 
     def check(self, allocated: Mapping[ClaimKey, tuple[Use, ...]]) -> list[str]:
-        """What contradicts the invariants: devices had twice, capacities and counters over, and books that are not what
-        the claims have, which is `allocated`. Costs a pass over everything."""
+        """What contradicts the invariants: devices allocated twice, capacities and counters overdrawn, and what is
+        counted here other than what the claims have, which is `allocated`. Costs a pass over everything."""
         problems = [
             f"the books have {uses} for {key}, which has {allocated.get(key, _NO_USES)}"
             for key in {*self._taken, *allocated}

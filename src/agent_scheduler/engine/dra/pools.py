@@ -133,7 +133,8 @@ class Pool:
         self._counters_used = None
 
     def is_mine_alone(self, use: Use) -> bool:
-        """Whether a use that is counted here surely costs nobody anything. For devices that stand for themselves."""
+        """Whether a use that is counted here is the only one of its device, which is published, in a pool without
+        counters."""
         name = use.id.device
         plain = not use.shared and not self.counters and name in self.devices
         return plain and self.exclusive.get(name) == 1 and name not in self.shares

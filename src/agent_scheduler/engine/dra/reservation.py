@@ -5,8 +5,8 @@
 
 `reserve` looks at the devices as they are, not as they were when the node was chosen, and takes all or nothing. A write
 that gives a claim its allocation, or adds a pod to those that it is reserved for, names the UID and the version of the
-claim that it was made for, so it is refused if anybody came between. The finalizer comes first: the API server must not
-drop a claim whose devices are in use (`resource.kubernetes.io/delete-protection`).
+claim that it was made for, so it is refused if the claim was changed in between. The finalizer comes first: the API
+server must not drop a claim whose devices are in use (`resource.kubernetes.io/delete-protection`).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def without_pod(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
 
 
 def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | None:
-    """A claim whose devices keep the pod from nodes, or did not become ready, and that nobody else uses: without its
+    """A claim whose devices keep the pod from nodes, or did not become ready, and that no other pod uses: without its
     allocation the pod could go elsewhere. Also one whose devices did not become ready that is reserved for this pod and
     for others, who wait as well: each is taken out of it in turn, or they would keep it for one another for ever."""
     for each in demand.allocated:
@@ -192,7 +192,7 @@ def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | 
 
 
 def is_last(claim: ClaimInfo, devices: Devices, pod: PodRef) -> bool:
-    """Whether nobody but the pod has the claim reserved."""
+    """Whether the claim is reserved for no other pod."""
     return devices.reserved_for(claim.key) <= {pod.uid}
 
 

@@ -1,4 +1,4 @@
-"""The search for devices: one request after the other, each device that can be had in turn, back when none is left.
+"""The search for devices: depth first, one request after the other, each device that is free in turn.
 
 It is complete: it finds an allocation whenever there is one. Four things keep it short. Devices that a request could
 never have, because others have them or their counters are used up, are put aside once for all. Devices of one kind are
@@ -85,7 +85,7 @@ class Search:
         self._weighed = False
 
     def run(self, steps: int) -> bool | None:
-        """Whether everything could be had; it is then in `allocating.chosen`. Raises `Failed`.
+        """Whether all requests could be met; the devices are then in `allocating.chosen`. Raises `Failed`.
 
         None: that is still undecided after so many steps. Whoever calls again goes on.
         """

@@ -43,7 +43,7 @@ class Thing(Protocol):
 T = TypeVar("T", bound=Thing)
 D = TypeVar("D", bound=Hashable)
 
-#: Sorts things; those that are to be had first are less. Unique.
+#: Sorts things; those to be chosen first are less. Unique.
 Key = tuple[Any, ...]
 
 

@@ -256,7 +256,7 @@ class Catalogue:
         return True
 
     def release(self, holder: str) -> list[VolumeInfo | ClaimInfo]:
-        """Undo what only `holder` counts on and nobody has written. Returns what others may have again."""
+        """Undo what is assumed for `holder` alone and is not written. Returns the objects that are free again."""
         volumes = self.taken.held(holder)
         for name in volumes:
             self._unindex(self.volumes[name])

@@ -78,7 +78,7 @@ def _problem(use: ClaimUse, volumes: PodVolumes, catalogue: Catalogue) -> str:
 
 
 def not_owned(claim: ClaimInfo, volumes: PodVolumes) -> str:
-    """What is wrong with the claim of an ephemeral volume that somebody else made; empty if it is the pod's own."""
+    """What is wrong with the claim of an ephemeral volume that another pod owns; empty if it is the pod's own."""
     pod_name, pod_uid = volumes.pod
     if claim.controller == pod_uid:
         return ""

@@ -4,8 +4,8 @@
        └── unreserve, at any time: what is not written is undone; what is written stays, and is used by the next attempt
 
 `reserve` looks at the catalogue as it is, not as it was when the node was chosen, and takes all or nothing. A write is
-a JSON merge patch with the UID and resourceVersion that were seen, so it is refused if anybody came between; the rest
-is the volume controller's and the provisioner's, who are known to be done when the claim is bound.
+a JSON merge patch with the UID and resourceVersion that were seen, so it is refused if the object was changed in
+between; the rest is the volume controller's and the provisioner's, who are known to be done when the claim is bound.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
 def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> Write:
     metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
     if volume.claim_ref is None and not volume.by_controller:
-        # Tells the volume controller that nobody asked for this pair by name.
+        # Tells the volume controller that neither names the other in its spec.
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     reference = {
         "apiVersion": "v1",
