@@ -7,9 +7,9 @@ goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -18,8 +18,6 @@ from .assignment import ASSIGNABLE, CHOSEN, KEEPS, LEFTOVER, MINIMUM, NO_TURN, W
 from .node_columns import CORDONED, FOREIGN, PRESENT, NodeColumns
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
-
-T = TypeVar("T")
 
 _JOINS: Final = {
     CHOSEN: "chosen by {}",
@@ -44,30 +42,6 @@ class Move(Struct, frozen=True, gc=False, kw_only=True):
     target: str | None
     #: For people: `outside of the ranges of volcano; chosen by agent-scheduler`.
     why: str
-
-
-class _Lazy(Mapping[str, T]):
-    """Values worked out when they are asked for, once."""
-
-    __slots__ = ("_keys", "_made", "_make")
-
-    def __init__(self, keys: Sequence[str], make: Callable[[str], T]) -> None:
-        self._keys = dict.fromkeys(keys)
-        self._make = make
-        self._made: dict[str, T] = {}
-
-    def __getitem__(self, key: str) -> T:
-        if key not in self._keys:
-            raise KeyError(key)
-        if key not in self._made:
-            self._made[key] = self._make(key)
-        return self._made[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 class Plan:
@@ -134,13 +108,13 @@ class Plan:
 
     @cached_property
     def desired(self) -> Mapping[str, tuple[str, ...]]:
-        """The names that each spec should have, in their order. Worked out for a shard when it is asked for."""
-        return _Lazy(tuple(self.counts), self._desired)
+        """By shard, the names that its spec should have, in their order."""
+        return {shard: self._desired(shard) for shard in self.counts}
 
     @cached_property
     def changes(self) -> Mapping[str, Change]:
-        """Of each shard in `changed`, worked out when it is asked for."""
-        return _Lazy([shard for shard in self.counts if shard in self.changed], self._change)
+        """Of each shard in `changed`."""
+        return {shard: self._change(shard) for shard in self.counts if shard in self.changed}
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

@@ -19,13 +19,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..state.requests import Amounts
 from .settings import AllocationRateArgs, NodeLimitArgs, Range, ShardSettings, WarmupArgs
+
+if TYPE_CHECKING:
+    from .node_columns import NodeColumns
 
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
@@ -44,22 +47,12 @@ POINTS: Final = 1_000_000
 _DECIMALS: Final = 9
 
 
-class Columns(Protocol):
-    """What is known of all nodes."""
-
-    def rate(self, resource: str) -> NDArray[np.int16]:
-        """[row] hundredths of what is allocatable that are requested, 0 to 100, or `NO_RATE`."""
-
-    def marked(self, mark: Mark) -> Flags:
-        """[row] whether the node has it."""
-
-
 class Nodes:
     """What policies read: some rows of `columns`, each column picked out once."""
 
     __slots__ = ("_columns", "_marked", "_rates", "_rows", "count")
 
-    def __init__(self, columns: Columns, rows: Rows) -> None:
+    def __init__(self, columns: NodeColumns, rows: Rows) -> None:
         self._columns = columns
         self._rows = rows
         self.count = rows.shape[0]
@@ -67,6 +60,7 @@ class Nodes:
         self._marked: dict[Mark, Flags] = {}
 
     def rate(self, resource: str) -> NDArray[np.int16]:
+        """Of each, hundredths of what is allocatable that are requested, 0 to 100, or `NO_RATE`."""
         found = self._rates.get(resource)
         if found is None:
             found = self._rates[resource] = self._columns.rate(resource)[self._rows]
@@ -112,42 +106,27 @@ class AllocationRate:
 
     def passes(self, nodes: Nodes, own: Flags) -> Flags:
         """Of each node; `own`: whether it is in the shard."""
-        passed: Flags | None = None
-        judged: Flags | None = None
+        passed, judged = np.ones(nodes.count, dtype=bool), np.zeros(nodes.count, dtype=bool)
         for resource, scale in self._scales.items():
             rates = nodes.rate(resource)
-            inside: Flags = scale.inside[rates] | (own & scale.near[rates])
-            known: Flags = rates != NO_RATE
-            passed = inside if passed is None else passed & inside
-            judged = known if judged is None else judged | known
-        assert passed is not None
-        assert judged is not None
+            passed &= scale.inside[rates] | (own & scale.near[rates])
+            judged |= rates != NO_RATE
         return passed & judged
 
     def scores(self, nodes: Nodes) -> Floats:
         """0 to 1."""
-        scales = list(self._scales.items())
-        resource, scale = scales[0]
-        total: Floats = scale.position[nodes.rate(resource)]
-        if len(scales) == 1:
-            return total
-        judged = (nodes.rate(resource) != NO_RATE).astype(np.float64)
-        for resource, scale in scales[1:]:
-            total += scale.position[nodes.rate(resource)]
-            judged += nodes.rate(resource) != NO_RATE
+        total, judged = np.zeros((2, nodes.count))
+        for resource, scale in self._scales.items():
+            rates = nodes.rate(resource)
+            total += scale.position[rates]
+            judged += rates != NO_RATE
         mean: Floats = total / np.maximum(judged, 1.0)
         return mean
 
 
-class Warmup:
-    __slots__ = ("_mark",)
-
-    def __init__(self, mark: Mark) -> None:
-        self._mark = mark
-
-    def scores(self, nodes: Nodes) -> Floats:
-        """0 or 1."""
-        return nodes.marked(self._mark).astype(np.float64)
+def _warmup(mark: Mark) -> Scores:
+    """0 or 1."""
+    return lambda nodes: nodes.marked(mark).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +191,7 @@ class Rules:
                     self.resources.update(args.ranges)
                 case WarmupArgs() as args:
                     mark = (args.warmup_label, args.warmup_label_value)
-                    self._scorers.append((policy.weight, Warmup(mark).scores))
+                    self._scorers.append((policy.weight, _warmup(mark)))
                     self.marks.add(mark)
                 case NodeLimitArgs() as args:
                     self.limits = self.limits.and_also(args)
@@ -220,10 +199,10 @@ class Rules:
 
     def passes(self, nodes: Nodes, own: Flags) -> Flags:
         """Of each node whether all filters accept it; `own`: whether it is in the shard."""
-        passed: Flags | None = None
+        passed = np.ones(nodes.count, dtype=bool)
         for each in self._filters:
-            passed = each(nodes, own) if passed is None else passed & each(nodes, own)
-        return np.ones(nodes.count, dtype=bool) if passed is None else passed
+            passed &= each(nodes, own)
+        return passed
 
     def points(self, nodes: Nodes) -> Ints:
         """Of each node, 0 to `POINTS`."""
