@@ -81,10 +81,6 @@ class NodeColumns:
         self._rates: dict[str, NDArray[np.int16]] = {}
         self._marks: dict[Mark, Flags] = {}
         self._nodes: list[NodeFacts | None] = []
-        #: The same memory, to be written one by one: `_used`, `offered` and `_marks`.
-        self._counters: list[tuple[str, memoryview]] = []
-        self._offers: list[tuple[str, memoryview]] = []
-        self._marking: list[tuple[Mark, memoryview]] = []
         #: By UID, the row and the requests of a pod. Pairs of both would be a million more objects for the garbage
         #: collector to go through.
         self._pods: dict[str, int] = {}
@@ -170,10 +166,10 @@ class NodeColumns:
         return True
 
     def _count(self, row: int, requests: Amounts, sign: int) -> None:
-        for resource, counter in self._counters:
+        for resource, used in self._used.items():
             amount = requests.get(resource)
             if amount:
-                counter[row] += sign * amount
+                used[row] += sign * amount
         self._pod_counts[row] += sign
         self._stale_rates.add(row)
 
@@ -210,7 +206,6 @@ class NodeColumns:
         for resource, column in self._used.items():
             for uid, row in self._pods.items():
                 column[row] += self._requests[uid].get(resource, 0)
-        self._share_memory()
         for row in self.row_of.values():
             self._read(row, self._nodes[row])
             self._stale_rates.add(row)
@@ -243,15 +238,15 @@ class NodeColumns:
         if self.state.item(row) != state:
             self.state[row] = state
             changed = True
-        for resource, offers in self._offers:
+        for resource, offered in self.offered.items():
             amount = 0 if node is None else node.allocatable.get(resource, 0)
-            if offers[row] != amount:
-                offers[row] = amount
+            if offered.item(row) != amount:
+                offered[row] = amount
                 changed = True
-        for (key, value), marking in self._marking:
+        for (key, value), flags in self._marks.items():
             marked = node is not None and node.labels.get(key) == value
-            if marking[row] != marked:
-                marking[row] = marked
+            if flags.item(row) != marked:
+                flags[row] = marked
                 changed = True
         if changed:
             self._changed.add(row)
@@ -284,12 +279,6 @@ class NodeColumns:
             self._rates[resource] = grown(column, more, NO_RATE)
         for mark, flags in self._marks.items():
             self._marks[mark] = grown(flags, more)
-        self._share_memory()
-
-    def _share_memory(self) -> None:
-        self._counters = [(resource, column.data) for resource, column in self._used.items()]
-        self._offers = [(resource, column.data) for resource, column in self.offered.items()]
-        self._marking = [(mark, flags.data) for mark, flags in self._marks.items()]
 
 
 def rows_of(rows: Collection[int]) -> Rows:
