@@ -137,10 +137,6 @@ def _inter_pod_affinity(args: InterPodAffinityArgs) -> Score:
     )
 
 
-def _dynamic_resources(args: DynamicResourcesArgs) -> object:
-    return DynamicResources(args)
-
-
 def _spread(args: PodTopologySpreadArgs) -> object:
     return PodTopologySpread(default_spread(args))
 
@@ -189,7 +185,7 @@ REGISTRY: Final = Registry(
         Registration(
             "DynamicResources",
             {
-                **dict.fromkeys(("preEnqueue", "filter", "reserve", "preBind"), _dynamic_resources),
+                **dict.fromkeys(("preEnqueue", "filter", "reserve", "preBind"), DynamicResources),
                 "score": _plain(DynamicResourcesScore),
             },
             DynamicResourcesArgs,

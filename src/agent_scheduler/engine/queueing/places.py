@@ -68,8 +68,8 @@ class PreEnqueuePlugin(Protocol):
         """
 
 
-class Gatekeeper:
-    """Asks the PreEnqueue plugins of a pod's profile. Holds nothing that changes."""
+class PreEnqueuePlugins:
+    """Those of each profile. Holds nothing that changes."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Gatekeeper:
         }
         self._recorder = recorder
 
-    def lets_in(self, entry: QueuedPodInfo[Any]) -> bool:
+    def run(self, entry: QueuedPodInfo[Any]) -> bool:
         """Ask every plugin until one refuses; `entry` then names it as its gate, or is gated no longer.
 
         The plugin that gated the pod before is asked first, since it most likely still does.
@@ -144,7 +144,7 @@ class Places(Generic[PodT]):
         pre_hints: bool,
     ) -> None:
         """Arguments as in `SchedulingQueue`. Raises ValueError."""
-        self._gatekeeper = Gatekeeper(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=recorder)
+        self._pre_enqueue = PreEnqueuePlugins(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=recorder)
         self._recorder = recorder
         self._pre_hints = pre_hints
         self.settings = settings
@@ -181,14 +181,14 @@ class Places(Generic[PodT]):
     ) -> None:
         """Go on by other rules. Pods that are ready are put to the new gates; those in the pool are the caller's to
         move. Raises ValueError, having changed nothing."""
-        gatekeeper = Gatekeeper(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
-        self._gatekeeper = gatekeeper
+        plugins = PreEnqueuePlugins(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
+        self._pre_enqueue = plugins
         self.settings = settings
         self.backoff.settings = settings
         self.unschedulable.reconfigure(hint_maps if self._pre_hints else {})
         for ready in (self.active, self.backoff):
             for entry in list(ready):
-                if not gatekeeper.lets_in(entry):
+                if not plugins.run(entry):
                     ready.remove(entry.uid)
                     self._to_unschedulable(entry, label=label)
 
@@ -220,7 +220,7 @@ class Places(Generic[PodT]):
 
         PreEnqueue has the last word: a pod that it refuses stays in, or goes to, the pool.
         """
-        if strategy is SKIP or not self._gatekeeper.lets_in(entry):
+        if strategy is SKIP or not self._pre_enqueue.run(entry):
             self._to_unschedulable(entry, label=label)
             return GATED if entry.gating_plugin else UNSCHEDULABLE
         if entry.uid in self._refused:
