@@ -386,7 +386,7 @@ def _check_preemption(world: World, process: Process) -> None:
         "gate": preemption._gate.gated,
         "leaving": preemption._unseen(),
         "under way": preemption._under_way,
-        "resting": preemption._resting,
+        "backing_off": preemption._backing_off,
     }
     for what, uids in left.items():
         if uids:

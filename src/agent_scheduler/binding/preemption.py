@@ -45,7 +45,7 @@ EVICTION_CONCURRENCY = 8
 #: Seconds in which the watch shows that a victim is leaving after the API server has said so.
 _SEEN_WITHIN: Final = 30.0
 #: How long a pod has nobody evicted after an eviction for it has failed.
-_REST = Backoff(initial=1.0, cap=60.0)
+_EVICTION_BACKOFF = Backoff(initial=1.0, cap=60.0)
 #: What becomes of a victim that is about to be seen to leave.
 _LEAVES: Final = frozenset({Evicted.DELETED, Evicted.GONE})
 
@@ -150,7 +150,7 @@ class Preemption:
         #: UID of each pod for which others are being evicted, and the node that they leave.
         self._under_way: dict[str, str] = {}
         #: UIDs of pods whose last preemption failed a moment ago, and how many failed in a row.
-        self._resting: set[str] = set()
+        self._backing_off: set[str] = set()
         self._failed: dict[str, int] = {}
 
     def reconfigure(self, profiles: Mapping[str, Profile]) -> None:
@@ -176,7 +176,7 @@ class Preemption:
         if plugin is None or not refusal.plugins:
             # Nobody is evicted for it by this profile, whatever an earlier one has begun; or there is no node at all.
             return Attempt(refusal, no_more)
-        if pod.uid in self._resting:
+        if pod.uid in self._backing_off:
             return Attempt(refusal)
         self._observer.preemption_attempted()
         found = self._evaluator.preempt(
@@ -212,7 +212,7 @@ class Preemption:
         for victim in candidate.victims:
             self._leaving.setdefault(victim.uid, set()).add(pod.uid)
         self._under_way[pod.uid] = candidate.node_name
-        self._displace(pod, candidate.node_name)
+        self._clear_lower_nominations(pod, candidate.node_name)
         self._jobs.put_nowait(_Job(pod, candidate))
 
     def _unseen(self) -> Set[str]:
@@ -223,14 +223,14 @@ class Preemption:
                 del leaving[uid]
         return leaving.keys()
 
-    def _stays(self, victim: str, preemptor: PodInfo) -> None:
+    def _not_leaving(self, victim: str, preemptor: PodInfo) -> None:
         """The pod of this UID does not leave for this one; perhaps it does for another one."""
         others = self._leaving.get(victim, set())
         others.discard(preemptor.uid)
         if not others:
             self._leaving.pop(victim, None)
 
-    def _displace(self, pod: PodInfo, node_name: str) -> None:
+    def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
         """Pods of lower priority may not fit on the node any more; they look for another one now."""
         cluster = self._cluster
         displaced = {other.uid: other for other in self.nominations.below(node_name, pod)}
@@ -241,10 +241,10 @@ class Preemption:
                 displaced[uid] = other
         for uid, other in displaced.items():
             self._under_way.pop(uid, None)
-            self._drop_nomination(other)
+            self._clear_nomination(other)
         cluster.queue.activate(displaced)
 
-    def _drop_nomination(self, pod: PodInfo) -> None:
+    def _clear_nomination(self, pod: PodInfo) -> None:
         self._cluster.queue.nominate(pod, "")
         self._messenger.nominated(pod, "")
 
@@ -259,7 +259,7 @@ class Preemption:
                     tasks.create_task(self._carry_out(job))
         finally:
             self._gate.gated.clear()
-            for kept in (self._leaving, self._under_way, self._resting, self._failed):
+            for kept in (self._leaving, self._under_way, self._backing_off, self._failed):
                 kept.clear()
 
     async def _carry_out(self, job: _Job) -> None:
@@ -276,12 +276,12 @@ class Preemption:
             on_node = queue.nominator.pods_for(job.candidate.node_name)
             queue.activate([other.uid for other in on_node if other.uid != uid])
         if wanted and Evicted.FAILED in outcomes:
-            await self._rest(job.pod)
+            await self._back_off(job.pod)
         else:
-            self._opened(job, wanted=wanted)
-        await self._see_to_the_rest(job.pod, [each for each, how in ended.items() if how in _LEAVES])
+            self._ungated(job, wanted=wanted)
+        await self._await_terminations(job.pod, [each for each, how in ended.items() if how in _LEAVES])
 
-    def _opened(self, job: _Job, *, wanted: bool) -> None:
+    def _ungated(self, job: _Job, *, wanted: bool) -> None:
         """No request for the pod is under way any more, and none has failed."""
         queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
@@ -292,7 +292,7 @@ class Preemption:
             # A victim left while the gate was shut, and perhaps there is none whose end is still to come.
             queue.activate((uid,))
 
-    async def _see_to_the_rest(self, pod: PodInfo, victims: Collection[str]) -> None:
+    async def _await_terminations(self, pod: PodInfo, victims: Collection[str]) -> None:
         """Who is to leave and is not seen to for long is looked for, as it may be the watch that is silent. Who stays
         counts as staying again, and the pod is decided on anew."""
         if not self._unseen() & set(victims):
@@ -302,24 +302,24 @@ class Preemption:
             await self._caught_up()
         unseen = self._unseen() & set(victims)
         for uid in unseen:
-            self._stays(uid, pod)
+            self._not_leaving(uid, pod)
         if unseen and self._cluster.waits(pod.uid):
             self._cluster.queue.activate((pod.uid,))
 
-    async def _rest(self, pod: PodInfo) -> None:
+    async def _back_off(self, pod: PodInfo) -> None:
         """Somebody could not be evicted, and perhaps cannot be for long. Until it is tried again, the pod may go where
         there is room."""
         queue, uid = self._cluster.queue, pod.uid
-        self._drop_nomination(pod)
-        self._resting.add(uid)
+        self._clear_nomination(pod)
+        self._backing_off.add(uid)
         # Of those that found room since their last failure nobody tells.
         for other in [other for other in self._failed if not self._cluster.waits(other)]:
             del self._failed[other]
         failed = self._failed[uid] = self._failed.get(uid, 0) + 1
         if queue.where(uid) is Place.GATED:
             queue.activate((uid,))
-        await self._timing.sleep(_REST.delay(failed, self._timing.rng))
-        self._resting.discard(uid)
+        await self._timing.sleep(_EVICTION_BACKOFF.delay(failed, self._timing.rng))
+        self._backing_off.discard(uid)
         if self._cluster.waits(uid):
             queue.activate((uid,))
         else:
@@ -340,7 +340,7 @@ class Preemption:
         if outcome is Evicted.DELETED:
             self._messenger.preempted(victim, job.pod, job.candidate.node_name)
         elif outcome is not Evicted.GONE:
-            self._stays(victim.uid, job.pod)
+            self._not_leaving(victim.uid, job.pod)
         if outcome is Evicted.FAILED:
             self._observer.eviction_failed(f"{victim.namespace}/{victim.name}", problem)
         return outcome

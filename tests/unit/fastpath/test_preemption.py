@@ -250,10 +250,10 @@ async def test_victims_are_tried_again_after_a_rest_in_which_the_pod_may_go_else
         async with scheduling(transport, initial_backoff=0.05, max_backoff=0.05) as running:  # type: ignore[arg-type]
             await settled(running, 1)
             await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
-            await until(lambda: transport.deletions == 4 and running.fast_path.preemption._resting)
+            await until(lambda: transport.deletions == 4 and running.fast_path.preemption._backing_off)
             deletions, attempts = transport.deletions, running.reports.attempts["unschedulable"]
             await cluster.add_node("small", cpu="1")
-            (uid,) = running.fast_path.preemption._resting
+            (uid,) = running.fast_path.preemption._backing_off
             running.fast_path.queue.activate((uid,))
             await until(lambda: running.reports.attempts["unschedulable"] > attempts)
             assert transport.deletions == deletions
