@@ -57,8 +57,8 @@ class Binder:
         nominations: Nominations | None = None,
         prebind: PreBinder | None = None,
     ) -> None:
-        """Without `prebind`, pods are bound whatever their claims are. `concurrency`: binds that may be under way at a
-        time; the most, if it `adapts` to what the server can do."""
+        """Without `prebind`, pods are bound whatever plugins reserve or write for them. `concurrency`: binds that may
+        be under way at a time; the most, if it `adapts` to what the server can do."""
         self._cluster = cluster
         self._wake = wake
         self._failures = failures
@@ -114,12 +114,12 @@ class Binder:
     @property
     def in_flight(self) -> int:
         """Results that are not yet bound, refused or requeued."""
-        claims = 0 if self._prebind is None else self._prebind.under_way
-        return len(self._results) + len(self._accepted) + self._sending + self._in_doubt + claims
+        before_bind = 0 if self._prebind is None else self._prebind.under_way
+        return len(self._results) + len(self._accepted) + self._sending + self._in_doubt + before_bind
 
     async def drained(self) -> None:
         """Returns once nothing is under way but what can only be waited for: binds of unknown outcome, up to a minute,
-        and claims that others have to bind."""
+        and pods whose Permit or PreBind waits for others than the API server."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -128,7 +128,7 @@ class Binder:
             self._tasks = tasks
             try:
                 if self._prebind is not None:
-                    tasks.create_task(self._prebind.run(self._claims_ended, self._review_idle))
+                    tasks.create_task(self._prebind.run(self._pre_bound, self._review_idle))
                 self.judge()
                 self.send()
                 # Results that ended have made room without a bind being sent.
@@ -162,7 +162,7 @@ class Binder:
             not self._have_waited
             and cluster.ledger.sequence == result.placement.seen
             and cluster.pods.get(pod.uid) is pod
-            # What is reserved for one pod with claims may change what they are to the next one.
+            # What was reserved for one pod may change the decision about the next one.
             and not result.reserves
         )
         if not is_as_decided and not self._stands(result):
@@ -232,7 +232,7 @@ class Binder:
             )
             return None if candidate is None else (candidate, reserved)
 
-    def _claims_ended(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
+    def _pre_bound(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
         """PreBind has ended: without a problem the pod is to be bound, else nothing is reserved for it any more."""
         if not problem:
             self._idle.clear()
@@ -374,7 +374,7 @@ class Binder:
                 problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"
                 cluster.forget(pod)
                 if self._prebind is None or not self._prebind.failed(result, node_name, problem):
-                    self._claims_ended(result, node_name, problem)
+                    self._pre_bound(result, node_name, problem)
                 return
         if self._prebind is not None and result.reserves:
             self._prebind.over(pod)

@@ -42,7 +42,7 @@ from .plugin_writes import Background
 from .result import ScheduleResult
 from .waiting_pods import Waiting, WaitingPods
 
-#: Writes of claims and volumes under way at a time.
+#: Requests of PreBind plugins under way at a time.
 PREBIND_CONCURRENCY: Final = 32
 
 #: Called with how it ended for a pod: which plugin rejected it, what went wrong, or an empty text.
