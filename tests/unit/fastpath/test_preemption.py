@@ -235,7 +235,7 @@ async def test_of_a_victim_that_was_gone_before_its_eviction_nobody_says_that_it
         assert ("high", "Scheduled") in reasons and ("low-0", "Preempted") not in reasons
 
 
-class ThreeShortRests:
+class ThreeShortBackoffs:
     def delay(self, failed: int, _rng: Callable[[], float]) -> float:
         return 0.05 if failed <= 3 else 60.0
 
@@ -243,7 +243,7 @@ class ThreeShortRests:
 async def test_victims_are_tried_again_after_a_rest_in_which_the_pod_may_go_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.preemption._REST", ThreeShortRests())
+    monkeypatch.setattr("agent_scheduler.binding.preemption._EVICTION_BACKOFF", ThreeShortBackoffs())
     async with embedded_cluster() as cluster:
         await full_node(cluster, pods=1)
         transport = Refusing(cluster, 403)
