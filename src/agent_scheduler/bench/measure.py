@@ -7,7 +7,6 @@ measured on: without it figures say nothing.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import re
@@ -168,23 +167,6 @@ class Meter:
         peaks = [_peak(pid) for pid in self.scheduler]
         found = [peak for peak in peaks if peak is not None]
         return sum(found) if found else None
-
-
-class Lag:
-    """How late this process's own event loop is: no latency that it measures is known better than that.
-
-    Sleeps a little, again and again. `worst` is how much too long one of them took, in seconds.
-    """
-
-    def __init__(self, *, interval: float = 0.01) -> None:
-        self._interval = interval
-        self.worst = 0.0
-
-    async def run(self) -> None:
-        while True:
-            began = time.monotonic()
-            await asyncio.sleep(self._interval)
-            self.worst = max(self.worst, time.monotonic() - began - self._interval)
 
 
 def _usage_of(pids: Sequence[int]) -> Usage | None:

@@ -97,7 +97,7 @@ class LeaseConfig:
 class LeaderElector:
     """One candidate. `is_leader` may be asked before every write; it is exact even right after a long stop.
 
-    `on_new_leader(identity)` is told of every holder seen, us included, "" when nobody holds the lease.
+    `on_new_leader(identity)` is called with every holder seen, us included, "" when nobody holds the lease.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class EventRecorder:
 
     `capacity` bounds the events that wait and, separately, the series that are remembered. A series is told to the
     server at most once in `SERIES_INTERVAL`, and ends `SERIES_LIFETIME` after its last occurrence.
-    `count(what)` is told of: recorded, aggregated, dropped (no room, or the object's namespace is gone), failed.
+    `count(what)` is called with: recorded, aggregated, dropped (no room, or the object's namespace is gone), failed.
     """
 
     def __init__(

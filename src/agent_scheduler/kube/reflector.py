@@ -109,7 +109,7 @@ class Reflector(Generic[T]):
     """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
     A server may not serve an `optional` collection, as its discovery says: it is taken for empty until it is there.
 
-    `count(what)` is told of: list_initial, list_expired (after a 410), list_failing (watches failed again and again),
+    `count(what)` is called with: list_initial, list_expired (after a 410), list_failing (watches kept failing),
     list_renewed, stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
     Run `run()` as a task of its own; cancelling it is how a reflector stops.
     """

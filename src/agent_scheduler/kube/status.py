@@ -64,7 +64,7 @@ class _Report:
 class StatusWriter:
     """Reports of conditions to the API server. Run `run()` as a task of its own.
 
-    `count(what)` is told of: written, skipped (nothing new), replaced (by a newer report, before it was written),
+    `count(what)` is called with: written, skipped (nothing new), replaced (by a newer report, before it was written),
     dropped (the pod is gone, is another one, or was forgotten meanwhile), failed (refused for good), postponed: after
     `attempts` attempts in a row others get their turn, and it is tried again after them, for as long as it is true.
     """

@@ -45,12 +45,12 @@ async def lead(
     overrun: Callable[[], object],
     log: FilteringBoundLogger,
     events: EventRecorder | None,
-    stand_back: Callable[[], Awaitable[None]] | None = None,
+    back_off: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Do `work` once all leases are held. `status` of a lease's name is 1 meanwhile. `overrun` has to end the process
     with nothing more being run. `events` are told of both ends. Raises what `Leases.run` does.
 
-    If `work` raises CannotLead the leases are given back; after `stand_back` they are tried for again, and without one
+    If `work` raises CannotLead the leases are given back; after `back_off` they are tried for again, and without one
     it is raised.
     """
     statuses = [status(name) for name in leases.names]
@@ -65,7 +65,7 @@ async def lead(
         nonlocal refused
         set_status(1)
         try:
-            async with announced(leases, events):
+            async with leadership_events(leases, events):
                 await work()
         except CannotLead as why:
             refused = why
@@ -79,10 +79,10 @@ async def lead(
             if refused is None:
                 return
             log.warning("leases given back", problem=str(refused))
-            if stand_back is None:
+            if back_off is None:
                 raise refused
             refused = None
-            await stand_back()
+            await back_off()
     except LeadershipOverrun as error:
         # Unwinding would wait for the very work that does not stop, while others may lead.
         log.critical("leadership overrun", problem=str(error))
@@ -91,7 +91,7 @@ async def lead(
 
 
 @asynccontextmanager
-async def announced(leases: Leases, events: EventRecorder | None) -> AsyncIterator[None]:
+async def leadership_events(leases: Leases, events: EventRecorder | None) -> AsyncIterator[None]:
     """While inside, this process leads, and events about its leases say so in client-go's words. Whoever lost a lease
     may write nothing any more, not even that."""
     if events is None:
@@ -117,8 +117,8 @@ async def announced(leases: Leases, events: EventRecorder | None) -> AsyncIterat
         await asyncio.wait({recording})
 
 
-def beside_others(configuration: Configuration, timing: Timing) -> Callable[[], Awaitable[None]]:
-    """A `stand_back` that is long enough for every other candidate to try for the lease."""
+def after_lease_duration(configuration: Configuration, timing: Timing) -> Callable[[], Awaitable[None]]:
+    """A `back_off` that is long enough for every other candidate to try for the lease."""
     return lambda: timing.sleep(configuration.leader_election.lease_duration)
 
 

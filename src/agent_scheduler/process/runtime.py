@@ -33,7 +33,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.kube.waiting import NotListed
 from agent_scheduler.process.base import Process, run_to_end
-from agent_scheduler.process.leading import CannotLead, beside_others, coordinator_of, lead, leases_of
+from agent_scheduler.process.leading import CannotLead, after_lease_duration, coordinator_of, lead, leases_of
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources, logged_check
@@ -239,7 +239,7 @@ class Runtime(Process):
             overrun=self._overrun,
             log=self._log,
             events=events,
-            stand_back=beside_others(self._configuration, self._lease_timing),
+            back_off=after_lease_duration(self._configuration, self._lease_timing),
         )
 
     async def _schedule_within(self, coordinator: Coordinator, fast_path: FastPath) -> None:

@@ -15,7 +15,7 @@ from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.process.base import run_to_end
-from agent_scheduler.process.leading import CannotLead, beside_others, elector_of, lead, leases_of
+from agent_scheduler.process.leading import CannotLead, after_lease_duration, elector_of, lead, leases_of
 from agent_scheduler.serving.sources import ServingError
 
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
@@ -55,7 +55,7 @@ class Leading:
             raise end
 
     async def lead(self, *, stands_back: bool) -> None:
-        async def stand_back() -> None:
+        async def back_off() -> None:
             self.seen.append("stands back")
 
         await lead(
@@ -65,7 +65,7 @@ class Leading:
             overrun=lambda: self.seen.append("overrun"),
             log=cast(Any, self.log),
             events=None,
-            stand_back=stand_back if stands_back else None,
+            back_off=back_off if stands_back else None,
         )
 
 
@@ -110,7 +110,7 @@ async def test_others_have_the_time_of_a_lease_to_take_it() -> None:
     configuration = load_text(
         HEAD + "leaderElection: {leaseDuration: 7s, renewDeadline: 5s, retryPeriod: 1s}\n"
     )
-    await beside_others(configuration, cast(Any, SimpleNamespace(sleep=sleep)))()
+    await after_lease_duration(configuration, cast(Any, SimpleNamespace(sleep=sleep)))()
     assert slept == [7.0]
 
 

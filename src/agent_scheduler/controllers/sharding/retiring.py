@@ -15,7 +15,6 @@ Times count from when this process first saw things as they are, by its own cloc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from agent_scheduler.engine.shards.claims import Liveness
 from agent_scheduler.kube.retry import Clock
@@ -27,26 +26,19 @@ SETTLED = 5.0
 HOLDERLESS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Observation:
-    """What was seen, and since when it has been so."""
-
-    what: str
-    since: float
-
-
 class Retirement:
     """Owner of what was seen of shards that are to go, by UID; `only` forgets all others."""
 
     def __init__(self, holders: Holders, *, clock: Clock) -> None:
         self._holders = holders
         self._clock = clock
-        self._seen: dict[str, _Observation] = {}
+        #: What was seen, and since when it has been so.
+        self._seen: dict[str, tuple[str, float]] = {}
 
     def only(self, shards: Iterable[Shard]) -> None:
         """These are all that are to go."""
         uids = {shard.uid for shard in shards}
-        self._seen = {uid: sight for uid, sight in self._seen.items() if uid in uids}
+        self._seen = {uid: seen for uid, seen in self._seen.items() if uid in uids}
 
     async def may_go(self, shard: Shard) -> bool:
         """Whether `shard`, which desires nothing, may be deleted now."""
@@ -61,7 +53,7 @@ class Retirement:
     def _unchanged(self, shard: Shard, what: str) -> float:
         """Seconds since `what` was first seen, and nothing else in between."""
         now = self._clock()
-        sight = self._seen.get(shard.uid)
-        if sight is None or sight.what != what:
-            sight = self._seen[shard.uid] = _Observation(what, now)
-        return now - sight.since
+        seen = self._seen.get(shard.uid)
+        if seen is None or seen[0] != what:
+            seen = self._seen[shard.uid] = (what, now)
+        return now - seen[1]
