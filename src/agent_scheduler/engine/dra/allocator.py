@@ -226,7 +226,7 @@ Answer = tuple[Allocation, ...] | Refused
 
 class _Kept(NamedTuple):
     stamp: tuple[int, int]
-    loosened: tuple[int, int]
+    freed: tuple[int, int]
     node: NodeInfo
     answer: Answer
 
@@ -240,7 +240,7 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
     on with when the node is asked about again.
     """
     plan = plan_of(demand, devices)
-    stamp, loosened = devices.pools.stamp(node.name), devices.pools.loosened(node.name)
+    stamp, freed = devices.pools.stamp(node.name), devices.pools.freed_stamp(node.name)
     kept: MutableMapping[Any, _Kept] = plan.answers
     key: str | NodeDevices = node.name
     if not (plan.problem or demand.allocated or demand.extended):
@@ -248,7 +248,7 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
         if there.shared:
             # None of these nodes has pools of its own, and no answer is about one of them alone.
             kept, key = plan.shared_answers, there
-            stamp, loosened = (0, stamp[1]), (0, loosened[1])
+            stamp, freed = (0, stamp[1]), (0, freed[1])
     found, begun = kept.get(key), NOT_ASKED
     if found is not None and (key is not node.name or found.node is node or _alike(found.node, node)):
         if found.stamp == stamp:
@@ -256,13 +256,13 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
                 begun = found.answer
             else:
                 return found.answer
-        elif found.loosened == loosened and not plan.takes_all and _holds(found.answer, devices):
+        elif found.freed == freed and not plan.takes_all and _holds(found.answer, devices):
             kept[key] = found._replace(stamp=stamp)
             return found.answer
     if budget is not None and budget.left <= 0:
         return begun
     new = allocate(demand, devices, node, budget, begun)
-    kept[key] = _Kept(stamp, loosened, node, new)
+    kept[key] = _Kept(stamp, freed, node, new)
     return new
 
 

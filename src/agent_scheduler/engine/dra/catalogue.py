@@ -236,14 +236,14 @@ class Devices:
         self.claims[claim.key] = claim
         self._note_made(old, claim)
         self.assumed.seen(claim, version_of(claim))
-        self._rebook(claim.key)
+        self._recount(claim.key)
         return old is None or not same(claim, old)
 
     def delete_claim(self, key: ClaimKey) -> bool:
         gone = self.claims.pop(key, None)
         self._note_made(gone, None)
         self.assumed.drop(key)
-        self._rebook(key)
+        self._recount(key)
         return gone is not None
 
     # ---- what decisions assume
@@ -271,7 +271,7 @@ class Devices:
         if not self.pools.are_free(allocated.uses):
             return False
         self.assumed.assume(claim, allocated, holder)
-        self._rebook(key)
+        self._recount(key)
         return True
 
     def assume_in_memory(self, holder: str, spec: ClaimSpec, allocation: Allocation) -> bool:
@@ -290,7 +290,7 @@ class Devices:
             controller=holder,
             extended=True,
         )
-        self._rebook(in_memory.key)
+        self._recount(in_memory.key)
         return True
 
     def replace_in_memory(self, key: ClaimKey, allocation: Allocation, holder: str) -> bool:
@@ -305,7 +305,7 @@ class Devices:
         self.assumed.written(key, holder, version)
         if claim is not None and version_of(claim) >= version:
             self.assumed.seen(claim, version_of(claim))
-            self._rebook(key)
+            self._recount(key)
 
     def deallocated(self, key: ClaimKey, resource_version: str) -> None:
         """The API server has the claim without an allocation, at this version."""
@@ -327,7 +327,7 @@ class Devices:
         before = {key: self.as_assumed(key) for key in self.assumed.held(holder)}
         changed = []
         for key in self.assumed.forget(holder):
-            self._rebook(key)
+            self._recount(key)
             old, new = before[key], self.claims.get(key)
             if old is not None and new is not None:
                 changed.append((old, self.as_assumed(key) or new))
@@ -353,7 +353,7 @@ class Devices:
     def _drop_in_memory(self, holder: str) -> ClaimInfo | None:
         in_memory = self._in_memory.pop(holder, None)
         if in_memory is not None:
-            self._rebook(in_memory.key)
+            self._recount(in_memory.key)
         return in_memory
 
     def _note_made(self, old: ClaimInfo | None, new: ClaimInfo | None) -> None:
@@ -374,7 +374,7 @@ class Devices:
         if new is not None and new.extended_resource:
             self._extended.setdefault(new.extended_resource, set()).add(new.name)
 
-    def _effective(self, key: ClaimKey) -> tuple[Use, ...]:
+    def _taken_by(self, key: ClaimKey) -> tuple[Use, ...]:
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is not None and claim.allocation is not None:
             return claim.allocation.uses
@@ -383,15 +383,15 @@ class Devices:
         in_memory = self._in_memory.get(key[1]) if not key[0] else None
         return in_memory.allocation.uses if in_memory is not None and in_memory.allocation else ()
 
-    def _rebook(self, key: ClaimKey) -> None:
+    def _recount(self, key: ClaimKey) -> None:
         """Have the pools count what the claim has."""
-        self.pools.take(key, self._effective(key))
+        self.pools.take(key, self._taken_by(key))
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
         known = {*self.claims, *(in_memory.key for in_memory in self._in_memory.values())}
         problems = self.assumed.check()
-        problems += self.pools.check({key: self._effective(key) for key in known})
+        problems += self.pools.check({key: self._taken_by(key) for key in known})
         problems += [
             f"claim {key} is reserved for {len(self.reserved_for(key))}"
             for key in self.claims

@@ -17,13 +17,13 @@ from .records import SliceInfo
 
 _NO_USES: Final[tuple[Use, ...]] = ()
 
-#: (changes, changes that are no mere taking, changes of what is published).
+#: Counts: of all changes, of those by which devices may have got free or published, of those of what is published.
 _Stamp = tuple[int, int, int]
 _NEVER: Final[_Stamp] = (0, 0, 0)
 
 
-def _later(stamp: _Stamp, loosened: bool, slices: bool) -> _Stamp:
-    return stamp[0] + 1, stamp[1] + loosened, stamp[2] + slices
+def _later(stamp: _Stamp, freed: bool, slices: bool) -> _Stamp:
+    return stamp[0] + 1, stamp[1] + freed, stamp[2] + slices
 
 
 class PoolIndex:
@@ -69,7 +69,7 @@ class PoolIndex:
         """Another one whenever an answer about the node may be another one."""
         return self._stamps.get(node_name, _NEVER)[0], self._common_stamp[0]
 
-    def loosened(self, node_name: str) -> tuple[int, int]:
+    def freed_stamp(self, node_name: str) -> tuple[int, int]:
         """The same, but unchanged by devices that are only taken: while it is the same, no device was freed or
         published."""
         return self._stamps.get(node_name, _NEVER)[1], self._common_stamp[1]
@@ -166,7 +166,7 @@ class PoolIndex:
             self._taken[key] = new
         else:
             del self._taken[key]
-        self._tell(None if everywhere else frozenset(names), loosened=bool(old))
+        self._tell(None if everywhere else frozenset(names), freed=bool(old))
 
     # ---- inside
 
@@ -199,13 +199,13 @@ class PoolIndex:
         self._tell(None if before is None or after is None else before | after, slices=True)
         self._tidy(pool)
 
-    def _tell(self, names: frozenset[str] | None, *, loosened: bool = True, slices: bool = False) -> None:
+    def _tell(self, names: frozenset[str] | None, *, freed: bool = True, slices: bool = False) -> None:
         if names is None:
-            self._common_stamp = _later(self._common_stamp, loosened, slices)
+            self._common_stamp = _later(self._common_stamp, freed, slices)
             self._changed(None)
         elif names:
             for name in names:
-                self._stamps[name] = _later(self._stamps.get(name, _NEVER), loosened, slices)
+                self._stamps[name] = _later(self._stamps.get(name, _NEVER), freed, slices)
             self._changed(names)
 
     def check(self, allocated: Mapping[ClaimKey, tuple[Use, ...]]) -> list[str]:

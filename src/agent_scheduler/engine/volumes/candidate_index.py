@@ -5,7 +5,7 @@ nodes, so asking each of them would cost their product for each pod. A `Candidat
 demand, by the labels that it asks of a node: a node costs one look a label. `CandidateIndexes` makes one for each
 demand, which is equal for the claims of a workload, and keeps it in step as volumes come and go.
 
-Invariant: a index has all things of its group that suffice for its demand, and no others (`check`).
+Invariant: an index has all candidates of its group that suffice for its demand, and no others (`check`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import match_selector, reaches
 from ..state.reach import Reach
 
-#: Demands with a index. One more costs a look at all things of its group.
+#: Demands with an index. One more costs a look at all candidates of its group.
 _KEPT: Final = 32
 
 #: So many rows are looked at one by one; more of them together.
 _ONE_BY_ONE: Final = 8
 
 
-class Thing(Protocol):
+class Candidate(Protocol):
     """`class_name` is its group."""
 
     @property
@@ -40,38 +40,38 @@ class Thing(Protocol):
     def reach(self) -> Reach | None: ...
 
 
-T = TypeVar("T", bound=Thing)
+T = TypeVar("T", bound=Candidate)
 D = TypeVar("D", bound=Hashable)
 
-#: Sorts things; those to be chosen first are less. Unique.
+#: Sorts candidates; those to be chosen first are less. Unique.
 Key = tuple[Any, ...]
 
 
 class CandidateIndex(Generic[T]):
-    """Things in the order of their keys."""
+    """Candidates in the order of their keys."""
 
     __slots__ = ("_by_label", "_everywhere", "_others")
 
     def __init__(self) -> None:
         self._everywhere: SortedDict[Key, T] = SortedDict()
-        #: Label -> value -> things.
+        #: Label -> value -> candidates.
         self._by_label: dict[str, dict[str, SortedDict[Key, T]]] = {}
         self._others: SortedDict[Key, T] = SortedDict()
 
-    def put(self, key: Key, thing: T) -> None:
-        reach = thing.reach
+    def put(self, key: Key, candidate: T) -> None:
+        reach = candidate.reach
         if reach is None:
-            self._everywhere[key] = thing
+            self._everywhere[key] = candidate
         elif reach.key:
             by_value = self._by_label.setdefault(reach.key, {})
             for value in reach.values:
-                by_value.setdefault(value, SortedDict())[key] = thing
+                by_value.setdefault(value, SortedDict())[key] = candidate
         else:
-            self._others[key] = thing
+            self._others[key] = candidate
 
-    def drop(self, key: Key, thing: T) -> None:
+    def drop(self, key: Key, candidate: T) -> None:
         """Of what has been put."""
-        reach = thing.reach
+        reach = candidate.reach
         if reach is None:
             del self._everywhere[key]
         elif reach.key:
@@ -87,36 +87,40 @@ class CandidateIndex(Generic[T]):
             del self._others[key]
 
     def counts(self, nodes: Columns, rows: Rows) -> Ints:
-        """How many of the things each of `rows` can reach."""
+        """How many of the candidates each of `rows` can reach."""
         if rows.shape[0] <= _ONE_BY_ONE:
             return np.array([self._count(nodes.nodes[row]) for row in rows.tolist()], dtype=np.int64)
         found: Ints = np.full(rows.shape[0], len(self._everywhere), dtype=np.int64)
-        for thing in self._others.values():
-            found += match_selector(thing.reach.selector, nodes, rows)
+        for candidate in self._others.values():
+            found += match_selector(candidate.reach.selector, nodes, rows)
         for key, by_value in self._by_label.items():
             # The column first: it interns the values that are then looked up.
             column = nodes.label(key)[rows]
             table: Ints = np.zeros(len(nodes.interns.values) + 1, dtype=np.int64)
             known = nodes.interns.known_value
-            for value, things in by_value.items():
+            for value, candidates in by_value.items():
                 number = known(value)
                 if number > 0:
-                    table[number] = len(things)
+                    table[number] = len(candidates)
             found += table[column]
         return found
 
     def _count(self, node: NodeInfo | None) -> int:
         if node is None:
             return 0
-        count = len(self._everywhere) + sum(reaches(thing.reach, node) for thing in self._others.values())
-        return count + sum(len(things) for things in self._labelled(node))
+        count = len(self._everywhere) + sum(
+            reaches(candidate.reach, node) for candidate in self._others.values()
+        )
+        return count + sum(len(candidates) for candidates in self._labelled(node))
 
     def at(self, node: NodeInfo) -> Iterator[T]:
-        """The things that the node can reach, in order. Nothing may be put or dropped meanwhile."""
-        found = [self._everywhere.items(), *(things.items() for things in self._labelled(node))]
-        found += [((key, thing),) for key, thing in self._others.items() if reaches(thing.reach, node)]
-        for _, thing in heapq.merge(*found, key=_key) if len(found) > 1 else found[0]:
-            yield thing
+        """The candidates that the node can reach, in order. Nothing may be put or dropped meanwhile."""
+        found = [self._everywhere.items(), *(candidates.items() for candidates in self._labelled(node))]
+        found += [
+            ((key, candidate),) for key, candidate in self._others.items() if reaches(candidate.reach, node)
+        ]
+        for _, candidate in heapq.merge(*found, key=_key) if len(found) > 1 else found[0]:
+            yield candidate
 
     def _labelled(self, node: NodeInfo) -> Iterator[SortedDict[Key, T]]:
         for label, by_value in self._by_label.items():
@@ -137,36 +141,37 @@ def _key(entry: tuple[Key, object]) -> Key:
 
 
 class CandidateIndexes(Generic[D, T]):
-    """Things by group, and candidate_index of them. `key` sorts them; `suffices` says whether one does for a demand."""
+    """Candidates by group, and indexes of them. `key` sorts them; `suffices` says whether one does for a
+    demand."""
 
     def __init__(self, key: Callable[[T], Key], suffices: Callable[[T, D], bool]) -> None:
         self._key = key
         self._suffices = suffices
-        self._things: dict[str, SortedDict[Key, T]] = {}
+        self._candidates: dict[str, SortedDict[Key, T]] = {}
         self._indexes: OrderedDict[tuple[str, D], CandidateIndex[T]] = OrderedDict()
 
     def of(self, group: str) -> ValuesView[T] | tuple[()]:
-        """All things of a group, in order."""
-        found = self._things.get(group)
+        """All candidates of a group, in order."""
+        found = self._candidates.get(group)
         return found.values() if found is not None else ()
 
-    def put(self, thing: T) -> None:
-        key, group = self._key(thing), thing.class_name
-        self._things.setdefault(group, SortedDict())[key] = thing
+    def put(self, candidate: T) -> None:
+        key, group = self._key(candidate), candidate.class_name
+        self._candidates.setdefault(group, SortedDict())[key] = candidate
         for (other, demand), index in self._indexes.items():
-            if other == group and self._suffices(thing, demand):
-                index.put(key, thing)
+            if other == group and self._suffices(candidate, demand):
+                index.put(key, candidate)
 
-    def drop(self, thing: T) -> None:
+    def drop(self, candidate: T) -> None:
         """Of what has been put."""
-        key, group = self._key(thing), thing.class_name
-        things = self._things[group]
-        del things[key]
-        if not things:
-            del self._things[group]
+        key, group = self._key(candidate), candidate.class_name
+        candidates = self._candidates[group]
+        del candidates[key]
+        if not candidates:
+            del self._candidates[group]
         for (other, demand), index in self._indexes.items():
-            if other == group and self._suffices(thing, demand):
-                index.drop(key, thing)
+            if other == group and self._suffices(candidate, demand):
+                index.drop(key, candidate)
 
     def index(self, group: str, demand: D) -> CandidateIndex[T]:
         """What suffices for a demand, kept in step for as long as enough others are not asked for after it."""
@@ -181,13 +186,13 @@ class CandidateIndexes(Generic[D, T]):
 
     def _filled(self, group: str, demand: D) -> CandidateIndex[T]:
         index: CandidateIndex[T] = CandidateIndex()
-        for thing in self.of(group):
-            if self._suffices(thing, demand):
-                index.put(self._key(thing), thing)
+        for candidate in self.of(group):
+            if self._suffices(candidate, demand):
+                index.put(self._key(candidate), candidate)
         return index
 
-    def has_the_things_of(self, other: CandidateIndexes[D, T]) -> bool:
-        return self._things == other._things
+    def has_same_candidates(self, other: CandidateIndexes[D, T]) -> bool:
+        return self._candidates == other._candidates
 
     def check(self) -> list[str]:
         """What contradicts the invariant."""

@@ -359,10 +359,10 @@ class Catalogue:
             if getattr(self, index) != getattr(anew, index):
                 problems.append(f"{index} is out of step with the objects")
         if not (
-            self._free.has_the_things_of(anew._free)
-            and self._capacity_indexes.has_the_things_of(anew._capacity_indexes)
+            self._free.has_same_candidates(anew._free)
+            and self._capacity_indexes.has_same_candidates(anew._capacity_indexes)
         ):
-            problems.append("the candidate_index are out of step with the objects")
+            problems.append("the candidate indexes are out of step with the objects")
         return problems + self._free.check() + self._capacity_indexes.check()
 
 
