@@ -8,7 +8,7 @@ selectable fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .builtin import metadata, names
 from .builtin.causes import forbidden, invalid, required
@@ -173,16 +173,15 @@ def resource_of(crd: Object, version: str) -> Resource:
     )
 
 
-class _Rules:
+class _Rules(NamedTuple):
     """The strategy of one custom kind: what its writes reset, keep and check."""
 
-    def __init__(self, structural: Structural, *, namespaced: bool, status: bool) -> None:
-        self._structural = structural
-        self._namespaced = namespaced
-        self._status = status
+    structural: Structural
+    namespaced: bool
+    status: bool
 
     def prepare_create(self, obj: Object) -> None:
-        if self._status:
+        if self.status:
             obj.pop("status", None)
         obj["metadata"]["generation"] = 1
 
@@ -191,9 +190,9 @@ class _Rules:
         if subresource == "status":
             self._keep_all_but_status(obj, old)
             return
-        if self._status:
+        if self.status:
             metadata.restore(obj, old, ("status",))
-        aside = {"metadata", "apiVersion", "kind"} | ({"status"} if self._status else set())
+        aside = {"metadata", "apiVersion", "kind"} | ({"status"} if self.status else set())
         if {key: obj[key] for key in obj.keys() - aside} != {key: old[key] for key in old.keys() - aside}:
             metadata.raise_generation(obj)
 
@@ -216,10 +215,10 @@ class _Rules:
 
     def validate(self, obj: Object, old: Object | None) -> Iterator[Cause]:
         if old is None:
-            yield from metadata.check(obj["metadata"], namespaced=self._namespaced, custom=True)
+            yield from metadata.check(obj["metadata"], namespaced=self.namespaced, custom=True)
         else:
             yield from metadata.check_update(obj["metadata"], old["metadata"], rechecks="change", custom=True)
-        yield from self._structural.validate(obj, old)
+        yield from self.structural.validate(obj, old)
 
 
 def _fields(selectable: tuple[str, ...]) -> Callable[[Object], dict[str, str]]:

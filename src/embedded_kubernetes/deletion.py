@@ -116,24 +116,17 @@ def check_preconditions(served: Served, old: Record, options: Object) -> None:
     """That the object is the one that the DeleteOptions mean. Raises 409."""
     wanted: dict[str, Any] = options.get("preconditions") or {}
     resource = served.resource
-    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
-    # The Kind stands where other refusals have the plural: so does a real server's.
-    if uid is not None and uid != old.uid:
-        raise conflict(
-            resource.kind,
-            served.name[0],
-            old.name,
-            f"the UID in the precondition ({uid}) does not match the UID in record ({old.uid}). The object might "
-            "have been deleted and then recreated",
-        )
-    if version is not None and version != str(old.rv):
-        raise conflict(
-            resource.kind,
-            served.name[0],
-            old.name,
-            f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
-            f"({old.rv}). The object might have been modified",
-        )
+    for what, asked, found, perhaps in (
+        ("UID", wanted.get("uid"), old.uid, "deleted and then recreated"),
+        ("ResourceVersion", wanted.get("resourceVersion"), str(old.rv), "modified"),
+    ):
+        if asked is not None and asked != found:
+            why = (
+                f"the {what} in the precondition ({asked}) does not match the {what} in record ({found}). The object "
+                f"might have been {perhaps}"
+            )
+            # The Kind stands where other refusals have the plural: so does a real server's.
+            raise conflict(resource.kind, served.name[0], old.name, why)
 
 
 def _finalizers(metadata: Object, options: Object) -> list[str]:

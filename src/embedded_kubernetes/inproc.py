@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from .auth.impersonation import PREFIX
@@ -75,20 +76,15 @@ class Watching:
             stream.watcher.close()
 
 
+@dataclass(eq=False)
 class Door:
     """Requests to an `Api` from the same process, on one event loop."""
 
-    def __init__(
-        self,
-        api: Api,
-        *,
-        disturb: Disturb | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.api = api
-        self._disturb = disturb
-        self._sleep = sleep
-        self._turns: CollectorTurns | None = None
+    api: Api
+    _: KW_ONLY
+    disturb: Disturb | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _turns: CollectorTurns | None = field(init=False, default=None)
 
     def _request(self, method: str, path: str, *, body: bytes | None, headers: Headers | None) -> Request:
         path, _, query = path.partition("?")
@@ -112,9 +108,9 @@ class Door:
         )
 
     async def _handle(self, request: Request) -> Response | Stream:
-        fault = (self._disturb(request) if self._disturb is not None else None) or _NO_DISTURBANCE
+        fault = (self.disturb(request) if self.disturb is not None else None) or _NO_DISTURBANCE
         if fault.delay:
-            await self._sleep(fault.delay)
+            await self.sleep(fault.delay)
         if fault.drop:
             raise Lost(f"{request.method} {request.path}: dropped before it was handled")
         instead = fault.instead()
@@ -122,7 +118,7 @@ class Door:
             return instead
         result = self.api.handle(fault.asked(request, self.api.store.rv))
         if fault.late:
-            await self._sleep(fault.late)
+            await self.sleep(fault.late)
         if isinstance(result, Stream):
             if fault.lose or instead is not None:
                 result.watcher.close()

@@ -213,9 +213,7 @@ class Kubelets(Controller):
             demand = demand_of(obj)
             pod.life = _run_seconds(obj)
         except (QuantityError, _BadAnnotation) as error:
-            pod.over = True
-            status = refused(obj, reason="InvalidPod", message=f"Pod was rejected: {error}", now=self._now())
-            self._write(uid, obj, status)
+            self._refuse(uid, obj, "InvalidPod", f"Pod was rejected: {error}")
             return
         if runs:
             book.hold(uid, demand)
@@ -227,13 +225,15 @@ class Kubelets(Controller):
             return
         refusal = book.admit(uid, demand)
         if refusal is not None:
-            pod.over = True
-            status = refused(obj, reason=refusal.reason, message=refusal.message, now=self._now())
-            self._write(uid, obj, status)
+            self._refuse(uid, obj, *refusal)
         elif obj["metadata"].get("deletionTimestamp"):
             pass  # never started; `_stop` follows
         else:
             self._begin(uid, obj)
+
+    def _refuse(self, uid: str, obj: Object, reason: str, message: str) -> None:
+        self._pods[uid].over = True
+        self._write(uid, obj, refused(obj, reason=reason, message=message, now=self._now()))
 
     def _try_again(self, uid: str) -> None:
         """A claim that the pod waits for has changed."""

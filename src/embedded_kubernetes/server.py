@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import ssl
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from .handlers import Api
@@ -40,46 +41,35 @@ def calm_gc() -> None:
     gc.set_threshold(50_000, 50, 100)
 
 
+@dataclass(eq=False)
 class Server:
-    """Serves one `Api` on one address. `port` 0 takes a free one."""
+    """Serves one `Api` on one address. `port` 0 takes a free one, which it is once the server has started."""
 
-    def __init__(
-        self,
-        api: Api,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        tls: ssl.SSLContext | None = None,
-        disturb: Disturb | None = None,
-    ) -> None:
-        self.api = api
-        self._host = host
-        self._port = port
-        self._tls = tls
-        self._disturb = disturb
-        self._listener: asyncio.Server | None = None
-        self._shared: Shared | None = None
-        self._turns: CollectorTurns | None = None
+    api: Api
+    _: KW_ONLY
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    disturb: Disturb | None = None
+    _listener: asyncio.Server | None = field(init=False, default=None)
+    _shared: Shared | None = field(init=False, default=None)
+    _turns: CollectorTurns | None = field(init=False, default=None)
 
     @property
     def url(self) -> str:
-        scheme = "https" if self._tls is not None else "http"
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{scheme}://{host}:{self._port}"
-
-    @property
-    def port(self) -> int:
-        return self._port
+        scheme = "https" if self.tls is not None else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
 
     async def start(self) -> None:
         """Listen. Raises OSError if the address is taken."""
         loop = asyncio.get_running_loop()
-        shared = self._shared = Shared(self.api, loop, disturb=self._disturb)
+        shared = self._shared = Shared(self.api, loop, disturb=self.disturb)
         self._turns = CollectorTurns(self.api.collector, loop)
         self._listener = await loop.create_server(
-            lambda: Connection(shared), self._host, self._port, ssl=self._tls, backlog=_BACKLOG
+            lambda: Connection(shared), self.host, self.port, ssl=self.tls, backlog=_BACKLOG
         )
-        self._port = self._listener.sockets[0].getsockname()[1]
+        self.port = self._listener.sockets[0].getsockname()[1]
         self.api.address = self.url.partition("://")[2]
 
     async def stop(self, *, grace: float = 2.0) -> None:

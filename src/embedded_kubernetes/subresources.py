@@ -196,27 +196,23 @@ def _check_preconditions(old: Record, metadata: Object) -> None:
     elif version and version != str(old.rv):
         why = f"ResourceVersion in precondition: {version}, ResourceVersion in object meta: {old.rv}"
     if why:
-        raise conflict(
-            "pods",
-            "",
-            old.name,
-            f"StorageError: invalid object, Code: 4, Key: /registry/pods/{old.key}, ResourceVersion: 0, "
-            f"AdditionalErrorMsg: Precondition failed: {why}",
-        )
+        found = f"StorageError: invalid object, Code: 4, Key: /registry/pods/{old.key}, ResourceVersion: 0"
+        raise conflict("pods", "", old.name, f"{found}, AdditionalErrorMsg: Precondition failed: {why}")
 
 
 def assign(pod: Object, *, node: str, now: str) -> None:
     """Put `pod` on `node`, in place. Raises the 409 of a pod that may not be bound."""
     metadata, spec = pod["metadata"], pod["spec"]
     name = metadata["name"]
+    why = ""
     if "deletionTimestamp" in metadata:
-        raise conflict("pods/binding", "", name, f"pod {name} is being deleted, cannot be assigned to a host")
-    if spec.get("nodeName"):
-        raise conflict(
-            "pods/binding", "", name, f'pod {name} is already assigned to node "{spec["nodeName"]}"'
-        )
-    if spec.get("schedulingGates"):
-        raise conflict("pods/binding", "", name, f"pod {name} has non-empty .spec.schedulingGates")
+        why = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif spec.get("nodeName"):
+        why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+    elif spec.get("schedulingGates"):
+        why = f"pod {name} has non-empty .spec.schedulingGates"
+    if why:
+        raise conflict("pods/binding", "", name, why)
     spec["nodeName"] = node
     set_scheduled(pod.setdefault("status", {}), now=now)
 

@@ -75,20 +75,6 @@ class Table:
     order, every event with a version above `compacted`.
     """
 
-    __slots__ = (
-        "by_field",
-        "compacted",
-        "extract",
-        "field_names",
-        "history",
-        "keys",
-        "limit",
-        "namespaced",
-        "pick",
-        "records",
-        "subscribers",
-    )
-
     def __init__(
         self,
         *,

@@ -53,8 +53,6 @@ class Hole(NamedTuple):
 class Form:
     """Encoded bytes with holes."""
 
-    __slots__ = ("_pattern", "_pick")
-
     def __init__(self, marked: bytes) -> None:
         """Raises ValueError unless there are two holes at least, each of them once."""
         parts = _MARKED.split(marked)
@@ -71,8 +69,6 @@ class Form:
 
 class Template:
     """One stored object with holes: for its version, its UID, and texts of its own, of which the first is the name."""
-
-    __slots__ = ("_fields", "_labels", "_owners", "_shown", "_stored", "_varying", "_view")
 
     def __init__(self, record: Record, served: Served, holes: Sequence[Hole]) -> None:
         """From an object that the rules have made. Raises ValueError if it cannot be one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..registry import Registry
 from ..store import Record
@@ -48,12 +48,11 @@ class Issuer:
         return tuple(given) if isinstance(given, list) and given else self.audiences
 
 
-class AccountTokens:
+class AccountTokens(NamedTuple):
     """Finds the service account that a token stands for."""
 
-    def __init__(self, registry: Registry, issuer: Issuer) -> None:
-        self._registry = registry
-        self._issuer = issuer
+    registry: Registry
+    issuer: Issuer
 
     def user(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]] | None:
         """Whose token it is, and which of `audiences` it is for; None if it is no token of this issuer.
@@ -61,16 +60,16 @@ class AccountTokens:
         Raises `TokenError` for one that is not accepted.
         """
         found = jwt.claims(token)
-        if found is None or found.get("iss") != self._issuer.name:
+        if found is None or found.get("iss") != self.issuer.name:
             return None
-        self._issuer.keys.verify(token)
-        own = self._issuer.audiences_of(found)
+        self.issuer.keys.verify(token)
+        own = self.issuer.audiences_of(found)
         meant = tuple(audience for audience in own if audience in audiences)
         if not meant:
             raise TokenError(
                 f"token audiences {quoted(own)} is invalid for the target audiences {quoted(audiences)}"
             )
-        now = self._registry.store.clock()
+        now = self.registry.store.clock()
         _check_times(found, now)
         return self._account(found, now), meant
 
@@ -80,7 +79,7 @@ class AccountTokens:
         namespace = str(private.get("namespace", ""))
         account = _reference(private, "serviceaccount")
         name, uid = account or ("", "")
-        record = self._registry.stored(ACCOUNTS).table.get(namespace, name)
+        record = self.registry.stored(ACCOUNTS).table.get(namespace, name)
         if record is None:
             raise TokenError(f'serviceaccounts "{name}" not found')
         if self._deleted(ACCOUNTS, record, now):
@@ -108,7 +107,7 @@ class AccountTokens:
         self, kind: tuple[str, str], namespace: str, reference: tuple[str, str], now: float
     ) -> None:
         name, uid = reference
-        record = self._registry.stored(kind).table.get(namespace, name)
+        record = self.registry.stored(kind).table.get(namespace, name)
         if record is None or self._deleted(kind, record, now):
             raise TokenError("service account token has been invalidated")
         if record.uid != uid:
@@ -121,7 +120,7 @@ class AccountTokens:
         """Whether the object is being deleted, and has been for longer than clocks may differ."""
         if not record.deleting:
             return False
-        obj = self._registry.stored(kind).stored.decode(record.data)
+        obj = self.registry.stored(kind).stored.decode(record.data)
         return parse(obj["metadata"]["deletionTimestamp"]).timestamp() < now - _LEEWAY
 
 

@@ -6,6 +6,7 @@ An observer is handed every request once its answer's status is known; for a wat
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 import orjson
@@ -48,16 +49,16 @@ class Asked(NamedTuple):
 Observer = Callable[[Asked], None]
 
 
+@dataclass(frozen=True, slots=True)
 class AuditLog:
     """Writes each request as a line of JSON to an open file, at once."""
 
-    def __init__(self, file: IO[bytes], uid: Callable[[], str]) -> None:
-        self._file = file
-        self._uid = uid
+    file: IO[bytes]
+    uid: Callable[[], str]
 
     def __call__(self, asked: Asked) -> None:
-        self._file.write(orjson.dumps(event(asked, self._uid())) + b"\n")
-        self._file.flush()
+        self.file.write(orjson.dumps(event(asked, self.uid())) + b"\n")
+        self.file.flush()
 
 
 def event(asked: Asked, uid: str) -> dict[str, Any]:

@@ -65,8 +65,6 @@ _PLAIN = frozenset(
 class PodParts:
     """What containers refer to in their pod: its volumes, claims, grace period and restart policy."""
 
-    __slots__ = ("claims", "grace", "host_users", "is_pod", "restart_policy", "volumes")
-
     def __init__(self, spec: dict[str, Any], volumes: dict[str, dict[str, Any]], *, is_pod: bool) -> None:
         self.volumes = volumes
         claims = spec.get("resourceClaims")

@@ -505,7 +505,7 @@ async def test_the_door_without_sockets_knows_the_same_faults() -> None:
 
 async def test_without_a_plan_nothing_is_asked() -> None:
     async with serving() as served:
-        assert served.server._disturb is None
+        assert served.server.disturb is None
         client = await watching(served)
         for number in itertools.islice(itertools.count(), 3):
             served.world.pod(f"p{number}")
