@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from embedded_kubernetes import requests
-from embedded_kubernetes.fault_answers import middlebox
+from embedded_kubernetes.fault_answers import MIDDLEBOX
 
 from .shard_safety import Sent, is_list, is_version_asked
 
@@ -215,7 +215,7 @@ ON_ITS_WAY = ("badGateway", "gatewayTimeout")
 
 def strange(says: str) -> Response:
     """An answer that is not the server's."""
-    answer = middlebox(says)
+    answer = MIDDLEBOX[says]
     more = [(name.encode(), value.encode()) for name, value in answer.headers]
     return Response(
         answer.status, answer.body, Headers([(b"Content-Type", answer.content_type.encode()), *more])

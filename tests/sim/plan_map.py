@@ -64,12 +64,7 @@ class PlanMap:
         self.history.append(Said(now, True, self._settings(text) if usable else None))
 
     def _settings(self, text: str) -> ShardingSettings:
-        return complete(
-            load_sharding(text, source=""),
-            self.flags.sync_period,
-            event_trigger=self.flags.event_trigger,
-            source="",
-        )
+        return complete(load_sharding(text, source=""), self.flags, source="")
 
     # -- what administrators do
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import parse_scheduler_configs
-from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.process.controller_flags import LEASE, ControllersSettings
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def flags_of(plans: Plans) -> ShardingSettings:
-    return complete(
-        parse_scheduler_configs(plans.flags),
+    return ShardingSettings(
+        parse_scheduler_configs(plans.flags).plan,
         plans.sync_period,
-        event_trigger=plans.event_trigger,
-        source="--scheduler-configs",
+        plans.event_trigger,
+        "--scheduler-configs",
     )
 
 

@@ -125,8 +125,7 @@ def _of_file(args: argparse.Namespace) -> ShardingSettings:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"--sharding-config {file}: is not UTF-8 text: {error.reason}") from None
     flags, _ = sharding_flags(args)
-    sharding = load_sharding(text, source=str(file))
-    return complete(sharding, flags.sync_period, event_trigger=flags.event_trigger, source=str(file))
+    return complete(load_sharding(text, source=str(file)), flags, source=str(file))
 
 
 async def _configured(transport: Transport, args: argparse.Namespace) -> ShardingSettings:
@@ -143,9 +142,7 @@ async def _configured(transport: Transport, args: argparse.Namespace) -> Shardin
         missing = " or ".join("/".join(place) for place in places)
         return flags._replace(source=f"{flags.source}, for there is no ConfigMap {missing}")
     source = f"ConfigMap {namespace}/{name}, {FILE}"
-    return complete(
-        read(found, source=source), flags.sync_period, event_trigger=flags.event_trigger, source=source
-    )
+    return complete(read(found, source=source), flags, source=source)
 
 
 def _json(value: object) -> str:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
-from agent_scheduler.controllers.sharding.configuration import complete
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings, ShardingController
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.transport import Endpoint
@@ -75,9 +75,7 @@ class World(ShardedCluster):
             serving=Serving(port=0),
             logging=Logging(),
             sharding=ControllerSettings(
-                flags=complete(
-                    parse_scheduler_configs(configs), period, event_trigger=trigger, source="the flags"
-                ),
+                flags=ShardingSettings(parse_scheduler_configs(configs).plan, period, trigger, "the flags"),
                 lease_namespace="default",
                 fence=0.1,
                 debounce=0.02,

@@ -68,9 +68,7 @@ class Effective:
             self.problem = str(error)
             return Taken(self.problem)
         self.problem = ""
-        self.settings = complete(
-            sharding, self._flags.sync_period, event_trigger=self._flags.event_trigger, source=source
-        )
+        self.settings = complete(sharding, self._flags, source=source)
         return Taken(warnings=sharding.warnings)
 
 
@@ -83,12 +81,12 @@ def read(found: ConfigMap, *, source: str) -> Sharding:
     return load_sharding(text, source=source)
 
 
-def complete(sharding: Sharding, sync_period: float, *, event_trigger: bool, source: str) -> ShardingSettings:
+def complete(sharding: Sharding, flags: ShardingSettings, *, source: str) -> ShardingSettings:
     """What a file leaves open is as the flags say."""
     return ShardingSettings(
         sharding.plan,
-        sync_period if sharding.sync_period is None else sharding.sync_period,
-        event_trigger if sharding.node_event_trigger is None else sharding.node_event_trigger,
+        flags.sync_period if sharding.sync_period is None else sharding.sync_period,
+        flags.event_trigger if sharding.node_event_trigger is None else sharding.node_event_trigger,
         source,
     )
 

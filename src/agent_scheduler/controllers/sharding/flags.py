@@ -8,7 +8,7 @@ from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 from agent_scheduler.config.values import parse_duration
 
-from .configuration import ShardingSettings, complete
+from .configuration import ShardingSettings
 from .controller import CONFIG_MAP, NAMESPACE, ControllerSettings
 
 SYNC_PERIOD = "60s"
@@ -78,7 +78,7 @@ def sharding_flags(
     )
     source = "the default shards" if text is None else "--scheduler-configs"
     return (
-        complete(sharding, sync_period, event_trigger=event_trigger, source=source),
+        ShardingSettings(sharding.plan, sync_period, event_trigger, source),
         (*deprecated, *sharding.warnings),
     )
 
