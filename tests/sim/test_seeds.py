@@ -98,7 +98,7 @@ def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) ->
 
 
 def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_scheduler.engine.decide.conflicts._passes", lambda *_args: True)
+    monkeypatch.setattr("agent_scheduler.engine.decide.decide._passes", lambda *_args: True)
     found = next(
         verdict for seed in range(40) if (verdict := run(Options(seed=seed, scenario="tight"))).violations
     )
