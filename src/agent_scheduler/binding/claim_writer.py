@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol
 
-from agent_scheduler.cluster.changes import heard
+from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, pod_ref
 from agent_scheduler.engine.dra.records import ClaimInfo
 from agent_scheduler.engine.dra.reservation import (
@@ -191,7 +191,7 @@ class ClaimWriter:
                 lock.version = ""
                 if not wanted():
                     return "the pod no longer waits"
-                await heard(changed)
+                await wait_for_change(changed)
 
     def is_open(self, uid: str) -> bool:
         """Whether a write that was given up for the pod may still be carried out. Says so once."""
@@ -241,7 +241,7 @@ class ClaimWriter:
                     return
                 if patched.failure.kind is not FailureClass.CONFLICT or not wanted():
                     return
-                await heard(changed)
+                await wait_for_change(changed)
 
     async def deallocate(
         self, claim: ClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
@@ -258,7 +258,7 @@ class ClaimWriter:
                     if failure is None or failure.kind is not FailureClass.CONFLICT or not wanted():
                         break
                     # Changed in something else, the claim keeps the pod waiting, and no event would wake it.
-                    await heard(changed)
+                    await wait_for_change(changed)
         return failure
 
     async def _deallocate(self, claim: ClaimInfo, pod: PodRef, wanted: Callable[[], bool]) -> Failure | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from agent_scheduler.cluster.changes import heard
+from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.binding_conditions import BindingConditions, failed, late
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
@@ -93,7 +93,7 @@ class DeviceWaits:
                     return problem
                 if not wanted():
                     return "the pod no longer waits"
-                await heard(changed, within=timeout - (self._clock() - started))
+                await wait_for_change(changed, within=timeout - (self._clock() - started))
 
     def _outcome(
         self,

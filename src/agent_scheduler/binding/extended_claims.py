@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from agent_scheduler.cluster.changes import heard
+from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, claims_path
 from agent_scheduler.engine.dra.extended_claim import (
     InMemoryClaim,
@@ -143,7 +143,7 @@ class ExtendedClaims:
                     return True
                 if not wanted():
                     return False
-                await heard(changed)
+                await wait_for_change(changed)
         return False
 
     async def _remove(self, claim: MadeClaim, wanted: Callable[[], bool]) -> bool:

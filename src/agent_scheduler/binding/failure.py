@@ -27,7 +27,7 @@ NODE_SHARD_NOT_READY = "NodeShardNotReady"
 
 
 class Messenger(Protocol):
-    """Tells the API server. Returns at once; what cannot be told is counted, never raised."""
+    """Tells the API server. Returns at once; what cannot be sent is counted, never raised."""
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
         """PodScheduled=False with `reason` (if that is news), and a FailedScheduling event.

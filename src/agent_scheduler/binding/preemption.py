@@ -130,8 +130,8 @@ class Preemption:
         timing: Timing,
         profiles: Mapping[str, Profile],
     ) -> None:
-        """`deallocate` is told of a pod with resource claims that no node will do for, and gives what is to be said of
-        that. `caught_up` returns once all is known of pods that was true when it was called."""
+        """`deallocate` is called for a pod with resource claims that every node refused, and returns what the message
+        says of that. `caught_up` returns once all is known of pods that was true when it was called."""
         self._cluster = cluster
         self._columns = snapshot.columns
         self.nominations = nominations
@@ -235,7 +235,7 @@ class Preemption:
         cluster = self._cluster
         displaced = {other.uid: other for other in self.nominations.below(node_name, pod)}
         for uid, node in self._under_way.items():
-            # The nomination may be hidden, if the watch has just told of an older one.
+            # The nomination may be hidden, if the watch has just shown an older one.
             other = cluster.pods.get(uid)
             if node == node_name and other is not None and other.priority < pod.priority:
                 displaced[uid] = other
@@ -272,7 +272,7 @@ class Preemption:
         self._under_way.pop(uid, None)
         self._gate.gated.discard(uid)
         if outcomes - _LEAVES:
-            # Others may have been told to wait for the end of those who stay now.
+            # Others may wait for the end of victims that stay now.
             on_node = queue.nominator.pods_for(job.candidate.node_name)
             queue.activate([other.uid for other in on_node if other.uid != uid])
         if wanted and Evicted.FAILED in outcomes:
@@ -286,10 +286,10 @@ class Preemption:
         queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
         if wanted and queue.nominator.nominated.get(uid, "") != job.candidate.node_name:
-            # The watch has told of an older state of the pod meanwhile.
+            # The watch has shown an older state of the pod meanwhile.
             queue.nominate(self._cluster.pods[uid], job.candidate.node_name)
         if queue.where(uid) is Place.GATED:
-            # A victim left while the gate was shut, and perhaps there is none whose end is still to come.
+            # A victim left while the pod was gated, and perhaps there is none whose end is still to come.
             queue.activate((uid,))
 
     async def _await_terminations(self, pod: PodInfo, victims: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_scheduler.cluster.changes import heard
+from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.framework.prebind import Attempt
@@ -64,7 +64,7 @@ class VolumeWriter:
                     return f"binding volumes: {found.reason}"
                 if problem := self._over(pod, ends):
                     return problem
-                await heard(changed, within=ends - self._clock())
+                await wait_for_change(changed, within=ends - self._clock())
 
     async def _write(self, write: Write, pod: PodInfo, ends: float) -> Patched:
         namespace = f"namespaces/{segment(write.namespace)}/" if write.namespace else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from agent_scheduler.cluster.changes import heard
+from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.engine.decide.refusals import Refusal, fit_error
 from agent_scheduler.engine.framework.prebind import Permit, Rejected, Wait
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -54,7 +54,7 @@ class Waiting:
                 self.reject(name, f"rejected due to timeout after waiting {timeout:g}s at plugin {name}")
                 break
             self._changed.clear()
-            await heard(self._changed, within=left)
+            await wait_for_change(self._changed, within=left)
         return self._refusal or ""
 
 

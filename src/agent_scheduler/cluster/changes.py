@@ -1,4 +1,4 @@
-"""Those who wait for certain objects to change, each told of its own."""
+"""Waiting for certain objects to change: an asyncio.Event for each that waits, set by key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Changes(Generic[K]):
             changed.set()
 
 
-async def heard(changed: asyncio.Event, *, within: float = _LOOK_AGAIN) -> None:
+async def wait_for_change(changed: asyncio.Event, *, within: float = _LOOK_AGAIN) -> None:
     """Returns when it is set, or when it is time to look again; `within` seconds, if that is sooner."""
     with suppress(TimeoutError):
         async with asyncio.timeout(min(_LOOK_AGAIN, max(0.0, within))):

@@ -89,14 +89,14 @@ def cached_kind(
     known: Callable[[R], R | None],
     put: Callable[[R], bool],
     drop: Callable[[R], bool],
-    told: Callable[[R], None] = lambda _: None,
+    changed: Callable[[R], None] = lambda _: None,
     optional: bool = False,
     vital: bool = False,
 ) -> Kind:
     """A kind whose objects a catalogue keeps, and whose changes wake pods.
 
     `known` is what the catalogue has of an object; `put` and `drop` say whether a decision can see the change, and if
-    so the queue is notified, and then `told`.
+    so the queue is notified, and then `changed` is called.
     """
     added, updated, deleted = (
         ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
@@ -106,13 +106,13 @@ def cached_kind(
         old = known(new)
         if put(new):
             queue.move_all(added if old is None else updated, old, new)
-            told(new)
+            changed(new)
 
     def delete(gone: R) -> None:
         old = known(gone)
         if drop(gone):
             queue.move_all(deleted, old, None)
-            told(gone)
+            changed(gone)
 
     return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital, known=known)
 

@@ -1,7 +1,8 @@
 """Resource claims, device classes and slices on their way in.
 
 What is seen goes to `engine.dra.catalogue`, and from there to the pods that wait: those that were refused for want of
-devices, which the queue wakes by hints, and those whose claims are being written, each told of changes of its own.
+devices, which the queue wakes by hints, and those whose claims are being written, each of which waits for changes of
+its own (`changes`).
 """
 
 from __future__ import annotations

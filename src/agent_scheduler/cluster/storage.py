@@ -1,7 +1,7 @@
 """Storage objects on their way in: from the watches to the catalogue, and from there to the pods that wait for them.
 
 Two kinds of pods wait: those that a volume rule refused, which the queue wakes by the hints of `engine.volumes.hints`,
-and those whose claims are being bound (`prebind`), each of which is told of changes of its own claims.
+and those whose claims are being bound (`prebind`), each of which waits for changes of its own claims (`changes`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Storage:
                 known=lambda each: c.volumes.get(each.name),
                 put=c.set_volume,
                 drop=lambda each: c.delete_volume(each.name),
-                told=self._volume_changed,
+                changed=self._volume_changed,
             ),
             cached_kind(
                 self._queue,
@@ -65,7 +65,7 @@ class Storage:
                 known=lambda each: c.claims.get(each.key),
                 put=c.set_claim,
                 drop=lambda each: c.delete_claim(each.namespace, each.name),
-                told=lambda each: self.changes.wake(each.key),
+                changed=lambda each: self.changes.wake(each.key),
             ),
         ]
 

@@ -121,7 +121,7 @@ class Waiting:
 def _is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who waits looks again by himself."""
     monkeypatch.setattr(changes, "_LOOK_AGAIN", 3600.0)
-    monkeypatch.setitem(cast(Any, changes.heard.__kwdefaults__), "within", 3600.0)
+    monkeypatch.setitem(cast(Any, changes.wait_for_change.__kwdefaults__), "within", 3600.0)
 
 
 @virtual_time

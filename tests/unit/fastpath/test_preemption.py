@@ -303,13 +303,13 @@ class SilentAfterEviction:
         begun = self.deletions
         async with self._transport.stream(path, read_timeout=read_timeout) as batches:
 
-            async def heard() -> AsyncIterator[Any]:
+            async def wait_for_change() -> AsyncIterator[Any]:
                 async for lines in batches:
                     if "/pods" in path and self.deletions > begun:
                         await asyncio.Event().wait()
                     yield lines
 
-            yield heard()
+            yield wait_for_change()
 
     def __getattr__(self, name: str) -> Any:
         if name == "start":

@@ -59,7 +59,7 @@ class NodeShard(Filter):
 
 
 def _joined(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """`new`: the nodes that joined; None where it is another state of affairs, of which every pod is to be told."""
+    """`new`: the nodes that joined; None for another event, after which every pod is tried."""
     if not isinstance(new, Collection) or len(new) > _LOOKED_AT or not isinstance(pod, PodInfo):
         return QueueingHint.QUEUE
     helps = any(isinstance(node, NodeInfo) and _is_large_enough(node, pod.cls) for node in new)

@@ -31,7 +31,7 @@ REASON: Final = "node(s) exceed max volume count"
 
 
 def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[VolumeId] | Refused | None:
-    """What the pod needs attached; None for nothing that a driver counts. A refusal is told of each node that no other
+    """What the pod needs attached; None for nothing that a driver counts. A refusal holds for each node that no other
     rule has refused, so the rules that say better what is wrong with a claim come first."""
     for use in volumes.claims:
         claim = catalogue.claims.get(use.key)

@@ -109,7 +109,7 @@ class TaintToleration(Filter, Score):
 def _nobody_if_as_before(
     event: ClusterEvent, old: NodeInfo | None, new: NodeInfo
 ) -> AllPods | tuple[Key, ...]:
-    """A cordon is told as a taint, too, and leaves these as they were."""
+    """A cordon comes as an event of taints, too, and leaves these as they were."""
     return () if old is not None and old.taints == new.taints else ALL_PODS
 
 

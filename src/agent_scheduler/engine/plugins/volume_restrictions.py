@@ -92,7 +92,7 @@ def _is_used(state: State, nodes: Columns) -> bool:
             uid not in nodes.absent and _is_there(nodes, placed.node_name)
             for uid, placed in state.use.users(key).items()
         )
-        or any(key in guest.keys for guest in nodes.hypothetical_pods.values())
+        or any(key in other.keys for other in nodes.hypothetical_pods.values())
         for key in state.plan.alone
     )
 
@@ -105,7 +105,7 @@ def _is_there(nodes: Columns, node_name: str) -> bool:
 def _have_disk(state: State, nodes: Columns, rows: Rows) -> Bools:
     disks = state.plan.disks
     for disk in disks:
-        if any(conflicts(disk, other) for guest in nodes.hypothetical_pods.values() for other in guest.disks):
+        if any(conflicts(disk, other) for pod in nodes.hypothetical_pods.values() for other in pod.disks):
             return np.ones(rows.shape[0], dtype=np.bool_)
     taken = {
         placed.node_name

@@ -1,4 +1,4 @@
-"""What stands between the scheduler and a plugin from elsewhere: a fault in it is told by its name.
+"""Wraps plugins of other distributions, so that an error names the plugin that caused it.
 
 Plugins of the scheduler itself are called directly. One that was brought by another distribution is wrapped: what it
 raises says whose fault it is, and an answer of a wrong kind or size, which would otherwise break an expression far

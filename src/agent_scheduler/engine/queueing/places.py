@@ -2,11 +2,10 @@
 
 Every move goes through here, so the rules that hold for all of them are kept in one file: PreEnqueue is asked
 before a pod becomes ready, each transition is reported once, the unschedulable_pods gauge follows the pod, and
-whoever sleeps until the next flush hears of an earlier one.
+`on_deadline` is called when the next flush is due earlier.
 
-Whom a PreEnqueue plugin holds back hears of the events that this plugin registered, since one of them may open the
-gate. A plugin whose gate no event opens says so by `activates = True`: it calls `SchedulingQueue.activate` for whom it
-lets in.
+A gated pod is asked about again after the events that the plugin which gates it registered. A plugin that no event
+makes admit a pod says so by `activates = True`: it calls `SchedulingQueue.activate` for those that it admits.
 """
 
 from __future__ import annotations

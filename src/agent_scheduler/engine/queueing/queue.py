@@ -176,7 +176,7 @@ class SchedulingQueue(Generic[PodT]):
 
     def burst(self) -> AbstractContextManager[None]:
         """Until it ends, events are gathered and then put to the pool one after the other, in one go: `on_ready` is
-        called once, and the same change told twice asks once. The same pods are woken as without; `move_all` answers 0
+        called once, and the same change twice asks once. The same pods are woken as without; `move_all` answers 0
         meanwhile. Bursts may be nested."""
         return self.waker
 
@@ -292,7 +292,7 @@ class SchedulingQueue(Generic[PodT]):
         self._recorder.scheduled(entry.attempts, waited, entry.was_flushed)
 
     def close(self) -> None:
-        """From now on `pop` gives None; everyone who waits is told to ask."""
+        """From now on `pop` gives None; `on_ready` is called, so that whoever waits asks."""
         self.closed = True
         self._on_ready()
 
@@ -309,7 +309,7 @@ class SchedulingQueue(Generic[PodT]):
     def flush_unschedulable_leftovers(self) -> int:
         """Retry some of the pods that no event woke for `max_in_unschedulable`; returns how many left the pool.
 
-        A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
+        A pod that is still gated stays and is looked at again after as long. It is no event for pods in flight.
         """
         self.waker.settle()
         moved, ready = self.places.flush_unschedulable(self._clock())

@@ -146,7 +146,7 @@ class EventIndex:
                 keys = tuple(spec.keys_of(pod))
                 hash(keys)
             except Exception as error:
-                # As in the pool: whose keys cannot be made out hears of everything.
+                # As for unschedulable pods: one whose keys cannot be made out is asked about every event.
                 self._hints.pre_hint_raised(self._plugin, error)
                 for found in (*keyed.by_key.values(), keyed.once):
                     yield from _from(found, since)

@@ -73,7 +73,7 @@ class QueueingHints:
         self._recorder = recorder
 
     def registered(self, event: ClusterEvent) -> Registered:
-        """Who wants to hear of `event`; of a wildcard every profile does, whatever its plugins registered."""
+        """The plugins that registered `event`, by profile; every profile for a wildcard."""
         found = self._registered.get(event)
         if found is None:
             hints = [(profile, hint_map.lookup(event)) for profile, hint_map in self._hint_maps.items()]
@@ -191,8 +191,8 @@ class RequeueSearch(Generic[PodT]):
         self._pre_hints = pre_hints
 
     def concerns(self, event: ClusterEvent, registered: Registered) -> bool:
-        """Whether a plugin that wants to hear of `event` refused anybody who waits. Most events are a bind or the end
-        of a pod, and most pods wait for something else."""
+        """Whether a plugin that registered `event` rejected any unschedulable pod. Most events are a bind or the end of
+        a pod, and most pods wait for something else."""
         buckets = self._pool.buckets
         return event.is_wildcard or any(
             not hints.keys().isdisjoint(buckets.get(profile, ())) for profile, hints in registered
@@ -323,7 +323,7 @@ class RequeueSearch(Generic[PodT]):
         for group in list(index.groups.values()) if groups is None else groups:
             yield None
             if pre_hint.index.volatile:
-                # Pods that are no longer what their place says speak for nobody, and nobody for them.
+                # Pods whose shared value has changed since are asked themselves.
                 for entry in index.outdated(group):
                     index.update(entry)
                     if self._hints.evaluate(plugin, hint_fn, entry.pod, event, old, new):

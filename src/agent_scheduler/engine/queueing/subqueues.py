@@ -275,7 +275,7 @@ class InFlight(Generic[PodT]):
 
     def __init__(self, *, max_events: int, forgotten: Callable[[int], None]) -> None:
         """`max_events`: how many events to keep for the slowest pod. Beyond, the oldest are forgotten, which
-        `forgotten` is told, and a pod that could have needed them is tried again after its backoff instead of waiting
+        `forgotten` is called, and a pod that could have needed them is tried again after its backoff instead of waiting
         for an event."""
         if max_events < 1:
             raise ValueError(f"max_events is {max_events}: it must be at least 1")
@@ -321,7 +321,7 @@ class InFlight(Generic[PodT]):
         self._line.append(pod)
 
     def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
-        """`event` happened. The caller knows that a pod is in flight, and that some plugin wants to hear of it."""
+        """`event` happened. The caller knows that a pod is in flight, and that some plugin registered it."""
         if event.is_wildcard:
             self._wildcards.append(self.end)
         self._log.append((event, old, new))

@@ -52,7 +52,7 @@ class RefusedIndex(Generic[PodT]):
     __slots__ = ("_by_amount", "_by_key", "_group_of", "_keyless", "_raised", "groups", "spec")
 
     def __init__(self, spec: PodIndex, raised: Callable[[Exception], None]) -> None:
-        """`raised` is told what the plugin's own functions raised."""
+        """`raised` is called with what the plugin's own functions raised."""
         self.spec = spec
         self._raised = raised
         self.groups: dict[Hashable, Group[PodT]] = {}
@@ -98,7 +98,7 @@ class RefusedIndex(Generic[PodT]):
         self.add(entry)
 
     def outdated(self, group: Group[PodT]) -> list[QueuedPodInfo[PodT]]:
-        """Those of its pods, as far as they come first, that belong elsewhere by now: whoever is left may speak for it.
+        """Those of its pods, as far as they come first, that belong to another group by now. The next represents it.
 
         Of those behind them, which are not looked at, an event of their own tells: what changed was an object.
         """

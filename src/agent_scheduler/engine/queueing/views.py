@@ -31,7 +31,7 @@ class PodView(Struct, frozen=True):
 
 
 class WaitingPod(NamedTuple):
-    """One pod, and who would have to hear of what for it to be tried again."""
+    """One pod, and the events after which it may be tried again."""
 
     pod: PodView
     #: Plugin -> the events after which it may let the pod pass, by name: of all plugins that refused the last attempt,

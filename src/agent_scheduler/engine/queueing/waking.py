@@ -78,7 +78,7 @@ class Waker(Generic[PodT]):
         on_ready: Callable[[], None],
         on_backlog: Callable[[], None],
     ) -> None:
-        """Arguments as in `SchedulingQueue`; `on_backlog` is told when `go_on` has something to do."""
+        """Arguments as in `SchedulingQueue`; `on_backlog` is called when `go_on` has something to do."""
         self._places = places
         self._clock = clock
         self._recorder = recorder
@@ -180,7 +180,7 @@ class Waker(Generic[PodT]):
     def go_on(self) -> int:
         """The next portion of the backlog. Returns how many pods left the pool."""
         if self._working:
-            # A plugin that is being asked told of an event of its own, which has its turn.
+            # A hint that is being asked caused an event of its own, which has its turn.
             return 0
         self._working = True
         places, backlog = self._places, self._backlog
@@ -211,7 +211,7 @@ class Waker(Generic[PodT]):
                 else:
                     backlog.popleft()
         except BaseException:
-            # What cannot be gone on with must not be in the way of the rest.
+            # An event that raised must not block those behind it.
             backlog.popleft()
             if backlog:
                 self._on_backlog()
