@@ -122,7 +122,7 @@ def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[PodInfo]:
 def move(count: int, hint: QueueingHint, event: ev.ClusterEvent) -> float:
     """Milliseconds for one event while `count` pods wait."""
     queue = _refused(count, hint)
-    queue.of_interest(event)  # the first look-up of an event builds its entry in the hint map
+    queue.waker.judge.registered(event)  # the first look-up of an event builds its entry in the hint map
     return _timed(lambda: queue.move_all(event, None, object())) * 1e3
 
 

@@ -131,7 +131,7 @@ def test_a_device_that_failed_and_is_kept_is_seen(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, carry_out = Binder._begun, Binder._carry_out
+    begun, carry_out = Binder._sent_at_once, Binder._carry_out
 
     def elsewhere(binder: Binder, node_name: str) -> str:
         names = sorted(binder._cluster.ledger.rows)
@@ -143,6 +143,6 @@ def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytes
     async def carries_out(binder: Binder, result: Any, node_name: str, sent: Any) -> None:
         await carry_out(binder, result, elsewhere(binder, node_name), sent)
 
-    monkeypatch.setattr(Binder, "_begun", begins)
+    monkeypatch.setattr(Binder, "_sent_at_once", begins)
     monkeypatch.setattr(Binder, "_carry_out", carries_out)
     assert _found("burst").startswith("S25:")
