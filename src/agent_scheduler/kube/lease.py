@@ -194,7 +194,7 @@ class LeaderElector:
                 renewing.cancel()
                 await asyncio.wait({renewing})
                 if not renewing.cancelled():
-                    # What it failed with is told above, or comes too late to matter.
+                    # What it failed with is raised above, or comes too late to matter.
                     renewing.exception()
             if self._held:
                 await self._release()

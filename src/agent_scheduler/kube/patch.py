@@ -49,7 +49,7 @@ class Patched(NamedTuple):
     failure: Failure | None = None
     #: Whether it may still be made: a request for it got no answer, and nothing is asked any more.
     is_open: bool = False
-    #: The object, where it was read to learn that it holds the change: others may have changed more of it by then.
+    #: The object, where it was read to see that it holds the change: others may have changed more of it by then.
     found: bytes = b""
 
 
@@ -107,7 +107,7 @@ def _patching(path: str, body: bytes, *, strategic: bool) -> Operation[Patched]:
         elif failure is not None and unknown is not None and not failure.retryable:
             if failure.kind is FailureClass.NOT_FOUND or unknown.kind is FailureClass.CONFLICT:
                 return Patched("", unknown if unknown.kind is FailureClass.CONFLICT else failure)
-            # Who may not read the object learns it from the next answer to the patch.
+            # Who may not read the object sees it in the next answer to the patch.
             unknown = None
         yield from pause(failure)
 

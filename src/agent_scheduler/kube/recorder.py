@@ -112,7 +112,7 @@ class EventRecorder:
 
     An event may name another controller: each profile of a scheduler reports under its own name.
 
-    `capacity` bounds the events that wait and, separately, the series that are remembered. A series is told to the
+    `capacity` bounds the events that wait and, separately, the series that are remembered. A series is written to the
     server at most once in `SERIES_INTERVAL`, and ends `SERIES_LIFETIME` after its last occurrence.
     `count(what)` is called with: recorded, aggregated, dropped (no room, or the object's namespace is gone), failed.
     """

@@ -6,7 +6,7 @@ The handler is given batches of `Change`s and nothing else, and can trust that, 
 - a deletion that happened while no watch was running is found by the next list and delivered as DELETED;
 - an object that was deleted and made again under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
 - one object that cannot be decoded is reported and left as it was, and stops nothing else;
-- an event that cannot be read at all is not lost: the watch is begun anew from before it, and in the end the list;
+- an event that cannot be read at all is not lost: the watch is restarted from before it, and in the end the list;
 - no view is patched up whose store went back to an earlier state (a restore from a backup): `run` raises then.
 
 client-go's Reflector is the model for the protocol (410, bookmarks, random watch durations). Where it differs, the
@@ -66,7 +66,7 @@ _EARLY = 2.0
 #: Seconds that the restore of a store takes at least: who answers a watch that begins so long after its list was asked
 #: for, as of a process that was stopped meanwhile, may be another.
 _RESTORED_WITHIN = 10.0
-#: Seconds of a watch from a version that the server may not have come to yet, on which it would tell of nothing.
+#: Seconds of a watch from a version that the server may not have reached yet, on which it would send nothing.
 _UNCONFIRMED_WATCH = 30.0
 #: Lines of a watch that are read and delivered at once. A piece can have many hundreds, which take 50 ms and more;
 #: others have their turn in between.
@@ -83,8 +83,8 @@ class WatchTimes:
     A watch on which nothing arrives for `grace` seconds longer than that, bookmarks included, is taken for dead.
     `stall` gives that time directly, for servers that are known to send bookmarks (kube-apiserver: every minute).
 
-    A view is stale when nothing has been heard for `silence` seconds from a server that sends bookmarks; from another,
-    for longer than a watch that is well can be quiet.
+    A view is stale when a server that sends bookmarks has sent nothing for `silence` seconds; another, for longer than
+    a healthy watch can be idle.
     """
 
     shortest: float = 300.0
@@ -145,7 +145,7 @@ class Reflector(Generic[T]):
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
         self.last_contact = timing.clock()
         # Owner of all below: the task in `run`.
-        # Whether the server may be of an earlier version than that, which a watch does not say: it is silent then.
+        # Whether the server may be of an earlier version than that, which a watch does not show: it sends nothing then.
         self._is_unconfirmed = False
         self._stale_lists = 0
         #: How often `decode` has come to make something else, and how often it had for what the last list brought.
@@ -165,7 +165,7 @@ class Reflector(Generic[T]):
 
     @property
     def is_stale(self) -> bool:
-        """Whether more may have happened than is known, as the server has not been heard of for too long."""
+        """Whether more may have happened than is known, as nothing has been received from the server for too long."""
         times = self._times
         stall = times.stall if times.stall is not None else times.longest + times.grace
         limit = times.silence if self._view.marks else stall + times.list_timeout
@@ -289,7 +289,7 @@ class Reflector(Generic[T]):
     async def _pause(self, attempt: int, at_least: float | None) -> None:
         delay = self._times.backoff.delay(attempt, self._timing.rng, at_least=at_least)
         if at_least is None:
-            # Who has waited long enough is told by the next list that fails, and not a whole pause later.
+            # Who has waited long enough fails with the next list that does, and not a whole pause later.
             delay = min(delay, max(0.0, self._waiting.patience))
         with suppress(_ListWanted):
             await self._until_list_wanted(self._timing.sleep(delay))

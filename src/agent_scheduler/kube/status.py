@@ -117,7 +117,7 @@ class StatusWriter:
         """Takes note of a pod's condition; returns at once.
 
         `known` is the same condition as the watch last showed it, which saves the write for a pod that already had
-        it before we started, and tells of one that was overwritten: by somebody else, or by a write of ours that had
+        it before we started, and shows one that was overwritten: by somebody else, or by a write of ours that had
         been given up and was carried out late. `nominated` sets nominatedNodeName, "" removes it, None leaves it alone.
         """
         last = self._last.get(pod.uid)

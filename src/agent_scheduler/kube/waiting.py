@@ -19,7 +19,7 @@ class NotListed(Exception):
 
 
 class RelistRequest(NamedTuple):
-    """Somebody who waits for a list, and from when on one that fails is told to them, on the reflector's clock."""
+    """A caller that waits for a list, and from when on a list that fails raises there, on the reflector's clock."""
 
     until: float
     listed: asyncio.Future[None]
@@ -40,7 +40,7 @@ class Waiters:
 
     @property
     def patience(self) -> float:
-        """Seconds until a list that fails is told to the first of those who wait for one."""
+        """Seconds until a list that fails raises at the first of those who wait for one."""
         return min((each.until for each in self._requests), default=inf) - self._clock()
 
     def request(self, patience: float) -> asyncio.Future[None]:
@@ -55,7 +55,7 @@ class Waiters:
         return asked
 
     def failed(self, asked: Iterable[RelistRequest], error: Exception) -> None:
-        """The list that these have waited for failed: they go on waiting, or, if it was for too long, are told why."""
+        """The list that these have waited for failed: they go on waiting, or, if it was for too long, get NotListed."""
         now = self._clock()
         for each in asked:
             if each.listed.done():

@@ -1,1 +1,1 @@
-"""Processes that run until they are told to end: configuration, lease, signals, supervision."""
+"""Processes that run until they are stopped: configuration, lease, signals, supervision."""

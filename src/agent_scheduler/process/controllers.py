@@ -190,7 +190,7 @@ class ControllersProcess(Process):
         return Leases({election.resource_name: elector}, identity=self._identity)
 
     def sources(self, controller: ShardingController) -> Sources:
-        """What is to be told of this process."""
+        """What the HTTP server shows of this process."""
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: {

@@ -48,7 +48,7 @@ async def lead(
     back_off: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Do `work` once all leases are held. `status` of a lease's name is 1 meanwhile. `overrun` has to end the process
-    with nothing more being run. `events` are told of both ends. Raises what `Leases.run` does.
+    with nothing more being run. `events` records its start and its end. Raises what `Leases.run` does.
 
     If `work` raises CannotLead the leases are given back; after `back_off` they are tried for again, and without one
     it is raised.
@@ -132,7 +132,7 @@ def leases_of(
     source: Source | None = None,
 ) -> Leases:
     """Those without which nothing may be written; none where the process is meant to be alone. The clock of `timing`
-    has to go on while the machine sleeps. `on_new_leader` is told a lease and its holder. `source`: what the
+    has to go on while the machine sleeps. `on_new_leader` is called with a lease and its holder. `source`: what the
     configuration was loaded from."""
     election, sharding = configuration.leader_election, configuration.sharding
     wanted: dict[str, tuple[str, Sequence[str]]] = {}

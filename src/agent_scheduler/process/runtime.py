@@ -218,7 +218,7 @@ class Runtime(Process):
             return
 
         async def take_over() -> None:
-            # Our watch may not have told of the last binds of whoever led before. It writes no more, so what is listed
+            # Our watch may lack the last binds of whoever led before. It writes no more, so what is listed
             # from now on has them all.
             try:
                 await fast_path.renew()
@@ -247,7 +247,7 @@ class Runtime(Process):
         try:
             async with asyncio.TaskGroup() as tasks:
                 service = [tasks.create_task(coordinator.run()), tasks.create_task(self._stopping.wait())]
-                # Until it is known which nodes are ours no pod is told that there is none, nor sent to others.
+                # Until it is known which nodes are ours no pod is refused for want of one, nor sent to others.
                 settled = tasks.create_task(coordinator.has_settled())
                 await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
                 if not self._stopping.is_set():
@@ -317,12 +317,12 @@ class Runtime(Process):
         )
 
     def sources(self) -> Sources:
-        """What is to be told of this process. Needs `run`."""
+        """What the HTTP server shows of this process. Needs `run`."""
         fast_path = self.fast_path
         assert fast_path is not None, "asked while the process runs"
 
         def queue(query: DebugQuery) -> DebugPage:
-            # One more than is shown tells the server that something was left out.
+            # One more than is shown: by it the server knows that something was left out.
             pods = waiting_pods(
                 fast_path.queue, namespace=query.namespace, place=query.place, limit=query.limit + 1
             )

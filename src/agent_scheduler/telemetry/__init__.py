@@ -1,1 +1,1 @@
-"""What the process tells about itself: metrics, logs, pauses. Everything above may report here."""
+"""What the process reports about itself: metrics, logs, pauses. Everything above may report here."""

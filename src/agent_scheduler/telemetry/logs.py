@@ -21,7 +21,7 @@ from weakref import WeakSet
 import orjson
 
 # structlog imports rich and Pygments wherever they are installed, for tracebacks of a form that is not asked for here.
-# That takes longer than all the rest of it, so it is told that there is none.
+# That takes longer than all the rest of it, so it is made to find none.
 _rich = sys.modules.get("rich")
 sys.modules["rich"] = None  # type: ignore[assignment]
 try:
@@ -168,7 +168,7 @@ def setup(
 
 
 def set_level(level: LogLevel) -> None:
-    """Change what `setup` was told of the level, for loggers that were used already, too."""
+    """Change the level given to `setup`, for loggers that were used already, too."""
     _ours.setLevel(_LEVELS[level])
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
     for logger in _loggers:

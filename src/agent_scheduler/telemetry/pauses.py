@@ -66,7 +66,7 @@ class LoopLag:
     """Sets a timer again and again and reports how late it ran, in seconds.
 
     What keeps the loop for longer than two `interval`s is seen whenever it happens, and missed by one of them at most:
-    it is told that much too short.
+    it is reported that much too short.
     Owner of its one timer, between `start` and `stop`.
     """
 

@@ -15,7 +15,7 @@ from agent_scheduler.telemetry.families import Families
 #: Of the text exposition format. A scraper that prefers another (OpenMetrics) accepts this one, too.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-#: Fine around 50 ms, and one bound at it: nothing is to keep the loop for longer, and a reading tells whether it did.
+#: Fine around 50 ms, and one bound at it: nothing is to keep the loop for longer, and a reading shows whether it did.
 _PAUSE_SECONDS = (
     *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005),
     *(0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08),

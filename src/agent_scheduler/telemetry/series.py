@@ -82,7 +82,7 @@ class Histogram:
 class Tally:
     """Values that each mean an increment of some counters and an observation in some histograms.
 
-    For what is told of every pod: values are gathered here and counted many at a time, the last of them when they are
+    For every pod: values are gathered here and counted many at a time, the last of them when they are
     read. Owner of those gathered, at most `_AT_ONCE`; `settle` counts them. `sums` go up by the values themselves.
     """
 

@@ -106,7 +106,7 @@ class ShardingController:
         self._informers = Informers(
             self._kinds(), transport=transport, times=settings.watch_times, timing=timing, observer=self
         )
-        #: Shards that the planner has not been told of as the store has them.
+        #: Shards whose state in the store the planner does not have yet.
         self._dirty: set[str] = set()
         #: What the planner takes to be in each shard of ours: what was found at the start, or written last.
         self._current: dict[str, frozenset[str]] = {}
@@ -175,7 +175,7 @@ class ShardingController:
 
     @property
     def stale(self) -> list[str]:
-        """Kinds of which the API server has not been heard for too long."""
+        """Kinds whose watch has received nothing from the API server for too long."""
         return self._informers.stale
 
     def watched(self, kind: str, what: str) -> None:
@@ -255,7 +255,7 @@ class ShardingController:
             await self._timing.sleep(self._settings.debounce)
 
     async def _refresh_unwatched(self) -> bool:
-        """Look at shards of which the watch may never tell. Whether there is something else by now."""
+        """Read shards that the watch may never deliver. Whether one of them has changed."""
         news = set()
         for shard in self._store.unwatched:
             await self._writer.look(shard)

@@ -1,7 +1,7 @@
-"""What people are told: metrics of all, log lines and events of what somebody should look at.
+"""Metrics of everything; log lines and events of what somebody should look at.
 
 Events are about the ConfigMap, or about the NodeShard. Only who leads writes them; what stands when a process comes to
-lead is told then.
+lead is reported then.
 """
 
 from __future__ import annotations

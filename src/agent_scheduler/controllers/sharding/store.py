@@ -54,7 +54,7 @@ class _Unconfirmed(NamedTuple):
 
 
 class ShardStore:
-    """Owner of what is known of NodeShards. It is told by the watch and by the answers to our writes, in any order.
+    """Owner of what is known of NodeShards. It is updated by the watch and by the answers to our writes, in any order.
 
     Invariants: no version takes the place of a newer one; what may still be written is known as long as it may. Times
     are of one monotonic clock.
@@ -64,8 +64,8 @@ class ShardStore:
         self._shards: dict[str, Shard] = {}
         #: By name: what may be written besides.
         self._unconfirmed: dict[str, _Unconfirmed] = {}
-        #: Names of shards that only answers have told of. The watch may never do: not of what went before it saw that
-        #: come, nor again of what it has told the end of.
+        #: Names of shards that only answers have shown. The watch may never deliver them: not those deleted before it
+        #: saw them, nor again those whose deletion it has delivered.
         self._unwatched: set[str] = set()
 
     def __iter__(self) -> Iterator[Shard]:
@@ -86,13 +86,13 @@ class ShardStore:
         return [self._shards[name] for name in sorted(self._unwatched)]
 
     def observe(self, shard: Shard) -> None:
-        """An answer has told of it."""
+        """An answer to a request shows it."""
         if shard.name not in self._shards:
             self._unwatched.add(shard.name)
         self._set(shard)
 
     def set(self, shard: Shard) -> bool:
-        """The watch has told of it. Whether it is news what the shard desires, or whose it is."""
+        """The watch has delivered it. Whether what the shard desires, or whose it is, has changed."""
         self._unwatched.discard(shard.name)
         return self._set(shard)
 
@@ -104,7 +104,7 @@ class ShardStore:
         if is_older(shard.resource_version, known.resource_version):
             return False
         if shard.desired == known.desired:
-            # Status is written often; what is told of it need not bring the same names anew.
+            # Status is written often; its updates need not bring the same names anew.
             shard = msgspec.structs.replace(shard, desired=known.desired)
         self._put(shard)
         return (shard.uid, shard.ours, shard.desired) != (known.uid, known.ours, known.desired)

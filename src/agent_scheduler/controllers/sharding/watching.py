@@ -1,4 +1,4 @@
-"""What the controller watches, and how a planner is told of nodes and of the pods on them."""
+"""What the controller watches, and how nodes and the pods on them get into a planner."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def pod_reader() -> PodReader:
 
 
 def set_node(planner: Planner, node: NodeInfo) -> bool:
-    """Whether a plan can tell the difference: of most changes, such as heartbeats, it cannot."""
+    """Whether that can change a plan: most updates, such as heartbeats, cannot."""
     return planner.set_node(node_facts(node))
 
 
 def set_pod(planner: Planner, pod: PodInfo) -> bool:
-    """Whether a plan can tell the difference: of most changes, such as those of conditions, it cannot."""
+    """Whether that can change a plan: most updates, such as those of conditions, cannot."""
     if pod.finished or not pod.node_name:
         # Who asks with `ON_NODES` gets none of these; a server may leave the selector to us.
         return planner.delete_pod(pod.uid)

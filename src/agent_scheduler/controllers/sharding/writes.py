@@ -1,8 +1,8 @@
 """Writes of one NodeShard each: made, changed in what it desires, or deleted.
 
 Only the spec is written; the status is the scheduler's. Each write names the object by UID and resourceVersion, so one
-that was overtaken by anybody's is refused, and is decided anew on what is there then. What is learnt goes into the
-store at once: the watch may tell of it later.
+that was overtaken by anybody's is refused, and is decided anew on what is there then. What the
+answers show goes into the store at once: the watch may deliver it later.
 
 Shards are written in an order in which at no moment two of them desire one node (`next_step`). A shard gets a node only
 after the shard that had it was written without it. Where shards swap nodes, one of them is written twice: first with
@@ -163,12 +163,12 @@ class Writer:
         if patched.failure.kind in _CHANGED:
             await self.look(shard)
             if self._store.get(shard.name) is None:
-                # Whether the kind has gone with it is learnt when it is made again.
+                # Whether the kind has gone with it shows when it is made again.
                 return Written(Result.CONFLICT, "it was deleted meanwhile")
         return self._failed(patched.failure)
 
     async def look(self, shard: Shard) -> None:
-        """Learn what there is, which the watch may take a while to tell."""
+        """Read the shard into the store: the watch may take a while to deliver it."""
         path = _path(shard.name)
         failure, found = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
         if found is not None:

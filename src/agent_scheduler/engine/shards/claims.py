@@ -83,7 +83,7 @@ def share(name: str, desired: Names, held: Names, others: Iterable[Other]) -> Na
 
 
 def status(desired: Names, in_use: Names, *, now: str) -> NodeShardStatus:
-    """What to tell of a shard; names in order. `now` is RFC 3339."""
+    """The status to write; names in order. `now` is RFC 3339."""
     return NodeShardStatus(
         last_update_time=now,
         nodes_in_use=tuple(sorted(in_use)),

@@ -186,7 +186,7 @@ class NodeColumns:
         self.foreign = wanted
         for row in (*gone, *come):
             self._read(row, self._nodes[row])
-        # Plans tell who wants a row, even if it was wanted before.
+        # Plans name who wants a row, even if it was wanted before.
         self._changed.update(gone, come)
         self._stale_rates.update(gone)
 

@@ -37,7 +37,7 @@ class Planner:
     """Owner of what is known of nodes, pods and specs, for planning. Changes are taken note of at once and worked in by
     `plan`.
 
-    Invariant, after `plan`: the plan equals that of a new planner which was told the same nodes, pods and specs.
+    Invariant, after `plan`: the plan equals that of a new planner which was given the same nodes, pods and specs.
     """
 
     def __init__(self, settings: PlanSettings) -> None:
