@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from typing import Any, Generic, NamedTuple
 
 from msgspec import Struct
@@ -26,18 +26,9 @@ from .subqueues import InFlight, InFlightEvent
 class Replay(Generic[PodT]):
     """Owner of the indexes of the log, which follow from it."""
 
-    def __init__(
-        self,
-        *,
-        in_flight: InFlight[PodT],
-        hint_maps: Mapping[str, HintMap],
-        hints: QueueingHints,
-        pre_hints: bool,
-    ) -> None:
+    def __init__(self, in_flight: InFlight[PodT], hints: QueueingHints) -> None:
         self._in_flight = in_flight
-        self._hint_maps = hint_maps
         self._hints = hints
-        self._pre_hints = pre_hints
         #: (profile, plugin) -> what the plugin makes of the log; made when it first refuses a pod.
         self._indexes: dict[tuple[str, str], EventIndex] = {}
 
@@ -51,7 +42,7 @@ class Replay(Generic[PodT]):
             return found
         if since == in_flight.end:
             return found
-        if not self._pre_hints:
+        if not hints.pre_hints:
             return max(found, hints.worth_requeuing_after(entry, in_flight.events_from(since)))
         found = max(found, hints.worth_requeuing_after(entry, in_flight.wildcards_from(since)))
         profile = entry.pod.scheduler_name
@@ -67,11 +58,9 @@ class Replay(Generic[PodT]):
     def _index(self, profile: str, plugin: str) -> EventIndex:
         found = self._indexes.get((profile, plugin))
         if found is None:
+            hint_map = self._hints.hint_maps[profile]
             found = self._indexes[profile, plugin] = EventIndex(
-                plugin,
-                self._hint_maps[profile],
-                self._in_flight,
-                self._hints,
+                plugin, hint_map, self._in_flight, self._hints
             )
         return found
 

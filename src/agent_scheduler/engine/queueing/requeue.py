@@ -64,25 +64,32 @@ class QueueingHints:
     """Asks hints. What it holds follows from them."""
 
     def __init__(
-        self, *, hint_maps: Mapping[str, HintMap], clock: Callable[[], float], recorder: QueueRecorder
+        self,
+        *,
+        hint_maps: Mapping[str, HintMap],
+        clock: Callable[[], float],
+        recorder: QueueRecorder,
+        pre_hints: bool,
     ) -> None:
-        self._hint_maps = hint_maps
+        self.hint_maps = hint_maps
+        #: Whether pre-hints are asked.
+        self.pre_hints = pre_hints
         #: Answers of `registered`: one for each distinct event, of which there are a few dozen.
         self._registered: dict[ClusterEvent, Registered] = {}
         self._clock = clock
-        self._recorder = recorder
+        self.recorder = recorder
 
     def registered(self, event: ClusterEvent) -> Registered:
         """The plugins that registered `event`, by profile; every profile for a wildcard."""
         found = self._registered.get(event)
         if found is None:
-            hints = [(profile, hint_map.lookup(event)) for profile, hint_map in self._hint_maps.items()]
+            hints = [(profile, hint_map.lookup(event)) for profile, hint_map in self.hint_maps.items()]
             found = tuple(each for each in hints if each[1] or event.is_wildcard)
             self._registered[event] = found
         return found
 
     def lookup(self, profile: str, event: ClusterEvent) -> PluginHints:
-        return self._hint_maps[profile].lookup(event)
+        return self.hint_maps[profile].lookup(event)
 
     def named(self, plugin: str, pre_hint: PreHint | None, happening: InFlightEvent) -> Named:
         """Whom a pre-hint of `plugin` names, or, of `ByKeys`, by which keys; all where it narrows nothing, and where it
@@ -108,7 +115,7 @@ class QueueingHints:
 
     def pre_hint_raised(self, plugin: str, error: Exception) -> None:
         """`plugin` could not say which pods an event concerns."""
-        self._recorder.plugin_raised(plugin, PRE_HINT, error)
+        self.recorder.plugin_raised(plugin, PRE_HINT, error)
 
     def worth_requeuing(
         self,
@@ -141,7 +148,7 @@ class QueueingHints:
     def worth_requeuing_after(self, entry: QueuedPodInfo[Any], events: Iterable[InFlightEvent]) -> Strategy:
         """What the best of `events`, which happened while `entry` was in flight, means for it."""
         strategy: Strategy = SKIP
-        hint_map = self._hint_maps[entry.pod.scheduler_name]
+        hint_map = self.hint_maps[entry.pod.scheduler_name]
         for event, old, new in events:
             found = self.worth_requeuing(entry, event, old, new, hints=hint_map.lookup(event))
             strategy = max(strategy, found)
@@ -166,8 +173,8 @@ class QueueingHints:
         except Exception as error:
             # A plugin's bug must not leave a pod waiting for an event that has passed.
             hint, label = QUEUE, ERROR
-            self._recorder.plugin_raised(plugin, "QueueingHint", error)
-        self._recorder.hint_evaluated(plugin, event.label, label, self._clock() - started)
+            self.recorder.plugin_raised(plugin, "QueueingHint", error)
+        self.recorder.hint_evaluated(plugin, event.label, label, self._clock() - started)
         return hint is QUEUE
 
 
@@ -182,13 +189,9 @@ class _Question(NamedTuple, Generic[PodT]):
 class RequeueSearch(Generic[PodT]):
     """Finds the unschedulable pods that an event wakes. Holds nothing of its own."""
 
-    def __init__(
-        self, *, pool: UnschedulablePods[PodT], hints: QueueingHints, recorder: QueueRecorder, pre_hints: bool
-    ) -> None:
+    def __init__(self, pool: UnschedulablePods[PodT], hints: QueueingHints) -> None:
         self._pool = pool
         self._hints = hints
-        self._recorder = recorder
-        self._pre_hints = pre_hints
 
     def concerns(self, event: ClusterEvent, registered: Registered) -> bool:
         """Whether a plugin that registered `event` rejected any unschedulable pod. Most events are a bind or the end of
@@ -221,7 +224,7 @@ class RequeueSearch(Generic[PodT]):
             volatile: set[str] = set()
             if event.is_wildcard:
                 asked = pool.of_profile(profile)
-            elif not self._pre_hints:
+            elif not self._hints.pre_hints:
                 asked = pool.refused_by(profile, hints)
             else:
                 buckets = pool.buckets.get(profile, {})
@@ -339,7 +342,7 @@ class RequeueSearch(Generic[PodT]):
     def _narrowed(
         self, plugin: str, happening: InFlightEvent, bucket: Bucket[PodT], named: int | None
     ) -> None:
-        self._recorder.pre_hint_evaluated(plugin, happening[0].label, named, len(bucket.entries))
+        self._hints.recorder.pre_hint_evaluated(plugin, happening[0].label, named, len(bucket.entries))
 
     def _called(self, names: Iterable[Any], bucket: Bucket[PodT]) -> dict[str, QueuedPodInfo[PodT]]:
         """The pods in `bucket` that are called so."""

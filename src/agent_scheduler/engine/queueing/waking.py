@@ -104,19 +104,11 @@ class Waker(Generic[PodT]):
         self.reconfigure(hint_maps)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
-        self.hints = QueueingHints(hint_maps=hint_maps, clock=self._clock, recorder=self._recorder)
-        self._replay: Replay[PodT] = Replay(
-            in_flight=self._places.in_flight,
-            hint_maps=hint_maps,
-            hints=self.hints,
-            pre_hints=self._pre_hints,
+        self.hints = QueueingHints(
+            hint_maps=hint_maps, clock=self._clock, recorder=self._recorder, pre_hints=self._pre_hints
         )
-        self._questions: RequeueSearch[PodT] = RequeueSearch(
-            pool=self._places.unschedulable,
-            hints=self.hints,
-            recorder=self._recorder,
-            pre_hints=self._pre_hints,
-        )
+        self._replay: Replay[PodT] = Replay(self._places.in_flight, self.hints)
+        self._questions: RequeueSearch[PodT] = RequeueSearch(self._places.unschedulable, self.hints)
 
     # -- events of the cluster -----------------------------------------------------------------------------
 
