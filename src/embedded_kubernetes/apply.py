@@ -15,7 +15,7 @@ import orjson
 
 from . import schema, typed
 from . import schema_source as source
-from .errors import ApiError
+from .errors import ApiError, Cause
 from .field_sets import EMPTY, FieldSet, Path, below, decode, encode, show, with_parents
 from .resource import Object, Resource
 
@@ -263,19 +263,16 @@ def _refresh_last_applied(result: Object, live: Object, config: Object, manager:
 
 
 def _conflict(conflicts: list[tuple[_Manager, Path]]) -> ApiError:
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": show(path)}
-        for manager, path in conflicts
-    ]
+    causes = [Cause("FieldManagerConflict", show(path), f"conflict with {by}") for by, path in conflicts]
     if len(conflicts) == 1:
-        message = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+        message = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
     else:
         lines: list[str] = []
         for name in sorted({str(manager) for manager, _ in conflicts}):
             lines.append(f"conflicts with {name}:")
             lines += [f"- {show(path)}" for manager, path in conflicts if str(manager) == name]
         message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-    return ApiError(409, "Conflict", message, {"causes": causes})
+    return ApiError(409, "Conflict", message, {"causes": [cause.told() for cause in causes]})
 
 
 def _read(obj: Object | None) -> Managed:

@@ -12,7 +12,7 @@ import orjson
 import yaml
 
 from . import protobuf, schema
-from .errors import ApiError, bad_request
+from .errors import ApiError, bad_request, unknown_format
 from .requests import Request, check_delete_options
 from .resource import Object, Resource
 
@@ -45,12 +45,7 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
         if media == protobuf.MEDIA_TYPE:
             return protobuf.decode(request.body)
         if media not in ("", "application/json"):
-            raise ApiError(
-                415,
-                "UnsupportedMediaType",
-                "the body of the request was in an unknown format - accepted media types include: "
-                "application/json, application/yaml",
-            )
+            raise unknown_format("application/json, application/yaml")
     try:
         return orjson.loads(request.body)
     except ValueError as error:

@@ -153,6 +153,16 @@ def unsupported_media_type() -> ApiError:
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
+def unknown_format(accepted: str) -> ApiError:
+    """`accepted` lists media types."""
+    why = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return ApiError(415, "UnsupportedMediaType", why)
+
+
+#: What is said of a patch of a custom resource.
+PATCHES = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+
+
 def json_name(value: object) -> str:
     """What Go's decoder calls a JSON value when it is not of the type that was wanted."""
     if isinstance(value, bool):

@@ -12,7 +12,8 @@ import orjson
 from . import apply, patch
 from .auth.writes import creation
 from .bodies import check_fields, check_names, media_type, parse
-from .errors import ApiError, bad_request, conflict, not_found, stale
+from .builtin import causes
+from .errors import PATCHES, ApiError, bad_request, conflict, invalid, not_found, stale, unknown_format
 from .errors import unsupported_media_type as unsupported
 from .registry import Registry, Served
 from .requests import Request, Response
@@ -115,21 +116,14 @@ def _patch_gone_wrong(refused: ApiError, request: Request) -> ApiError:
     """What a patch answers whose outcome cannot be decoded: not a bad request, but an invalid patch."""
     if refused.code != 400:
         return refused
-    shown = orjson.dumps(request.body.decode("utf-8", "replace")).decode()
-    said = f"Invalid value: {shown}: {refused.message}"
-    cause = {"reason": "FieldValueInvalid", "message": said, "field": "patch"}
-    return ApiError(422, "Invalid", f' "" is invalid: patch: {said}', {"causes": [cause]})
+    cause = causes.invalid("patch", request.body.decode("utf-8", "replace"), refused.message)
+    return invalid("", "", "", [cause])
 
 
 def _patch_form(request: Request, served: Served) -> str:
     form = _PATCH_TYPES.get(media_type(request), "")
     if served.resource.custom and form in ("", "strategic"):
-        raise ApiError(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: "
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-        )
+        raise unknown_format(PATCHES)
     if not form:
         raise unsupported()
     return form

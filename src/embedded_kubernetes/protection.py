@@ -16,7 +16,7 @@ from math import inf
 import orjson
 
 from .builtin.storage import CLAIM_PROTECTION, VOLUME_PROTECTION
-from .controllers import Controller, WorkQueue
+from .controllers import Controller, Index, WorkQueue
 from .deletion import release
 from .registry import Registry
 from .store import Event, Record
@@ -36,12 +36,10 @@ class Protection(Controller):
         self._claims = registry.stored(CLAIMS)
         self._volumes = registry.stored(VOLUMES)
         self._phase = self._pods.table.field_names.index("status.phase")
-        #: Namespace -> claim -> keys of the pods that use it, for namespaces where a claim is being deleted and
-        #: still protected; `_uses` is the same by pod. Exact once `_noted_pods` is empty.
-        self._users: dict[str, dict[str, set[str]]] = {}
-        self._uses: dict[str, tuple[str, ...]] = {}
-        #: Claims that are being deleted and still protected, by namespace (the keys are those of `_users`), and
-        #: such volumes.
+        #: Pods by the keys of the claims that they use, in namespaces where a claim is being deleted and still
+        #: protected. Exact once `_noted_pods` is empty.
+        self._users: Index[str, str] = Index()
+        #: Claims that are being deleted and still protected, by namespace, and such volumes.
         self._leaving: dict[str, set[str]] = {}
         self._leaving_volumes: set[str] = set()
         #: Keys to look at, in order of arrival.
@@ -87,28 +85,17 @@ class Protection(Controller):
 
     def _see_pod(self, key: str) -> None:
         namespace = key.partition("/")[0]
-        users = self._users.get(namespace)
-        if users is None:
+        if namespace not in self._leaving:
             return
         record = self._pods.table.records.get(key)
-        now = self._claims_of(record) if record is not None else ()
-        before = self._uses.get(key, ())
-        if now:
-            self._uses[key] = now
-        else:
-            self._uses.pop(key, None)
-        for claim in now:
-            users.setdefault(claim, set()).add(key)
+        before = self._users.by_key.get(key, ())
+        self._users.put(key, self._claims_of(record) if record is not None else ())
         for claim in before:
-            if claim not in now:
-                users[claim].discard(key)
-                if not users[claim]:
-                    del users[claim]
-                    if claim in self._leaving[namespace]:
-                        self._noted_claims.add(f"{namespace}/{claim}")
+            if not self._users.keys(claim) and claim.partition("/")[2] in self._leaving[namespace]:
+                self._noted_claims.add(claim)
 
     def _claims_of(self, record: Record) -> tuple[str, ...]:
-        """Names of the claims that a pod uses; none for a pod that has ended."""
+        """Keys of the claims that a pod uses; none for a pod that has ended."""
         if record.fields[self._phase] in _FINAL:
             return ()
         if b'"persistentVolumeClaim":{' not in record.data and b'"ephemeral":{' not in record.data:
@@ -123,7 +110,7 @@ class Protection(Controller):
                 # A claim of that name that is not the pod's own is not used by it.
                 if claim is not None and record.uid in claim.owners:
                     found.append(name)
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(f"{record.namespace}/{name}" for name in found))
 
     def _see_claim(self, key: str) -> None:
         namespace, _, name = key.partition("/")
@@ -131,13 +118,12 @@ class Protection(Controller):
         if record is None or not record.deleting or not _has(record, CLAIM_PROTECTION):
             self._drop(namespace, name)
             return
-        leaving = self._leaving.setdefault(namespace, set())
-        leaving.add(name)
-        if namespace not in self._users:
-            self._users[namespace] = {}
+        known = namespace in self._leaving
+        self._leaving.setdefault(namespace, set()).add(name)
+        if not known:
             self._noted_pods.extend(pod.key for pod in self._pods.table.scan(namespace))
             self._noted_claims.add(key)
-        elif name not in self._users[namespace]:
+        elif not self._users.keys(key):
             release(self._registry, self._claims, record, CLAIM_PROTECTION)
             self._drop(namespace, name)
 
@@ -149,9 +135,8 @@ class Protection(Controller):
         leaving.discard(name)
         if not leaving:
             del self._leaving[namespace]
-            for pods in self._users.pop(namespace, {}).values():
-                for pod in pods:
-                    self._uses.pop(pod, None)
+            for pod in [pod for pod in self._users.by_key if pod.startswith(f"{namespace}/")]:
+                self._users.put(pod, ())
 
     def _see_volume(self, key: str) -> None:
         record = self._volumes.table.records.get(key)

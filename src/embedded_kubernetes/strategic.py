@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import schema_source as source
-from .errors import ApiError, bad_request
+from .errors import PATCHES, ApiError, bad_request, unknown_format
 from .resource import Object, Resource
 
 _PATCH = "$patch"
@@ -31,12 +31,7 @@ def strategic_merge_patch(doc: Object, patch: object, resource: Resource) -> Obj
     (as the real server does) for an unknown directive and for a list item without its merge key.
     """
     if resource.custom:
-        raise ApiError(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: "
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-        )
+        raise unknown_format(PATCHES)
     if not isinstance(patch, dict):
         raise bad_request("invalid JSON document")
     model = source.model_name(resource.group, resource.version, resource.kind)
