@@ -72,16 +72,12 @@ class Rbac:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._bindings: dict[str, tuple[_Binding, ...]] = {}
-        self._rules: dict[tuple[str, str, str], tuple[Rule, ...] | None] = {}
         self._grants: dict[tuple[str, tuple[str, ...], str], Grants] = {}
         self._ways: dict[tuple[str, tuple[str, ...], str, str, str, str, str], _Ways] = {}
         for name in (ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS):
             registry.stored(name).table.subscribers.append(self._changed)
 
     def _changed(self, event: Event) -> None:
-        self._bindings.clear()
-        self._rules.clear()
         self._grants.clear()
         self._ways.clear()
 
@@ -160,24 +156,17 @@ class Rbac:
     def role_rules(self, role: dict[str, Any], namespace: str) -> tuple[Rule, ...] | None:
         """The rules of the role that a binding in this namespace refers to; None if it is not there."""
         kind, name = role.get("kind", ""), role.get("name", "")
-        key = (kind, namespace if kind == "Role" else "", name)
-        if key not in self._rules:
-            if kind == "Role":
-                found = self._registry.object(ROLES, f"{namespace}/{name}")
-            else:
-                found = self._registry.object(CLUSTER_ROLES, name) if kind == "ClusterRole" else None
-            self._rules[key] = None if found is None else rules_of(found)
-        return self._rules[key]
+        if kind == "Role":
+            found = self._registry.object(ROLES, f"{namespace}/{name}")
+        else:
+            found = self._registry.object(CLUSTER_ROLES, name) if kind == "ClusterRole" else None
+        return None if found is None else rules_of(found)
 
-    def _bindings_in(self, namespace: str) -> tuple[_Binding, ...]:
-        found = self._bindings.get(namespace)
-        if found is None:
-            served = self._registry.stored(BINDINGS if namespace else CLUSTER_BINDINGS)
-            found = self._bindings[namespace] = tuple(
-                _binding(served.stored.decode(record.data), namespace)
-                for record in served.table.scan(namespace)
-            )
-        return found
+    def _bindings_in(self, namespace: str) -> list[_Binding]:
+        served = self._registry.stored(BINDINGS if namespace else CLUSTER_BINDINGS)
+        return [
+            _binding(served.stored.decode(record.data), namespace) for record in served.table.scan(namespace)
+        ]
 
 
 Authorizer = AlwaysAllow | Rbac

@@ -32,6 +32,7 @@ _CARRIED = ("uid", "deletionGracePeriodSeconds")
 #: What an update cannot change, whatever it says.
 _KEPT = ("creationTimestamp", "deletionTimestamp")
 
+NameRule = Callable[[str], names.Problems]
 #: What a kind's own strategy checks of an update's metadata: that only what may change did ("change"), that it is
 #: valid as if it were new ("whole"), both, or neither.
 Rechecks = Literal["change", "whole", "both", "neither"]
@@ -111,64 +112,57 @@ def _check_owners(owners: list[dict[str, Any]], path: str) -> Iterator[Cause]:
             controller = controller or owner.get("name", "")
 
 
-def _check_finalizers(finalizers: list[str], path: str) -> Iterator[Cause]:
+def _check_finalizers(finalizers: list[str], *, custom: bool) -> Iterator[Cause]:
+    """Built-in kinds know the few finalizers without a domain; custom kinds take any."""
+    path = "metadata.finalizers"
     for finalizer in finalizers:
         yield from check_format(path, finalizer, names.qualified)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         yield invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
+    for index, finalizer in enumerate(() if custom else finalizers):
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid(f"{path}[{index}]", finalizer, detail)
 
 
-def _check_legacy_finalizers(finalizers: list[str], path: str) -> list[Cause]:
-    """Built-in kinds know the few finalizers without a domain; custom kinds take any."""
-    detail = "name is neither a standard finalizer name nor is it fully qualified"
-    return [
-        invalid(f"{path}[{index}]", finalizer, detail)
-        for index, finalizer in enumerate(finalizers)
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
-    ]
-
-
-def _check_labels_and_owners(metadata: dict[str, Any], path: str) -> Iterator[Cause]:
+def _check_labels_and_owners(metadata: dict[str, Any]) -> Iterator[Cause]:
     if labels := metadata.get("labels"):
-        yield from check_labels(labels, f"{path}.labels")
+        yield from check_labels(labels, "metadata.labels")
     if annotations := metadata.get("annotations"):
-        yield from check_annotations(annotations, f"{path}.annotations")
+        yield from check_annotations(annotations, "metadata.annotations")
     if owners := metadata.get("ownerReferences"):
-        yield from _check_owners(owners, f"{path}.ownerReferences")
+        yield from _check_owners(owners, "metadata.ownerReferences")
 
 
-def _check_common(metadata: dict[str, Any], path: str, *, custom: bool) -> Iterator[Cause]:
-    yield from _check_labels_and_owners(metadata, path)
+def _check_common(metadata: dict[str, Any], *, custom: bool) -> Iterator[Cause]:
+    yield from _check_labels_and_owners(metadata)
     if finalizers := metadata.get("finalizers"):
-        yield from _check_finalizers(finalizers, f"{path}.finalizers")
-        if not custom:
-            yield from _check_legacy_finalizers(finalizers, f"{path}.finalizers")
+        yield from _check_finalizers(finalizers, custom=custom)
 
 
 def check(
     metadata: dict[str, Any],
-    path: str = "metadata",
     *,
     namespaced: bool = True,
-    name_rule: Callable[[str], names.Problems] = names.subdomain,
+    name_rule: NameRule = names.subdomain,
     custom: bool = False,
 ) -> Iterator[Cause]:
     """Metadata of a new object, name included."""
     name = metadata.get("name") or ""
     if base := metadata.get("generateName"):
-        yield from (invalid(f"{path}.generateName", base, text) for text in name_rule(_as_prefix(base)))
+        yield from (invalid("metadata.generateName", base, text) for text in name_rule(_as_prefix(base)))
     if name:
-        yield from check_format(f"{path}.name", name, name_rule)
+        yield from check_format("metadata.name", name, name_rule)
     else:
-        yield required(f"{path}.name", "name or generateName is required")
+        yield required("metadata.name", "name or generateName is required")
     namespace = metadata.get("namespace")
     if namespaced:
         if not namespace:
-            yield required(f"{path}.namespace")
+            yield required("metadata.namespace")
     elif namespace:
-        yield forbidden(f"{path}.namespace", "not allowed on this type")
+        yield forbidden("metadata.namespace", "not allowed on this type")
     if not _CHECKED.isdisjoint(metadata):
-        yield from _check_common(metadata, path, custom=custom)
+        yield from _check_common(metadata, custom=custom)
 
 
 def _as_prefix(base: str) -> str:
@@ -177,33 +171,28 @@ def _as_prefix(base: str) -> str:
 
 
 def check_update(
-    metadata: dict[str, Any],
-    old: dict[str, Any],
-    path: str = "metadata",
-    *,
-    rechecks: Rechecks = "both",
-    custom: bool = False,
+    metadata: dict[str, Any], old: dict[str, Any], *, rechecks: Rechecks = "both", custom: bool = False
 ) -> Iterator[Cause]:
     """Metadata of a changed object against the stored one: the generic layer's causes, then the kind's own.
 
     What is as it was stored passed these rules when it was.
     """
-    changed = list(_check_change(metadata, old, path))
+    changed = list(_check_change(metadata, old))
     news = {
         field: metadata[field] for field in _CHECKED & metadata.keys() if metadata[field] != old.get(field)
     }
     if not news and not changed:
         return
-    yield from _check_common(news, path, custom=True)
-    changed += _check_labels_and_owners(news, path)
+    yield from _check_common(news, custom=True)
+    changed += _check_labels_and_owners(news)
     yield from changed
     if rechecks in ("change", "both"):
         yield from changed
     if rechecks in ("whole", "both"):
-        yield from _check_common(news, path, custom=custom)
+        yield from _check_common(news, custom=custom)
 
 
-def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> Iterator[Cause]:
+def _check_change(metadata: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
     if "deletionTimestamp" in old:
         before = old.get("finalizers") or ()
         added = [item for item in metadata.get("finalizers") or () if item not in before]
@@ -213,9 +202,9 @@ def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> I
                 "no new finalizers can be added if the object is being deleted, found new finalizers "
                 f"[]string{{{listed}}}"
             )
-            yield forbidden(f"{path}.finalizers", detail)
+            yield forbidden("metadata.finalizers", detail)
     yield from (
-        immutable(f"{path}.{field}", metadata.get(field))
+        immutable(f"metadata.{field}", metadata.get(field))
         for field in _IMMUTABLE
         if metadata.get(field) != old.get(field)
     )

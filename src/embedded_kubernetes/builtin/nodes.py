@@ -28,9 +28,7 @@ def _default(node: Object) -> None:
 
 def _check_spec(node: Object) -> Iterator[Cause]:
     spec = node.get("spec") or {}
-    # The path says metadata for a field of the spec; so does a real server.
-    if spec.get("taints"):
-        yield from check_taints(spec["taints"], "metadata.taints")
+    yield from check_taints(spec.get("taints") or [])
     yield from _check_amounts(node)
     for index, cidr in enumerate(spec.get("podCIDRs") or ()):
         yield from check_format(f"spec.podCIDRs[{index}]", cidr, names.cidr)
@@ -68,8 +66,7 @@ def _check_update(node: Object, old: Object) -> Iterator[Cause]:
         yield from [forbidden("spec.podCIDRs", detail)] * changed
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         yield forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
-    if spec.get("taints"):
-        yield from check_taints(spec["taints"], "metadata.taints")
+    yield from check_taints(spec.get("taints") or [])
 
 
 LOGIC = {("", "Node"): Logic(default=_default, check=_check, check_status=_check_update)}

@@ -155,11 +155,11 @@ def check_gates(gates: list[dict[str, Any]], path: str) -> Iterator[Cause]:
         seen.add(name)
 
 
-def check_taints(taints: list[dict[str, Any]], path: str) -> Iterator[Cause]:
-    """A node's taints."""
+def check_taints(taints: list[dict[str, Any]]) -> Iterator[Cause]:
+    """A node's taints. The path says metadata for a field of the spec; so does a real server."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
-        at = f"{path}[{index}]"
+        at = f"metadata.taints[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
         yield from check_label_name(key, f"{at}.key")
         if problems := names.label_value(taint.get("value", "")):

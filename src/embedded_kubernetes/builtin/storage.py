@@ -153,7 +153,7 @@ def _check_volume(volume: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def _check_volume_spec(spec: dict[str, Any]) -> Iterator[Cause]:
-    yield from check_access_modes(spec.get("accessModes") or [], "spec.accessModes")
+    yield from check_access_modes(spec.get("accessModes") or [])
     capacity = spec.get("capacity") or {}
     if not capacity:
         yield required("spec.capacity")

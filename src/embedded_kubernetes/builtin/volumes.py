@@ -86,8 +86,9 @@ def _check_data_source(source: dict[str, Any], at: str) -> Iterator[Cause]:
         yield from check_format(f"{at}.apiGroup", group, names.subdomain)
 
 
-def check_access_modes(modes: list[str], path: str) -> Iterator[Cause]:
+def check_access_modes(modes: list[str]) -> Iterator[Cause]:
     """The access modes of a PersistentVolume."""
+    path = "spec.accessModes"
     if not modes:
         yield required(path)
         return
