@@ -7,7 +7,7 @@ what the registry of resource claims asks of their namespace. What a kind can de
 from __future__ import annotations
 
 from .builtin import causes as causes_of
-from .builtin import dra_requests, priority, runtime, storage
+from .builtin import coordination, dra_requests, runtime, storage
 from .errors import ApiError, Cause, forbidden, invalid, not_found
 from .registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from .resource import Object
@@ -47,7 +47,7 @@ def admit_create(registry: Registry, served: Served, obj: Object) -> None:
                 {"name": metadata.get("name", ""), "group": group, "kind": plural},
             )
     if served.name == PODS:
-        priority.admit(obj, registry.classes.get, lambda: registry.default_class)
+        coordination.admit_priority(obj, registry.classes.get, lambda: registry.default_class)
         spec = obj["spec"]
         if "runtimeClassName" in spec or "overhead" in spec:
             runtime.admit(obj, lambda name: registry.object(RUNTIME_CLASSES, name))

@@ -16,8 +16,8 @@ import orjson
 from . import schema, typed
 from . import schema_source as source
 from .errors import ApiError, Cause
-from .field_sets import EMPTY, FieldSet, Path, below, decode, encode, show, with_parents
 from .resource import Object, Resource
+from .typed import EMPTY, FieldSet, Path, below, decode, encode, show, with_parents
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 #: Who owns what existed before anything was recorded.

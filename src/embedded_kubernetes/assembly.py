@@ -21,8 +21,7 @@ from .auth.flags import options_of
 from .builtin import BUILTIN
 from .certificates import make_certificates, server_context
 from .controllers import Controller
-from .device_attaching import DeviceAttacher
-from .device_driver import DRIVER, DeviceDriver
+from .device_driver import DRIVER, DeviceAttacher, DeviceDriver
 from .errors import ClusterError
 from .handlers import Api
 from .requests import Disturb

@@ -28,8 +28,7 @@ from agent_scheduler.objects.quantity import QuantityError
 from .controllers import Controller, WorkQueue, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_claims import PodClaims
-from .kubelet_leases import LEASES, NodeLeases
-from .kubelet_status import ended, ready_node, refused, running
+from .kubelet_status import LEASES, NodeLeases, ended, ready_node, refused, running
 from .pod_claims import CLAIMS, uses_claims
 from .resource import Object, is_true
 from .store import Event, Record, Store

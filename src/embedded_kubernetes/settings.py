@@ -12,8 +12,7 @@ from agent_scheduler.objects.quantity import QuantityError, resource_value
 from . import controller_list
 from .auth.identity import User
 from .auth.options import MODES
-from .device_attaching import Attaching
-from .device_driver import DevicesShape
+from .device_driver import Attaching, DevicesShape
 from .errors import ClusterError
 from .fault_plan import Faults
 from .loading import Manifests

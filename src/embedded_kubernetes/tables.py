@@ -16,9 +16,8 @@ from typing import Any
 import orjson
 
 from . import schema_source
-from .cells import CELLS, FILTERS, event_row
+from .cells import CELLS, FILTERS, event_row, pod_row
 from .jsonpath import compile_path
-from .pods_table import pod_row
 from .printing import age
 from .resource import Column, Object, Resource
 from .times import TimeFormatError, parse

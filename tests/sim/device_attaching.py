@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from embedded_kubernetes.device_attaching import ATTACH_FAILED, ATTACHED
+from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED
 from embedded_kubernetes.store import Event
 
 from .device_load import CLAIMS as PATH

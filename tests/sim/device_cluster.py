@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from embedded_kubernetes import controllers
-from embedded_kubernetes.device_attaching import Attaching
-from embedded_kubernetes.device_driver import DeviceDriver, DevicesShape
+from embedded_kubernetes.device_driver import Attaching, DeviceDriver, DevicesShape
 from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.resource_claims import ResourceClaims
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from embedded_kubernetes import requests
-from embedded_kubernetes.fault_answers import MIDDLEBOX
+from embedded_kubernetes.faults import MIDDLEBOX
 
 from .shard_safety import Sent, is_list, is_version_asked
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from ..resource import Resource
 from . import (
     access,
-    batch,
     config,
     coordination,
     crds,
@@ -33,7 +32,7 @@ from . import (
 from .kind import declared, resource
 
 _MODULES = (
-    *(access, batch, config, coordination, crds, dra_claims, dra_devices, events, eviction),
+    *(access, config, coordination, crds, dra_claims, dra_devices, events, eviction),
     *(namespaces, nodes, pods, runtime, services, storage, workloads),
 )
 _LOGIC = {kind: logic for module in _MODULES for kind, logic in module.LOGIC.items()}

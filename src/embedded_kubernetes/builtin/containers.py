@@ -22,8 +22,7 @@ from .causes import (
     required,
     unsupported,
 )
-from .environment import check_env, check_env_from
-from .mounts import check_devices, check_mounts
+from .environment import check_devices, check_env, check_env_from, check_mounts
 from .rules import check_part
 from .security import check_container_security
 

@@ -1,14 +1,15 @@
-"""Leases (coordination.k8s.io/v1) and priority classes (scheduling.k8s.io/v1)."""
+"""Leases (coordination.k8s.io/v1), priority classes (scheduling.k8s.io/v1), and the Priority admission plugin."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import check_format, check_one_of, forbidden
 from .kind import Logic
+from .runtime import rejected
 
 #: The largest value that a class of a user may have; those above are the system's.
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -51,3 +52,49 @@ LOGIC = {
     ("coordination.k8s.io", "Lease"): Logic(check=_check_lease),
     ("scheduling.k8s.io", "PriorityClass"): Logic(check=_check_priority_class),
 }
+
+
+def admit_priority(
+    pod: Object, find: Callable[[str], Object | None], default: Callable[[], Object | None]
+) -> None:
+    """Set `priority`, `priorityClassName` and `preemptionPolicy` of a new pod.
+
+    `find(name)` gives a class; `default()` the one with globalDefault, the lowest if there are several. Raises 403
+    for a class that is not there, and for a priority or policy that is not the class's.
+    """
+    spec = pod["spec"]
+    class_name = spec.get("priorityClassName")
+    priority, policy = 0, "PreemptLowerPriority"
+    found: Object | None = None
+    if class_name:
+        found = find(class_name)
+        if found is not None:
+            priority = found.get("value", 0)
+        elif class_name in SYSTEM_PRIORITIES:
+            priority = SYSTEM_PRIORITIES[class_name]
+        else:
+            why = f"no PriorityClass with name {class_name} was found"
+            raise rejected(pod, why)
+    else:
+        found = default()
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+            priority = found.get("value", 0)
+    if found is not None:
+        policy = found.get("preemptionPolicy") or policy
+    given = spec.get("priority")
+    if given is not None and given != priority:
+        why = (
+            f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
+            "controller computed {priority} from the given PriorityClass name"
+        ).replace("{priority}", str(priority))
+        raise rejected(pod, why)
+    spec["priority"] = priority
+    given_policy = spec.get("preemptionPolicy")
+    if given_policy is not None and given_policy != policy:
+        why = (
+            f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod spec; priority "
+            f"admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise rejected(pod, why)
+    spec["preemptionPolicy"] = policy

@@ -13,10 +13,9 @@ from .kind import Logic
 from .metadata import USERS, carry_over, check, check_update, raise_generation, restore
 from .placement import merge_label_keys
 from .pod_defaults import default_pod
-from .pod_resize import check_resize, resized
 from .pod_resources import qos_class
 from .pod_spec import check_pod_spec
-from .pod_update import check_pod_status, check_spec_update
+from .pod_update import check_pod_status, check_resize, check_spec_update, resized
 
 
 def _prepare_create(pod: Object) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from embedded_kubernetes.free_volumes import FreeVolumes
 from embedded_kubernetes.protection import Protection
-from embedded_kubernetes.volume_binding import BIND_COMPLETED, SELECTED_NODE, VolumeBinding
+from embedded_kubernetes.volume_binding import BIND_COMPLETED, SELECTED_NODE, FreeVolumes, VolumeBinding
 
 from .world import CLAIMS, VOLUMES, World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embedded_kubernetes.builtin import priority
+from embedded_kubernetes.builtin import coordination
 from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
 from embedded_kubernetes.errors import ApiError
 
@@ -19,7 +19,7 @@ _CLASSES = {
 
 def _admitted(spec: dict[str, object], default: str | None = None) -> dict[str, object]:
     body = pod(spec, name="p")
-    priority.admit(body, _CLASSES.get, lambda: _CLASSES[default] if default else None)
+    coordination.admit_priority(body, _CLASSES.get, lambda: _CLASSES[default] if default else None)
     found = body["spec"]
     return {key: found.get(key) for key in ("priority", "priorityClassName", "preemptionPolicy")}
 

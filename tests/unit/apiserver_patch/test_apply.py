@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedded_kubernetes import apply, field_sets
+from embedded_kubernetes import apply, typed
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.resource import Resource
 
@@ -45,10 +45,10 @@ def _pod(labels: dict[str, str], *containers: dict[str, Any]) -> dict[str, Any]:
 
 def _owned(obj: dict[str, Any], manager: str) -> set[str]:
     return {
-        field_sets.show(path)
+        typed.show(path)
         for entry in obj["metadata"].get("managedFields", ())
         if entry["manager"] == manager
-        for path in field_sets.decode(entry["fieldsV1"])
+        for path in typed.decode(entry["fieldsV1"])
     }
 
 
@@ -258,8 +258,8 @@ _SETS = st.frozensets(st.lists(_ELEMENTS, min_size=1, max_size=4).map(tuple), ma
 
 
 @given(_SETS)
-def test_a_field_set_survives_its_encoding(paths: field_sets.FieldSet) -> None:
-    assert field_sets.decode(field_sets.encode(paths)) == paths
+def test_a_field_set_survives_its_encoding(paths: typed.FieldSet) -> None:
+    assert typed.decode(typed.encode(paths)) == paths
 
 
 _LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size=3)

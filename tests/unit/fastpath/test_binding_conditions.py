@@ -9,8 +9,7 @@ import pytest
 from agent_scheduler.cluster import changes
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from embedded_kubernetes.device_attaching import ATTACH_FAILED, ATTACHED, Attaching
-from embedded_kubernetes.device_driver import DRIVER
+from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED, DRIVER, Attaching
 from tests.embedded import PODS, until
 
 from .running import Running, scheduling

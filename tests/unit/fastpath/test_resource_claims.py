@@ -19,8 +19,7 @@ from agent_scheduler.fastpath import worker
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.controllers import Controller
-from embedded_kubernetes.device_attaching import Attaching, DeviceAttacher
-from embedded_kubernetes.device_driver import DRIVER, DeviceDriver, DevicesShape
+from embedded_kubernetes.device_driver import DRIVER, Attaching, DeviceAttacher, DeviceDriver, DevicesShape
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until

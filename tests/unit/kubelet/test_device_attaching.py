@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from embedded_kubernetes.device_attaching import (
+from embedded_kubernetes.device_driver import (
     ATTACH_FAILED,
     ATTACHED,
+    DRIVER,
     Attaching,
     DeviceAttacher,
+    DeviceDriver,
+    DevicesShape,
 )
-from embedded_kubernetes.device_driver import DRIVER, DeviceDriver, DevicesShape
 
 from ..apiserver_controllers.world import World
 
