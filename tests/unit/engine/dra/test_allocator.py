@@ -347,6 +347,12 @@ def test_counters_that_are_used_up_keep_admin_access_from_a_device_too() -> None
         claim_of("c", admin),
     )
     assert refusal(full, "c") == CANNOT_ALLOCATE
+    # So do those that another request of the same claim uses up.
+    both = books(
+        slice_of("s", device("a", **draws("2")), device("b", **draws("1")), sharedCounters=counters),
+        claim_of("c", exactly("r0"), exactly("r1", adminAccess=True)),
+    )
+    assert refusal(both, "c") == CANNOT_ALLOCATE
 
 
 def test_a_claim_that_is_allocated_can_be_used_where_its_devices_can() -> None:
