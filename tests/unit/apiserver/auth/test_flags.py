@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from embedded_kubernetes import cluster
-from embedded_kubernetes.auth.flags import options_of
+from embedded_kubernetes.assembly import options_of
 from embedded_kubernetes.auth.identity import MASTERS
 from embedded_kubernetes.auth.options import OPEN_PATHS, Options
 from embedded_kubernetes.settings import SettingError
