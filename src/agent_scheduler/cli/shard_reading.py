@@ -23,7 +23,7 @@ from agent_scheduler.controllers.sharding.watching import (
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import FailureClass, RequestFailed
-from agent_scheduler.kube.paging import PAGE, collect
+from agent_scheduler.kube.paging import collect
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.kube.watch_events import Decode, Object
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
@@ -104,7 +104,6 @@ async def _all(
             path,
             decode,
             query=query or {},
-            page_size=PAGE,
             timeout=_PATIENCE,
             malformed=malformed,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -80,8 +81,8 @@ async def collect(
     path: str,
     decode: Decode[T],
     *,
-    query: Mapping[str, str],
-    page_size: int,
+    query: Mapping[str, str] = MappingProxyType({}),
+    page_size: int = PAGE,
     timeout: float,  # noqa: ASYNC109 - of each request
     malformed: Callable[[bytes, Exception], str],
 ) -> tuple[str, dict[str, T], set[str]]:

@@ -37,7 +37,7 @@ from agent_scheduler.engine.shards.claims import (
     tells_the_same,
 )
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, StoreWentBack
-from agent_scheduler.kube.paging import PAGE, collect
+from agent_scheduler.kube.paging import collect
 from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Backoff, Timing
@@ -323,8 +323,6 @@ class Coordinator:
                 self._transport,
                 NODE_SHARDS,
                 self._decode,
-                query={},
-                page_size=PAGE,
                 timeout=_LIST_TIMEOUT,
                 malformed=lambda raw, error: f"{error}",
             )

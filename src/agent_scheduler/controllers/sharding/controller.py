@@ -343,12 +343,13 @@ class ShardingController:
         is_done = True
         while wanted and not self._stopping.is_set():
             held = {shard.name: shard.desired for shard in self._store}
-            step = next_step(wanted, held, self._store.unconfirmed(self._timing.clock()))
+            step = next_step(wanted, held, unconfirmed)
             if step is None:
                 # Who has what they should get could not be written, or belongs to somebody else.
                 return False
             before = self._store.get(step.shard)
             written = await self._writer.put(step.shard, step.nodes)
+            unconfirmed = self._store.unconfirmed(self._timing.clock())
             had = before.desired if before is not None else _NOTHING
             self.reports.written(
                 shard_reference(step.shard, before.uid if before is not None else ""),
