@@ -32,6 +32,7 @@ from .kubelet_status import LEASES, NodeLeases, ended, ready_node, refused, runn
 from .pod_claims import CLAIMS, uses_claims
 from .resource import Object, is_true
 from .store import Event, Record, Store
+from .subresources import NODES, PODS
 from .times import clock_text
 
 __all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
@@ -39,8 +40,6 @@ __all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
 #: Annotation: how many seconds the pod runs before it succeeds.
 RUN_SECONDS = "agent-scheduler.io/run-seconds"
 
-PODS = ("", "pods")
-NODES = ("", "nodes")
 RENEW_SECONDS = 10.0
 
 #: What a timer does, with the UID of a pod or the name of a node.

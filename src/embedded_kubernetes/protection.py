@@ -21,9 +21,8 @@ from .deletion import release
 from .registry import Registry
 from .store import Event, Record
 from .subresources import PODS
+from .volume_binding import CLAIMS, VOLUMES
 
-CLAIMS = ("", "persistentvolumeclaims")
-VOLUMES = ("", "persistentvolumes")
 _FINAL = ("Succeeded", "Failed")
 
 

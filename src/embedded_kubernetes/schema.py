@@ -22,8 +22,6 @@ from .quantities import QuantityFormatError, canonical_quantity
 from .resource import Object, Resource
 from .times import TimeFormatError, micro_time, seconds_time
 
-__all__ = ["canonical_quantity", "check", "check_applied", "check_kind"]
-
 #: Where a value is: (where its parent is, its key or index); None is the root.
 Where = tuple[Any, Any] | None
 
