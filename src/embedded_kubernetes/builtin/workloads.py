@@ -214,7 +214,7 @@ def _select_own_pods(job: Object) -> None:
     spec, metadata = job["spec"], job["metadata"]
     labels = spec["template"]["metadata"].get("labels") or {}
     if not spec.get("manualSelector"):
-        uid, name = metadata.get("uid", ""), metadata["name"]
+        uid, name = metadata.get("uid", ""), metadata.get("name", "")
         own = {"controller-uid": uid, "job-name": name}
         labels = {**labels, **own, **{f"{_PREFIX}{key}": value for key, value in own.items()}}
         spec["template"]["metadata"]["labels"] = labels

@@ -494,3 +494,11 @@ def test_a_device_taint_is_dated(world: World) -> None:
     )
     taint = made["spec"]["devices"][0]["taints"][0]
     assert taint["timeAdded"] == made["metadata"]["creationTimestamp"]
+
+
+def test_a_job_without_a_name_is_refused_for_that(world: World) -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
+    status, answer = world.call(
+        "POST", "/apis/batch/v1/namespaces/default/jobs", {"spec": {"template": template}}
+    )
+    assert (status, [cause["field"] for cause in answer["details"]["causes"]]) == (422, ["metadata.name"])
