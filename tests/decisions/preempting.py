@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent_scheduler.engine.decide.decide import Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, decide
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
@@ -43,7 +43,7 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
     except PodUnrankable as why:
         yield Attempt(str(why), None)
         return
-    if isinstance(decision, Placement):
+    if isinstance(decision, CandidateNodes):
         return
     selection = Evaluator(
         engine.ledger,

@@ -30,11 +30,11 @@ async def waiting(scheduler: Scheduler, plane: ControlPlane, name: str) -> dict[
 async def assert_left_alone(scheduler: Scheduler, plane: ControlPlane, name: str, *plugins: str) -> None:
     """The pod, which `plugins` refused, was tried once and not again."""
     item = await waiting(scheduler, plane, name)
-    refused_by = set(item["unschedulable_plugins"])
-    assert refused_by >= set(plugins)
+    diagnose = set(item["unschedulable_plugins"])
+    assert diagnose >= set(plugins)
     # Where other nodes of a real cluster refuse it by other plugins, their events wake it rightly.
-    if plane.run.embedded or refused_by == {*plugins, "NodeAffinity"}:
-        assert refused_by == {*plugins, "NodeAffinity"}
+    if plane.run.embedded or diagnose == {*plugins, "NodeAffinity"}:
+        assert diagnose == {*plugins, "NodeAffinity"}
         assert (item["place"], item["attempts"]) == ("unschedulable", 1)
 
 

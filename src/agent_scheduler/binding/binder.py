@@ -21,7 +21,7 @@ from functools import partial
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.compiled import CompiledFilter
-from agent_scheduler.engine.decide.decide import Candidate, ConflictPolicy, judge
+from agent_scheduler.engine.decide.decide import CandidateNode, ConflictPolicy, judge
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
@@ -205,10 +205,10 @@ class Binder:
             return False
         return True
 
-    def _choose(self, result: ScheduleResult) -> tuple[Candidate, Reserved | None] | None:
+    def _choose(self, result: ScheduleResult) -> tuple[CandidateNode, Reserved | None] | None:
         """The first candidate that is still good, and what was reserved there that has to be written before the bind,
         if anything. The caller assumes it at once."""
-        candidates: Sequence[Candidate] = result.placement.candidates
+        candidates: Sequence[CandidateNode] = result.placement.candidates
         if self._nominations is not None and self._cluster.queue.nominator.nominated:
             candidates = self._nominations.free(result.pod, result.cls, result.filters, candidates)
         filters: Sequence[CompiledFilter] | None = result.filters

@@ -26,7 +26,7 @@ from agent_scheduler.engine.decide.compiled import (
     compile_filters,
     first_refusing,
 )
-from agent_scheduler.engine.decide.decide import Candidate
+from agent_scheduler.engine.decide.decide import CandidateNode
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import Depends, Profile
 from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
@@ -125,8 +125,8 @@ class PreBinder:
         return compiled if rejection is None else None
 
     def fitting(
-        self, result: ScheduleResult, candidates: Sequence[Candidate], filters: Sequence[CompiledFilter]
-    ) -> Sequence[Candidate]:
+        self, result: ScheduleResult, candidates: Sequence[CandidateNode], filters: Sequence[CompiledFilter]
+    ) -> Sequence[CandidateNode]:
         """The candidates on which `filters` agree with those of the decision, rows being as they were."""
         if filters is result.filters:
             return candidates
@@ -141,7 +141,7 @@ class PreBinder:
         ]
 
     def reserve(
-        self, result: ScheduleResult, candidate: Candidate, filters: Sequence[CompiledFilter]
+        self, result: ScheduleResult, candidate: CandidateNode, filters: Sequence[CompiledFilter]
     ) -> Reserved | Unavailable | None:
         """Take what the pod needs of the candidate; None where there is nothing that has to be written."""
         node, pod = self._cluster.ledger.node(candidate.node_name), result.pod

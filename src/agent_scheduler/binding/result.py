@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.compiled import CompiledFilter
-from agent_scheduler.engine.decide.decide import Placement
+from agent_scheduler.engine.decide.decide import CandidateNodes
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import BindOutcome
@@ -20,7 +20,7 @@ class ScheduleResult(NamedTuple):
     pod: PodInfo
     #: What it was decided as.
     cls: PodClass
-    placement: Placement
+    placement: CandidateNodes
     filters: Sequence[CompiledFilter]
     #: The worker's clock when the attempt began.
     started: float

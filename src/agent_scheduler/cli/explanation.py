@@ -58,7 +58,7 @@ def _facts(page: dict[str, Any]) -> list[str]:
         ("Since", queue.get("since")),
         ("Backs off until", queue.get("backoff_until")),
         ("Tried again by", queue.get("retried_by")),
-        ("Refused by", ", ".join(queue.get("refused_by") or ())),
+        ("Refused by", ", ".join(queue.get("diagnose") or ())),
         ("Attempts", queue.get("attempts")),
         ("Note", None if page.get("leading", True) else "this replica stands by and decides nothing"),
     ]

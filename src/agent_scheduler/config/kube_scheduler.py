@@ -1,6 +1,6 @@
 """What kube-scheduler's flags and files have and nothing here does: refused by its name, or read with a warning.
 
-Refused is what would change where pods go if it were left out, or what asks for something that nothing here does.
+RefusedField is what would change where pods go if it were left out, or what asks for something that nothing here does.
 Read with a warning is what only says how kube-scheduler should go about its work. A value that asks for what happens
 anyway is read in silence, so that a file which kube-scheduler wrote with all its defaults says little.
 """
@@ -148,15 +148,15 @@ _REFUSED: Mapping[str, Mapping[str, str | None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedField:
     why: str
     #: Values that change nothing.
     harmless: tuple[str, ...] = ()
 
 
 #: By flag.
-REFUSED: Mapping[str, Refused] = {
-    name: Refused(why, () if harmless is None else (harmless,))
+REFUSED: Mapping[str, RefusedField] = {
+    name: RefusedField(why, () if harmless is None else (harmless,))
     for why, names in _REFUSED.items()
     for name, harmless in names.items()
 }

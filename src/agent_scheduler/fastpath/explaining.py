@@ -107,7 +107,7 @@ class Explainer:
             "retried_by": self._text(pod.timestamp + self._patience()) if refused else None,
             "gated_by": pod.gating_plugin or None,
             "gate": pod.gating_message or None,
-            "refused_by": [*pod.pending_plugins, *pod.unschedulable_plugins],
+            "diagnose": [*pod.pending_plugins, *pod.unschedulable_plugins],
             "urgent": bool(pod.urgent),
         }
 

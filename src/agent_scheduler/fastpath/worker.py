@@ -27,7 +27,7 @@ from agent_scheduler.binding.preemption import Attempt, Preemption
 from agent_scheduler.binding.result import ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
@@ -50,7 +50,7 @@ _WITH_A_NODE: Final = 1.0
 
 class Decided(msgspec.Struct, frozen=True):
     view: ClassView
-    decision: Placement | Refusal | Attempt
+    decision: CandidateNodes | Refusal | Attempt
     #: Whether searches were given up, so that nodes were refused that might do.
     is_partial: bool = False
 

@@ -10,7 +10,7 @@ import msgspec
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.allocation import Allocation
-from agent_scheduler.engine.dra.allocator import Refused, answer
+from agent_scheduler.engine.dra.allocator import CannotAllocate, answer
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.extended import claim_for
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
@@ -76,7 +76,7 @@ class DeviceEngine(Engine):
         if wanted is None:
             return ()
         found = answer(wanted, self.devices, self.node(node_name))
-        assert not isinstance(found, Refused), found
+        assert not isinstance(found, CannotAllocate), found
         return found
 
     def claims_there(self, pod: Obj, node_name: str, claims: Sequence[Obj]) -> tuple[Obj, ...]:
@@ -100,7 +100,7 @@ class DeviceEngine(Engine):
         said = message(self, dict(pod)) or ""
         return said.replace(NO_CLAIMS, DEALLOCATED if gives_back else STILL) if wanted is not None else said
 
-    def reserve(self, pod: Obj, node_name: str) -> ReservedClaims | Refused:
+    def reserve(self, pod: Obj, node_name: str) -> ReservedClaims | CannotAllocate:
         """As the binder does it."""
         info = self.waiting(dict(pod))
         wanted = self.snapshot.handle.class_of(info).claims

@@ -22,7 +22,7 @@ REFUSED: dict[str, Any] = {
         "retried_by": "2026-11-21T09:55:00Z",
         "gated_by": None,
         "gate": None,
-        "refused_by": ["NodeAffinity", "NodeResourcesFit"],
+        "diagnose": ["NodeAffinity", "NodeResourcesFit"],
         "urgent": False,
     },
     "wakes": {"NodeAffinity": ["NodeAdd", "NodeUpdateLabel"], "Closed": []},

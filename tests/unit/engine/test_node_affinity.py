@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.decide import Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events.hints import QueueingHint
@@ -65,7 +65,7 @@ def view_of(world: World, pod: PodInfo, added: dict[str, Any] | None) -> tuple[C
     return view, snapshot
 
 
-def decided(world: World, pod: PodInfo, added: dict[str, Any] | None) -> Placement | Refusal:
+def decided(world: World, pod: PodInfo, added: dict[str, Any] | None) -> CandidateNodes | Refusal:
     view, snapshot = view_of(world, pod, added)
     return decide(view, snapshot.columns, candidates=3)
 
@@ -78,8 +78,8 @@ def scores(world: World, pod: PodInfo, added: dict[str, Any] | None) -> dict[str
     return dict(zip(names, found, strict=True))
 
 
-def names(decision: Placement | Refusal) -> list[str]:
-    assert isinstance(decision, Placement), decision
+def names(decision: CandidateNodes | Refusal) -> list[str]:
+    assert isinstance(decision, CandidateNodes), decision
     return sorted(candidate.node_name for candidate in decision.candidates)
 
 

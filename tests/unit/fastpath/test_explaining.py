@@ -69,7 +69,7 @@ async def test_a_refused_pod_is_told_with_all_that_is_in_its_way() -> None:
     assert {"NodeAdd", "NodeUpdateAllocatable", "AssignedPodDelete"} <= set(
         found["wakes"]["NodeResourcesFit"]
     )
-    assert found["queue"]["refused_by"] == ["NodeAffinity", "NodeResourcesFit"]
+    assert found["queue"]["diagnose"] == ["NodeAffinity", "NodeResourcesFit"]
     (attempt,) = found["attempts"]
     assert attempt["result"] == "unschedulable"
     assert attempt["message"].startswith(decision["message"])

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE, ClusterEvent
@@ -56,7 +56,7 @@ class Sharded:
         found = decide(view, self._snapshot.columns, candidates=3)
         if isinstance(found, Refusal):
             return found.message
-        assert isinstance(found, Placement)
+        assert isinstance(found, CandidateNodes)
         return [each.node_name for each in found.candidates]
 
 

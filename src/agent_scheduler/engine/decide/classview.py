@@ -24,7 +24,7 @@ from ..state.podclass import PodClass
 from .compiled import CompiledFilter, CompiledScore, filters_of, scores_of
 from .facet_classes import FacetClasses, Facets, distinct
 from .ranking import REFUSED, best_of
-from .refusals import NO_PLUGINS, Refusal, Refused, fit_error, refused_by
+from .refusals import NO_PLUGINS, Diagnosis, Refusal, diagnose, fit_error
 from .rowanswers import NodeAnswers, RowAnswers, by_reading
 from .shared_prefilter import SharedPreFilters
 from .snapshot import Snapshot
@@ -272,7 +272,7 @@ class ClassView:
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
         #: What was last said of all nodes, and what `seen` was then.
-        self._refused: tuple[int, Refused] | None = None
+        self._refused: tuple[int, Diagnosis] | None = None
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Ask the plugins about the rows that changed since the last time."""
@@ -312,7 +312,7 @@ class ClassView:
             found[score.plugin.name] = score.weight * (normalize(raw) if normalize else raw)
         return found
 
-    def refused(self, columns: Columns, rows: Rows | None = None) -> Refused:
+    def refused(self, columns: Columns, rows: Rows | None = None) -> Diagnosis:
         """What the filters say of `rows`, which are present; by default of all nodes, kept until the next change."""
         if rows is not None:
             return self._ask_why(columns, rows)
@@ -321,12 +321,12 @@ class ClassView:
             self._refused = (self.seen, self._ask_why(columns, present))
         return self._refused[1]
 
-    def _ask_why(self, columns: Columns, rows: Rows) -> Refused:
+    def _ask_why(self, columns: Columns, rows: Rows) -> Diagnosis:
         if self.rejection is not None:
-            return Refused({}, frozenset((self.rejection.plugin,)) if rows.size else NO_PLUGINS, rows[:0])
-        return refused_by(self.filters, columns, rows)
+            return Diagnosis({}, frozenset((self.rejection.plugin,)) if rows.size else NO_PLUGINS, rows[:0])
+        return diagnose(self.filters, columns, rows)
 
-    def refusal(self, columns: Columns, refused: Refused | None = None) -> Refusal:
+    def refusal(self, columns: Columns, refused: Diagnosis | None = None) -> Refusal:
         """`refused`, by default what the filters say of all nodes, as people are told it."""
         refused = self.refused(columns) if refused is None else refused
         nodes = int(np.count_nonzero(columns.present[: columns.size]))

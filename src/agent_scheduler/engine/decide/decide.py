@@ -29,7 +29,7 @@ VIEW_ROWS_KEPT = 1_000_000
 _VIEWS_AT_LEAST = 16
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
+class CandidateNode(msgspec.Struct, frozen=True, gc=False):
     """A node that passed every filter, with the version of its row at that moment."""
 
     node_name: str
@@ -37,10 +37,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     version: int
 
 
-class Placement(msgspec.Struct, frozen=True):
+class CandidateNodes(msgspec.Struct, frozen=True):
     """Candidates, best first; at least one. `seen` is the ledger's sequence up to which they are true."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateNode, ...]
     seen: int = -1
 
 
@@ -82,7 +82,7 @@ def decide(
     offset: int = 0,
     nominated: int | None = None,
     taken: Sequence[int] = (),
-) -> Placement | Refusal:
+) -> CandidateNodes | Refusal:
     """The best `candidates` nodes for a pod of the view's class, or why there is none.
 
     Among nodes of equal score the first at or after row `offset` wins, wrapping around: workers with different
@@ -105,16 +105,16 @@ def decide(
         several = np.count_nonzero(view.ranked(columns, taken) != REFUSED) > 1
         if several:
             raise PodUnrankable(view.unrankable)
-    return Placement(_candidates(columns, chosen), view.seen)
+    return CandidateNodes(_candidates(columns, chosen), view.seen)
 
 
-def _candidates(columns: Columns, rows: Sequence[int]) -> tuple[Candidate, ...]:
+def _candidates(columns: Columns, rows: Sequence[int]) -> tuple[CandidateNode, ...]:
     nodes, version = columns.nodes, columns.version
     found = []
     for row in rows:
         node = nodes[row]
         assert node is not None, "a feasible row has a node"
-        found.append(Candidate(node.name, row, version[row]))
+        found.append(CandidateNode(node.name, row, version[row]))
     return tuple(found)
 
 
@@ -135,7 +135,7 @@ class ConflictPolicy(enum.StrEnum):
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The accepted candidate, if any, and what it took to get there."""
 
-    candidate: Candidate | None
+    candidate: CandidateNode | None
     #: Candidates passed over; the index of the accepted one.
     conflicts: int
     #: Live re-checks that the pod passed, and that it did not.
@@ -145,7 +145,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 def judge(
     ledger: Ledger,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CandidateNode],
     filters: Sequence[CompiledFilter],
     policy: ConflictPolicy,
     *,
@@ -174,7 +174,7 @@ def judge(
     return Verdict(None, len(candidates), revalidated, outdated)
 
 
-def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: Candidate) -> bool:
+def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: CandidateNode) -> bool:
     row = candidate.row
     same_row = columns.version[row] == candidate.version
     same_node = columns.spec_version[row] <= candidate.version

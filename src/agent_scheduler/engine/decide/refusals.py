@@ -20,7 +20,7 @@ class Refusal(NamedTuple):
     plugins: frozenset[str]
 
 
-class Refused(NamedTuple):
+class Diagnosis(NamedTuple):
     """Nodes that filters refuse, each counted for the first that does."""
 
     #: Reason, in kube-scheduler's words, and on how many nodes.
@@ -30,7 +30,7 @@ class Refused(NamedTuple):
     curable: Rows
 
 
-def refused_by(filters: Sequence[CompiledFilter], columns: Columns, rows: Rows) -> Refused:
+def diagnose(filters: Sequence[CompiledFilter], columns: Columns, rows: Rows) -> Diagnosis:
     """What the filters, asked in their order, say of `rows`."""
     counts: dict[str, int] = {}
     plugins = set()
@@ -45,7 +45,7 @@ def refused_by(filters: Sequence[CompiledFilter], columns: Columns, rows: Rows) 
             count_reasons(counts, entry, columns, refused)
             curable.append(refused[entry.plugin.curable(entry.state, columns, refused)])
         rows = rows[passed]
-    return Refused(
+    return Diagnosis(
         counts, frozenset(plugins), np.sort(np.concatenate(curable)) if curable else rows[:0].copy()
     )
 

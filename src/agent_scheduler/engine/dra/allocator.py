@@ -39,13 +39,13 @@ _VISIT: Final = 15
 _ALTERNATIVES: Final = 8
 
 
-class Refused(msgspec.Struct, frozen=True):
+class CannotAllocate(msgspec.Struct, frozen=True):
     """`reason` is in kube-scheduler's words."""
 
     reason: str
 
 
-class Undecided(Refused, frozen=True):
+class Undecided(CannotAllocate, frozen=True):
     """The budget was used up before there was an answer. `search` can be gone on with; None: it was not begun."""
 
     search: Any = None
@@ -61,7 +61,7 @@ def allocate(
     node: NodeInfo,
     budget: SearchBudget | None = None,
     begun: Undecided = NOT_ASKED,
-) -> tuple[Allocation, ...] | Refused:
+) -> tuple[Allocation, ...] | CannotAllocate:
     """An allocation for each of `demand.to_allocate`, in their order, and one more, at the end, for extended resources
     that devices stand for on this node. Pure: it takes nothing, see `Devices.assume`. `begun`: what came of it before,
     if nothing has changed since."""
@@ -69,12 +69,12 @@ def allocate(
     budget.left -= _VISIT
     plan = plan_of(demand, devices)
     if plan.problem:
-        return Refused(plan.problem)
+        return CannotAllocate(plan.problem)
     if demand.left_over:
-        return Refused(LEFT_OVER)
+        return CannotAllocate(LEFT_OVER)
     for each in demand.allocated:
         if each.binding_failed or (each.reach is not None and not reaches(each.reach, node)):
-            return Refused(NOT_AVAILABLE)
+            return CannotAllocate(NOT_AVAILABLE)
     claims = plan.claims
     try:
         if demand.extended is not None:
@@ -91,11 +91,11 @@ def allocate(
         finally:
             budget.left -= search.steps - before
     except Failed as failed:
-        return Refused(str(failed))
+        return CannotAllocate(str(failed))
     if found is None:
         return Undecided(TIMED_OUT, search)
     if not found:
-        return Refused(search.allocating.problem or _why(there))
+        return CannotAllocate(search.allocating.problem or _why(there))
     return tuple(
         _allocation(claim, choices, node)
         for claim, choices in zip(claims, search.allocating.chosen, strict=True)
@@ -193,7 +193,7 @@ def _add(known: list[Requirement], more: Sequence[Requirement]) -> None:
     known += [each for each in more if each not in known]
 
 
-def lacking(refused: Refused, demand: Demand, devices: Devices, node: NodeInfo) -> str:
+def lacking(refused: CannotAllocate, demand: Demand, devices: Devices, node: NodeInfo) -> str:
     """The reason, and for each request how many devices match it and how many of these are free."""
     if refused.reason != CANNOT_ALLOCATE:
         return refused.reason
@@ -221,7 +221,7 @@ def _said_of(request: RequestData, slots: tuple[DeviceSlot, ...]) -> str:
     return f"{text}, {tainted} of these tainted" if tainted else text
 
 
-Answer = tuple[Allocation, ...] | Refused
+Answer = tuple[Allocation, ...] | CannotAllocate
 
 
 class _Kept(NamedTuple):
@@ -268,7 +268,7 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
 
 def _holds(found: Answer, devices: Devices) -> bool:
     """Whether an answer is what would be found, though devices were taken since."""
-    if isinstance(found, Refused):
+    if isinstance(found, CannotAllocate):
         return found.reason == CANNOT_ALLOCATE
     return devices.pools.are_free(use for each in found for use in each.allocated.uses)
 

@@ -19,7 +19,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand, PodRef
 from ..state.podinfo import PodInfo
 from ..state.records import same
-from .allocator import Refused, Undecided, answer
+from .allocator import CannotAllocate, Undecided, answer
 from .catalogue import Devices, SearchBudget
 from .demand import demand, demand_of, missing
 from .devices import Device
@@ -119,7 +119,7 @@ class Hints:
             # Its amounts have changed.
             return False
         found = answer(wanted, devices, new, SearchBudget())
-        return isinstance(found, Undecided) or not isinstance(found, Refused)
+        return isinstance(found, Undecided) or not isinstance(found, CannotAllocate)
 
     # ---- whom an event can concern
 

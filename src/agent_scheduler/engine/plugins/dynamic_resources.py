@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..dra.allocator import Answer, Refused, Undecided, answer, lacking
+from ..dra.allocator import Answer, CannotAllocate, Undecided, answer, lacking
 from ..dra.catalogue import Devices, SearchBudget
 from ..dra.demand import missing
 from ..dra.hints import Hints
@@ -121,16 +121,16 @@ class DynamicResources(Filter, Reserve, PreBind):
                 # Also of those that are known: they cost nothing when it is asked again.
                 undecided.add(node.name)
             else:
-                found[place] = not isinstance(state.answer(nodes, row, budget), Refused)
+                found[place] = not isinstance(state.answer(nodes, row, budget), CannotAllocate)
         return found
 
     def feasible_row(self, state: State, nodes: Columns, row: int) -> bool:
-        return not isinstance(state.answer_of_one(nodes, row), Refused)
+        return not isinstance(state.answer_of_one(nodes, row), CannotAllocate)
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         known = SearchBudget(0)
         answers = [state.answer(nodes, row, known) for row in rows.tolist()]
-        return Counter(each.reason for each in answers if isinstance(each, Refused))
+        return Counter(each.reason for each in answers if isinstance(each, CannotAllocate))
 
     def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
         """As kube-scheduler: nobody is evicted for devices."""
@@ -139,14 +139,14 @@ class DynamicResources(Filter, Reserve, PreBind):
     def missing(self, state: State, nodes: Columns, row: int) -> str:
         node = nodes.nodes[row]
         found = state.answer_of_one(nodes, row)
-        if node is None or not isinstance(found, Refused):
+        if node is None or not isinstance(found, CannotAllocate):
             return ""
         return lacking(found, state.demand, state.devices, node)
 
     def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedClaims | None:
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         found = reserve(pod.claims, state.demand, state.devices, node, ref, at=at)
-        return None if isinstance(found, Refused) else found
+        return None if isinstance(found, CannotAllocate) else found
 
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:
         writes.claims.give_back(pod.uid)
@@ -209,4 +209,4 @@ class DynamicResourcesScore(Score):
         if nodes.nodes[row] is None:
             return 0
         found = state.answer_of_one(nodes, row)
-        return 0 if isinstance(found, Refused) else sum(each.preference for each in found)
+        return 0 if isinstance(found, CannotAllocate) else sum(each.preference for each in found)

@@ -24,27 +24,27 @@ from ..state.podvolumes import PodVolumes
 from ..state.volumeusage import mounts
 from ..volumes.attached import Attached, VolumeId, handles
 from ..volumes.catalogue import Catalogue
-from ..volumes.claims import Refused, not_found, not_owned
+from ..volumes.claims import Unresolvable, not_found, not_owned
 from ..volumes.hints import limit_events, volumes_of
 
 REASON: Final = "node(s) exceed max volume count"
 
 
-def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[VolumeId] | Refused | None:
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[VolumeId] | Unresolvable | None:
     """What the pod needs attached; None for nothing that a driver counts. A refusal holds for each node that no other
     rule has refused, so the rules that say better what is wrong with a claim come first."""
     for use in volumes.claims:
         claim = catalogue.claims.get(use.key)
         if claim is None:
             namespace, name = use.key
-            return Refused(f"looking up PVC {namespace}/{name}: {not_found(name)}")
+            return Unresolvable(f"looking up PVC {namespace}/{name}: {not_found(name)}")
         if use.ephemeral and (problem := not_owned(claim, volumes)):
-            return Refused(problem)
+            return Unresolvable(problem)
     return frozenset(handles(volumes, catalogue)) or None
 
 
 class State(NamedTuple):
-    plan: frozenset[VolumeId] | Refused
+    plan: frozenset[VolumeId] | Unresolvable
     attached: Attached
 
 
@@ -72,7 +72,7 @@ class NodeVolumeLimits(Filter):
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
         """What is attached for pods that are thought away stays attached until it is detached."""
         needed_volumes, attached = state
-        if isinstance(needed_volumes, Refused):
+        if isinstance(needed_volumes, Unresolvable):
             return np.zeros(rows.shape[0], dtype=np.bool_)
         catalogue, use = attached.catalogue, attached.use
         found = np.ones(rows.shape[0], dtype=np.bool_)
@@ -102,10 +102,10 @@ class NodeVolumeLimits(Filter):
         return found
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return {state.plan.message if isinstance(state.plan, Refused) else REASON: rows.shape[0]}
+        return {state.plan.message if isinstance(state.plan, Unresolvable) else REASON: rows.shape[0]}
 
     def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        return np.full(rows.shape[0], not isinstance(state.plan, Refused))
+        return np.full(rows.shape[0], not isinstance(state.plan, Unresolvable))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return limit_events(volumes_of)

@@ -24,7 +24,7 @@ from ..state.podinfo import PodInfo
 from ..state.podvolumes import PodVolumes
 from ..volumes import binding
 from ..volumes.catalogue import Catalogue
-from ..volumes.claims import Refused
+from ..volumes.claims import Unresolvable
 from ..volumes.hints import binding_events, volumes_of
 from ..volumes.reservation import ReservedVolumes, reserve
 
@@ -50,7 +50,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
             return None
         catalogue = handle.catalogue
         found = binding.plan(pod.volumes, catalogue)
-        if isinstance(found, Refused):
+        if isinstance(found, Unresolvable):
             raise PodRejected(found.message)
         return None if found is None else State(pod.volumes, found, catalogue)
 
@@ -62,7 +62,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
 
     def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedVolumes | None:
         found = reserve(state.volumes, state.catalogue, node, pod.uid)
-        return None if isinstance(found, Refused) else found
+        return None if isinstance(found, Unresolvable) else found
 
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:
         writes.volumes.give_back(pod.uid)
@@ -96,7 +96,7 @@ class VolumeBindingScore(Score):
             return None
         catalogue = handle.catalogue
         found = binding.plan(pod.volumes, catalogue)
-        if found is None or isinstance(found, Refused) or found.all_bound:
+        if found is None or isinstance(found, Unresolvable) or found.all_bound:
             return None
         return State(pod.volumes, found, catalogue)
 

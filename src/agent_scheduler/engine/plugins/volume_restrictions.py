@@ -21,7 +21,7 @@ from ..state.podclass import PodClass
 from ..state.podvolumes import ClaimKey, PodVolumes
 from ..state.volumeusage import VolumeUse
 from ..volumes.catalogue import Catalogue
-from ..volumes.claims import Refused, not_found
+from ..volumes.claims import Unresolvable, not_found
 from ..volumes.hints import restriction_events, volumes_of
 from ..volumes.records import READ_WRITE_ONCE_POD
 
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     alone: tuple[ClaimKey, ...]
 
 
-def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | None:
     """None for a pod that nothing here can keep from a node. Ephemeral claims have one pod by nature."""
     alone = []
     for use in volumes.claims:
@@ -46,7 +46,7 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
             continue
         claim = catalogue.claims.get(use.key)
         if claim is None:
-            return Refused(not_found(use.key[1]))
+            return Unresolvable(not_found(use.key[1]))
         if READ_WRITE_ONCE_POD in claim.access_modes:
             alone.append(use.key)
     return Plan(volumes.disks, tuple(alone)) if volumes.disks or alone else None
@@ -66,7 +66,7 @@ class VolumeRestrictions(Filter):
         if pod.volumes is None:
             return None
         found = plan(pod.volumes, handle.catalogue)
-        if isinstance(found, Refused):
+        if isinstance(found, Unresolvable):
             raise PodRejected(found.message)
         return None if found is None else State(found, handle.volume_use)
 

@@ -20,7 +20,7 @@ from ..state.migration import BETA_REGION, BETA_ZONE, REGION, ZONE
 from ..state.podclass import PodClass
 from ..state.podvolumes import PodVolumes
 from ..volumes.catalogue import Catalogue
-from ..volumes.claims import Refused, not_found
+from ..volumes.claims import Unresolvable, not_found
 from ..volumes.hints import TOPOLOGY_LABELS, Topology, topologies, volumes_of, zone_events
 from ..volumes.records import WAIT_FOR_CONSUMER, ClaimInfo
 
@@ -30,7 +30,7 @@ REASON: Final = "node(s) had no available volume zone"
 _NEWER: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
-def plan(volumes: PodVolumes, catalogue: Catalogue) -> tuple[Topology, ...] | Refused | None:
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> tuple[Topology, ...] | Unresolvable | None:
     """What the pod's volumes ask of a node; None for nothing. Ephemeral claims are left out, as in kube-scheduler."""
     found: list[Topology] = []
     for use in volumes.claims:
@@ -38,15 +38,15 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> tuple[Topology, ...] | Re
             continue
         claim = catalogue.claims.get(use.key)
         if claim is None:
-            return Refused(not_found(use.key[1]))
+            return Unresolvable(not_found(use.key[1]))
         if not claim.volume_name:
             problem = _unbound_problem(claim, catalogue)
             if problem:
-                return Refused(problem)
+                return Unresolvable(problem)
             continue
         volume = catalogue.volumes.get(claim.volume_name)
         if volume is None:
-            return Refused(f'persistentvolume "{claim.volume_name}" not found')
+            return Unresolvable(f'persistentvolume "{claim.volume_name}" not found')
         found += topologies(volume)
     return tuple(found) or None
 
@@ -72,7 +72,7 @@ class VolumeZone(Filter):
         if pod.volumes is None:
             return None
         found = plan(pod.volumes, handle.catalogue)
-        if isinstance(found, Refused):
+        if isinstance(found, Unresolvable):
             raise PodRejected(found.message)
         return found
 

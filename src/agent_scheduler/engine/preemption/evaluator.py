@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..decide.classview import ClassView
-from ..decide.refusals import Refused, fit_error
+from ..decide.refusals import Diagnosis, fit_error
 from ..state.columns import NOBODY, Columns
 from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
@@ -70,7 +70,7 @@ class Evaluator:
         self,
         pod: PodInfo,
         view: ClassView,
-        refused: Refused,
+        refused: Diagnosis,
         *,
         wanted: Callable[[int], int],
         offset: Callable[[int], int],
@@ -112,7 +112,7 @@ class Evaluator:
             counts[NOT_HELPFUL] = counts.get(NOT_HELPFUL, 0) + others
         return PostFilterResult(None, fit_error(nodes, counts), clear=True)
 
-    def _waits_for(self, nominated: str, pod: PodInfo, refused: Refused, leaving: Collection[str]) -> bool:
+    def _waits_for(self, nominated: str, pod: PodInfo, refused: Diagnosis, leaving: Collection[str]) -> bool:
         """Whether somebody is leaving the nominated node for the pod, and may still make it fit there."""
         row = self._ledger.rows.get(nominated)
         if row is None or row not in refused.curable:

@@ -21,8 +21,8 @@ import numpy as np
 
 from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, compile_filters, count_reasons, first_refusing
-from ..decide.decide import Candidate
-from ..decide.refusals import Refused
+from ..decide.decide import CandidateNode
+from ..decide.refusals import Diagnosis
 from ..decide.snapshot import Snapshot
 from ..framework.plugin import Depends, Profile
 from ..queueing.nominator import Nominator
@@ -76,13 +76,17 @@ class Nominations:
         )
 
     def free(
-        self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], candidates: Sequence[Candidate]
-    ) -> Sequence[Candidate]:
+        self,
+        pod: PodInfo,
+        cls: PodClass,
+        filters: Sequence[CompiledFilter],
+        candidates: Sequence[CandidateNode],
+    ) -> Sequence[CandidateNode]:
         """The candidates of a pod, decided in class `cls`, whose capacity is not kept for pods that are nominated
         there."""
         ledger = self._ledger
 
-        def is_held(each: Candidate) -> bool:
+        def is_held(each: CandidateNode) -> bool:
             nominated = self.on(each.node_name, pod)
             if not nominated or ledger.rows.get(each.node_name) != each.row:
                 return False
@@ -214,7 +218,7 @@ class Nominations:
 
     def refused(
         self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, NominatedPods]
-    ) -> Refused:
+    ) -> Diagnosis:
         """What the filters say of all nodes, all of which are refused, with nominated pods in place where there are."""
         if not against:
             return view.refused(columns)
@@ -241,7 +245,7 @@ class Nominations:
         for reason, count in others.counts.items():
             counts[reason] = counts.get(reason, 0) + count
         rows = np.sort(np.concatenate([others.curable, np.array(curable, dtype=np.intp)]))
-        return Refused(counts, others.plugins | plugins, rows)
+        return Diagnosis(counts, others.plugins | plugins, rows)
 
 
 def _repels(other: PodInfo) -> bool:

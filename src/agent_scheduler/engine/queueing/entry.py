@@ -113,7 +113,7 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
             return (self.gating_plugin,) if self.gating_events else ()
         return self.rejectors
 
-    def refused_by(self, *, unschedulable: frozenset[str], pending: frozenset[str]) -> None:
+    def diagnose(self, *, unschedulable: frozenset[str], pending: frozenset[str]) -> None:
         """Remember who refused the last attempt. Both empty: the attempt failed for another reason."""
         self.unschedulable_plugins = unschedulable
         self.pending_plugins = pending
@@ -121,7 +121,7 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
 
     def failed(self, *, unschedulable: frozenset[str], pending: frozenset[str], now: float) -> None:
         """The attempt ended at `now`, refused by these plugins or, where both are empty, in an error."""
-        self.refused_by(unschedulable=unschedulable, pending=pending)
+        self.diagnose(unschedulable=unschedulable, pending=pending)
         if self.rejectors:
             self.unschedulable_count += 1
             self.consecutive_errors_count = 0

@@ -252,7 +252,7 @@ class SchedulingQueue(Generic[PodT]):
             return False
         entry.urgent_retries += 1
         entry.urgent = 1
-        entry.refused_by(unschedulable=_NONE, pending=_NONE)
+        entry.diagnose(unschedulable=_NONE, pending=_NONE)
         now = self._clock()
         ready = self.places.requeue(entry, IMMEDIATELY, label=ev.URGENT_RETRY, now=now) is ACTIVE
         # A pod that a gate stopped on the way comes back like any other.

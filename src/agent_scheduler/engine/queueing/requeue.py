@@ -225,7 +225,7 @@ class RequeueSearch(Generic[PodT]):
             if event.is_wildcard:
                 asked = pool.of_profile(profile)
             elif not self._hints.pre_hints:
-                asked = pool.refused_by(profile, hints)
+                asked = pool.diagnose(profile, hints)
             else:
                 buckets = pool.buckets.get(profile, {})
                 questions = []

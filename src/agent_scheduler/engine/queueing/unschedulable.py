@@ -333,7 +333,7 @@ class UnschedulablePods(Generic[PodT]):
         for index in self.buckets[profile][plugin].volatile:
             index.update(entry)
 
-    def refused_by(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo[PodT]]:
+    def diagnose(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo[PodT]]:
         """The pods of `profile` that one of `plugins` could let in, each once."""
         return each_once(
             [bucket.entries for plugin, bucket in self.buckets.get(profile, {}).items() if plugin in plugins]

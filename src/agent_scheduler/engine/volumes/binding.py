@@ -20,7 +20,7 @@ from ..state.columns import NODE_NAME, Bools, Columns, Rows
 from ..state.nodeselection import reached
 from ..state.podvolumes import PodVolumes
 from .catalogue import Catalogue
-from .claims import Refused, pod_volume_claims
+from .claims import Unresolvable, pod_volume_claims
 from .matching import ClaimToBind, claims_to_bind, matching_nodes
 from .provisioning import class_provisions, has_enough_capacity
 from .records import ClaimInfo, VolumeInfo
@@ -63,12 +63,12 @@ class Judgement(NamedTuple):
         return ~refused
 
 
-def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | None:
     """None for a pod without claims."""
     if not volumes.claims:
         return None
     claims = pod_volume_claims(volumes, catalogue)
-    if isinstance(claims, Refused):
+    if isinstance(claims, Unresolvable):
         return claims
     selected, choosing = [], []
     for claim in claims.unbound_claims_delay_binding:

@@ -30,7 +30,7 @@ _KEPT: Final = 32
 _ONE_BY_ONE: Final = 8
 
 
-class Candidate(Protocol):
+class Indexed(Protocol):
     """`class_name` is its group."""
 
     @property
@@ -40,7 +40,7 @@ class Candidate(Protocol):
     def reach(self) -> Reach | None: ...
 
 
-T = TypeVar("T", bound=Candidate)
+T = TypeVar("T", bound=Indexed)
 D = TypeVar("D", bound=Hashable)
 
 #: Sorts candidates; those to be chosen first are less. Unique.

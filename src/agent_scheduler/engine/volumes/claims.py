@@ -14,7 +14,7 @@ from .records import WAIT_FOR_CONSUMER, ClaimInfo
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
-class Refused(NamedTuple):
+class Unresolvable(NamedTuple):
     """Why no node will do. No such refusal can be cured by preemption."""
 
     message: str
@@ -28,11 +28,11 @@ class PodVolumeClaims(NamedTuple):
     unbound_claims_delay_binding: tuple[ClaimInfo, ...]
 
 
-def pod_volume_claims(volumes: PodVolumes, catalogue: Catalogue) -> PodVolumeClaims | Refused:
+def pod_volume_claims(volumes: PodVolumes, catalogue: Catalogue) -> PodVolumeClaims | Unresolvable:
     for use in volumes.claims:
         problem = _problem(use, volumes, catalogue)
         if problem:
-            return Refused(problem)
+            return Unresolvable(problem)
     bound, waiting = [], []
     immediate = False
     for use in volumes.claims:
@@ -42,13 +42,13 @@ def pod_volume_claims(volumes: PodVolumes, catalogue: Catalogue) -> PodVolumeCla
             continue
         found = catalogue.classes.get(claim.class_name)
         if found is not None and found.binding_mode is None:
-            return Refused(f"VolumeBindingMode not set for StorageClass {_quoted(found.name)}")
+            return Unresolvable(f"VolumeBindingMode not set for StorageClass {_quoted(found.name)}")
         if found is not None and found.binding_mode == WAIT_FOR_CONSUMER and not claim.volume_name:
             waiting.append(claim)
         else:
             # One that names its volume, too, is the volume controller's to bind.
             immediate = True
-    return Refused(UNBOUND_IMMEDIATE) if immediate else PodVolumeClaims(tuple(bound), tuple(waiting))
+    return Unresolvable(UNBOUND_IMMEDIATE) if immediate else PodVolumeClaims(tuple(bound), tuple(waiting))
 
 
 def not_found(claim_name: str) -> str:

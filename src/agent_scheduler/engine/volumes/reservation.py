@@ -21,7 +21,7 @@ from ..state.podvolumes import ClaimKey, PodVolumes
 from ..state.records import version_number
 from .binding import BIND_CONFLICT, NODE_CONFLICT, PV_NOT_EXIST, Plan, plan
 from .catalogue import Catalogue
-from .claims import Refused
+from .claims import Unresolvable
 from .matching import find_matching_volumes
 from .provisioning import can_provision
 from .records import BOUND_BY_CONTROLLER, SELECTED_NODE, ClaimInfo, VolumeInfo
@@ -89,23 +89,23 @@ WAIT: Final = Progress(State.WAIT)
 
 def reserve(
     volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: str
-) -> ReservedVolumes | Refused:
+) -> ReservedVolumes | Unresolvable:
     """Take the node's volumes for the pod's claims. On a refusal nothing is taken.
 
     Asks all that the filter asked of the node once more: the ledger's versions of rows tell nothing of volumes.
     """
     found = plan(volumes, catalogue)
-    if isinstance(found, Refused):
+    if isinstance(found, Unresolvable):
         return found
     for volume in found.bound if found is not None else ():
         if volume is None:
-            return Refused(PV_NOT_EXIST)
+            return Unresolvable(PV_NOT_EXIST)
         if not reaches(catalogue.reach(volume, node.name), node):
-            return Refused(NODE_CONFLICT)
+            return Unresolvable(NODE_CONFLICT)
     if found is None or found.all_bound:
         return ReservedVolumes(holder, node.name, (), ())
     reservation = _take(found, catalogue, node, holder)
-    if isinstance(reservation, Refused):
+    if isinstance(reservation, Unresolvable):
         unreserve(catalogue, holder)
     return reservation
 
@@ -115,7 +115,7 @@ def unreserve(catalogue: Catalogue, holder: str) -> list[VolumeInfo | ClaimInfo]
     return catalogue.release(holder)
 
 
-def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> ReservedVolumes | Refused:
+def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> ReservedVolumes | Unresolvable:
     """Stops at the first claim that gets nothing, with what was taken so far."""
     chosen = find_matching_volumes(found.claims_to_bind, node)
     bindings, provisions = [], []
@@ -128,7 +128,7 @@ def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> Res
             taken = can_provision(claim, catalogue, node) and catalogue.select(claim, node.name, holder)
             provisions.append(DynamicProvision(claim.key, claim.uid))
         if not taken:
-            return Refused(BIND_CONFLICT)
+            return Unresolvable(BIND_CONFLICT)
     return ReservedVolumes(holder, node.name, tuple(bindings), tuple(provisions))
 
 

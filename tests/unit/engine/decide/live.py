@@ -12,7 +12,7 @@ from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.ranking import REFUSED
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.dra.allocator import Refused
+from agent_scheduler.engine.dra.allocator import CannotAllocate
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
 from agent_scheduler.engine.framework.handle import Handle
@@ -197,6 +197,6 @@ class Live:
         for entry in view.filters:
             if isinstance(entry.plugin, DynamicResources):
                 answer = entry.state.answer_of_one(self.snapshot.columns, row)
-                assert not isinstance(answer, Refused), "a node that was chosen passes every filter"
+                assert not isinstance(answer, CannotAllocate), "a node that was chosen passes every filter"
                 found += [str(each.id) for allocation in answer for each in allocation.results]
         return tuple(found)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.facet_classes import FacetClasses
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
@@ -31,18 +31,18 @@ SPREAD = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="defau
 
 def ask(
     world: World, pod: PodInfo, profile: Any = PACK, *, candidates: int = 3, **more: Any
-) -> Placement | Refusal:
+) -> CandidateNodes | Refusal:
     snapshot = Snapshot(world.ledger)
     view = ClassViews(profile, snapshot).of(pod.cls)
     return decide(view, snapshot.columns, candidates=candidates, **more)
 
 
-def chosen(decision: Placement | Refusal) -> list[str]:
-    assert isinstance(decision, Placement), decision
+def chosen(decision: CandidateNodes | Refusal) -> list[str]:
+    assert isinstance(decision, CandidateNodes), decision
     return [candidate.node_name for candidate in decision.candidates]
 
 
-def message(decision: Placement | Refusal) -> str:
+def message(decision: CandidateNodes | Refusal) -> str:
     assert isinstance(decision, Refusal), decision
     return decision.message
 
@@ -170,7 +170,7 @@ def test_host_ports_conflict_by_address_protocol_and_port(
     world = World(node("a"))
     first = world.place("a", containers=containers(taken))
     decision = ask(world, world.pod(containers=containers(wanted)))
-    assert isinstance(decision, Placement) is free
+    assert isinstance(decision, CandidateNodes) is free
     if not free:
         assert message(decision) == (
             "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
@@ -188,7 +188,11 @@ def test_a_view_follows_every_change_of_the_ledger() -> None:
     def now() -> set[str]:
         snapshot.refresh()
         decision = decide(views.of(pod.cls), snapshot.columns, candidates=9)
-        return {each.node_name for each in decision.candidates} if isinstance(decision, Placement) else set()
+        return (
+            {each.node_name for each in decision.candidates}
+            if isinstance(decision, CandidateNodes)
+            else set()
+        )
 
     assert now() == {"a", "b"}
     placed = world.place("a", requests={"cpu": "2"})
@@ -262,7 +266,7 @@ def test_labels_that_change_change_the_answer() -> None:
     assert isinstance(decide(views.of(pod.cls), snapshot.columns, candidates=1), Refusal)
     world.ledger.set_node(node("a", labels={"zone": "z1"}))
     snapshot.refresh()
-    assert isinstance(decide(views.of(pod.cls), snapshot.columns, candidates=1), Placement)
+    assert isinstance(decide(views.of(pod.cls), snapshot.columns, candidates=1), CandidateNodes)
 
 
 # ---- against a plain reading of the rules
@@ -415,7 +419,7 @@ def test_columns_agree_with_a_plain_reading_of_every_rule(
         else:
             fitting.add(name)
     if fitting:
-        assert isinstance(decision, Placement)
+        assert isinstance(decision, CandidateNodes)
         assert {each.node_name for each in decision.candidates} == fitting
     else:
         texts = ", ".join(sorted(f"{count} {reason}" for reason, count in expected.items()))
@@ -578,7 +582,7 @@ def test_classes_of_rows_are_made_once_however_many_they_are(
         pod = read_pod(body, world.classes)
         snapshot.refresh()
         decision = decide(views.of(handle.class_of(pod)), snapshot.columns, candidates=3)
-        assert isinstance(decision, Placement)
+        assert isinstance(decision, CandidateNodes)
         world.ledger.assume(pod, decision.candidates[0].row)
     assert len(calls) == 1
 

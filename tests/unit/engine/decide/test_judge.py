@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent_scheduler.engine.decide.decide import (
-    Candidate,
+    CandidateNode,
+    CandidateNodes,
     ClassViews,
     ConflictPolicy,
-    Placement,
     Verdict,
     decide,
     judge,
@@ -29,16 +29,16 @@ class Race:
         self.snapshot = Snapshot(world.ledger)
         self.views = ClassViews(PROFILE, self.snapshot)
 
-    def decide(self, pod: PodInfo, *, candidates: int = 3) -> tuple[Candidate, ...]:
+    def decide(self, pod: PodInfo, *, candidates: int = 3) -> tuple[CandidateNode, ...]:
         self.snapshot.refresh()
         decision = decide(self.views.of(pod.cls), self.snapshot.columns, candidates=candidates)
-        assert isinstance(decision, Placement)
+        assert isinstance(decision, CandidateNodes)
         return decision.candidates
 
-    def judge(self, pod: PodInfo, candidates: tuple[Candidate, ...]) -> Verdict:
+    def judge(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> Verdict:
         return judge(self.world.ledger, candidates, self.views.of(pod.cls).filters, self.policy)
 
-    def bind(self, pod: PodInfo, candidates: tuple[Candidate, ...]) -> str | None:
+    def bind(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> str | None:
         verdict = self.judge(pod, candidates)
         if verdict.candidate is None:
             return None

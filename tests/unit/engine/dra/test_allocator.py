@@ -11,7 +11,7 @@ from agent_scheduler.engine.dra.allocation import Allocation, Use, allocated_dev
 from agent_scheduler.engine.dra.allocator import (
     CANNOT_ALLOCATE,
     TIMED_OUT,
-    Refused,
+    CannotAllocate,
     Undecided,
     allocate,
     answer,
@@ -38,13 +38,13 @@ from tests.unit.engine.world import node
 
 def given(devices: Devices, *names: str, at: Any = N0) -> tuple[Allocation, ...]:
     found = allocate(wanted(devices, *names), devices, at)
-    assert not isinstance(found, Refused), found
+    assert not isinstance(found, CannotAllocate), found
     return found
 
 
 def refusal(devices: Devices, *names: str, at: Any = N0) -> str:
     found = allocate(wanted(devices, *names), devices, at)
-    assert isinstance(found, Refused), found
+    assert isinstance(found, CannotAllocate), found
     return found.reason
 
 
@@ -81,7 +81,7 @@ def test_a_tainted_device_does_not_hide_one_that_is_like_it_without_the_taint() 
 def test_a_taint_is_tolerated_by_key_value_and_effect(toleration: dict[str, str], tolerated: bool) -> None:
     tainted = device("a", taints=[{"key": "t", "value": "v", "effect": "NoSchedule"}])
     devices = books(slice_of("s", tainted), claim_of("c", exactly(tolerations=[toleration])))
-    assert isinstance(allocate(wanted(devices, "c"), devices, N0), Refused) is not tolerated
+    assert isinstance(allocate(wanted(devices, "c"), devices, N0), CannotAllocate) is not tolerated
 
 
 def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
@@ -245,7 +245,7 @@ def test_equal_devices_do_not_make_a_search_long() -> None:
         ),
     )
     budget = SearchBudget()
-    assert allocate(wanted(devices, "c"), devices, N0, budget) == Refused(CANNOT_ALLOCATE)
+    assert allocate(wanted(devices, "c"), devices, N0, budget) == CannotAllocate(CANNOT_ALLOCATE)
     assert budget.left > 9_000
 
 
@@ -463,8 +463,10 @@ def test_a_device_that_others_take_changes_nothing_for_those_who_would_get_anoth
     first, second = answer(one, devices, N0), answer(two, devices, N0)
     devices.set_claim(claim_of("e", status=allocated_to("b")))
     assert answer(one, devices, N0) is first
-    assert not isinstance(second, Refused) and answer(two, devices, N0) == Refused(CANNOT_ALLOCATE)
-    assert third == answer(three, devices, N0) == Refused(CANNOT_ALLOCATE)
+    assert not isinstance(second, CannotAllocate) and answer(two, devices, N0) == CannotAllocate(
+        CANNOT_ALLOCATE
+    )
+    assert third == answer(three, devices, N0) == CannotAllocate(CANNOT_ALLOCATE)
 
 
 def test_nodes_that_see_the_same_pools_share_an_answer_and_one_with_a_pool_of_its_own_does_not() -> None:
@@ -473,7 +475,7 @@ def test_nodes_that_see_the_same_pools_share_an_answer_and_one_with_a_pool_of_it
     assert answer(demand, devices, N0) is answer(demand, devices, N1)
     devices.pools.set_slice(slice_of("t", device("b"), pool={"name": "a-pool"}, nodeName="n1"))
     first, second = answer(demand, devices, N0), answer(demand, devices, N1)
-    assert not isinstance(first, Refused) and not isinstance(second, Refused)
+    assert not isinstance(first, CannotAllocate) and not isinstance(second, CannotAllocate)
     assert (names_of(first[0]), first[0].selector) == (["a"], None)
     assert names_of(second[0]) == ["b"]
     bound = books(slice_of("s", device("a", bindsToNode=True), allNodes=True), claim_of("c"))
@@ -489,11 +491,11 @@ def test_an_answer_is_kept_until_devices_labels_or_classes_change() -> None:
     demand = wanted(devices, "c")
     first = answer(demand, devices, N0)
     assert answer(demand, devices, N0) is first
-    assert answer(demand, devices, N1) == Refused(CANNOT_ALLOCATE)
-    assert not isinstance(first, Refused)
+    assert answer(demand, devices, N1) == CannotAllocate(CANNOT_ALLOCATE)
+    assert not isinstance(first, CannotAllocate)
     assert devices.assume(("default", "d"), first[0], "pod")
-    assert answer(demand, devices, N0) == Refused(CANNOT_ALLOCATE)
+    assert answer(demand, devices, N0) == CannotAllocate(CANNOT_ALLOCATE)
     devices.forget("pod")
     assert answer(demand, devices, N0) == first
     devices.set_class(class_of("any", "false"))
-    assert answer(demand, devices, N0) == Refused(CANNOT_ALLOCATE)
+    assert answer(demand, devices, N0) == CannotAllocate(CANNOT_ALLOCATE)

@@ -10,7 +10,7 @@ import pytest
 from agent_scheduler.engine.dra.allocator import (
     CANNOT_ALLOCATE,
     TIMED_OUT,
-    Refused,
+    CannotAllocate,
     Undecided,
     allocate,
     answer,
@@ -159,11 +159,11 @@ def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -
     portions = 1
     while isinstance(found := answer(wanted(devices, "c"), devices, N0, SearchBudget(PORTION)), Undecided):
         portions += 1
-    assert not isinstance(found, Refused) and found[0].results[0].id.device == "d10999"
+    assert not isinstance(found, CannotAllocate) and found[0].results[0].id.device == "d10999"
     assert 1 < portions < 20
     # Known by now, of whichever claim that asks the same.
     budget = SearchBudget(PORTION)
-    assert not isinstance(allocate(wanted(devices, "c"), devices, N0, budget), Refused)
+    assert not isinstance(allocate(wanted(devices, "c"), devices, N0, budget), CannotAllocate)
     assert budget.left > PORTION - 1_000
 
 
@@ -185,7 +185,7 @@ def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> Non
     devices = books(slice_of("s", *apart), claim_of("c", *requests, constraints=unlike))
     demand = wanted(devices, "c")
     whole = SearchBudget(10_000_000)
-    assert allocate(demand, devices, N0, whole) == Refused(CANNOT_ALLOCATE)
+    assert allocate(demand, devices, N0, whole) == CannotAllocate(CANNOT_ALLOCATE)
     needed = 10_000_000 - whole.left
     assert needed > 2_000
     portions, spent = 0, 0
@@ -195,7 +195,7 @@ def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> Non
         found = answer(demand, devices, N0, budget)
         spent += 500 - budget.left
         portions += 1
-    assert found == Refused(CANNOT_ALLOCATE)
+    assert found == CannotAllocate(CANNOT_ALLOCATE)
     assert portions >= needed // 500
     # A visit is paid for each time.
     assert needed <= spent <= needed + 20 * portions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.dra.allocator import Refused, allocate, answer
+from agent_scheduler.engine.dra.allocator import CannotAllocate, allocate, answer
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand, missing
 from agent_scheduler.engine.dra.hints import frees
@@ -31,13 +31,13 @@ from tests.unit.engine.dra.objects import (
 
 def take(devices: Devices, name: str, pod: str) -> bool:
     found = allocate(wanted(devices, name), devices, N0)
-    assert not isinstance(found, Refused), found
+    assert not isinstance(found, CannotAllocate), found
     return devices.assume(key(name), found[0], pod)
 
 
 def is_free(devices: Devices, name: str = "probe") -> bool:
     """Whether the one device can be had."""
-    return not isinstance(allocate(wanted(devices, name), devices, N0), Refused)
+    return not isinstance(allocate(wanted(devices, name), devices, N0), CannotAllocate)
 
 
 def one_device() -> Devices:
@@ -50,7 +50,7 @@ def one_device() -> Devices:
 def test_a_device_that_is_assumed_for_one_claim_is_not_assumed_for_another() -> None:
     devices = one_device()
     found = allocate(wanted(devices, "probe"), devices, N0)
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, CannotAllocate)
     assert take(devices, "c", "pod")
     assert not devices.assume(key("probe"), found[0], "other")
     assert devices.is_pending(key("c")) and devices.allocation(key("c")) is None
@@ -125,7 +125,7 @@ def test_what_somebody_else_allocated_meanwhile_stands_and_ours_does_not() -> No
     assert take(devices, "c", "pod")
     devices.set_claim(claim_of("c", version=4, status=allocated_to("b")))
     found = allocate(wanted(devices, "probe"), devices, N0)
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, CannotAllocate)
     assert [each.id.device for each in found[0].results] == ["a"]
     assert devices.check() == []
 
@@ -309,7 +309,7 @@ def test_whoever_has_another_answer_after_a_change_was_told(seed: int) -> None:
                 devices.pools.delete_slice(f"s{chance.randrange(4)}")
             case 3:
                 found = allocate(wanted(devices, name), devices, chance.choice((N0, N1)))
-                if not isinstance(found, Refused) and found and devices.allocation(key(name)) is None:
+                if not isinstance(found, CannotAllocate) and found and devices.allocation(key(name)) is None:
                     done += devices.assume(key(name), found[0], pod)
             case 4:
                 devices.forget(pod)
@@ -358,11 +358,11 @@ def test_a_device_whose_counters_others_draw_on_concerns_the_nodes_of_these() ->
     devices.pools.set_slice(slice_of("s2", device("b", **draws), pool=whole, nodeName="n1"))
     devices.set_claim(claim_of("c"))
     devices.set_claim(claim_of("probe"))
-    assert not isinstance(answer(wanted(devices, "probe"), devices, N1), Refused)
+    assert not isinstance(answer(wanted(devices, "probe"), devices, N1), CannotAllocate)
     told.clear()
     assert take(devices, "c", "pod")
     assert told == [{"n0", "n1"}]
-    assert isinstance(answer(wanted(devices, "probe"), devices, N1), Refused)
+    assert isinstance(answer(wanted(devices, "probe"), devices, N1), CannotAllocate)
 
 
 def test_of_classes_that_name_a_resource_the_newest_is_meant() -> None:

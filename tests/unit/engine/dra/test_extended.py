@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, Refused, allocate
+from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, CannotAllocate, allocate
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.extended import claim_for, met_by_devices, requests_for
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
@@ -119,7 +119,7 @@ def test_a_pod_gets_devices_for_its_resource_as_one_claim_more() -> None:
     devices = books(class_of("gpu", extendedResourceName=GPU), slice_of("s", device("a"), device("b")))
     wanted = demand((), devices, extended=needs(("a", 2, False)))
     found = allocate(wanted, devices, N0)
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, CannotAllocate)
     assert [[each.id.device for each in claim.results] for claim in found] == [["a", "b"]]
-    assert allocate(wanted, devices, N1) == Refused(CANNOT_ALLOCATE)
+    assert allocate(wanted, devices, N1) == CannotAllocate(CANNOT_ALLOCATE)
     assert allocate(wanted, devices, node("n1", extended={GPU: "8"})) == ()

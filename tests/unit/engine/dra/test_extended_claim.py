@@ -9,7 +9,7 @@ import msgspec
 from agent_scheduler.engine.dra.allocator import (
     CANNOT_ALLOCATE,
     LEFT_OVER,
-    Refused,
+    CannotAllocate,
     allocate,
     answer,
     lacking,
@@ -49,7 +49,7 @@ def wanted(pod: PodInfo, devices: Devices) -> Demand:
     return found
 
 
-def reserved(pod: PodInfo, devices: Devices) -> ReservedClaims | Refused:
+def reserved(pod: PodInfo, devices: Devices) -> ReservedClaims | CannotAllocate:
     return reserve(pod.claims, wanted(pod, devices), devices, N0, ref(pod))
 
 
@@ -82,9 +82,9 @@ def test_what_is_promised_to_one_pod_is_promised_to_no_other() -> None:
     devices = gpus("a")
     first, second = asking("first"), asking("second")
     kept = answer(wanted(second, devices), devices, N0)
-    assert not isinstance(kept, Refused)
+    assert not isinstance(kept, CannotAllocate)
     assert isinstance(reserved(first, devices), ReservedClaims)
-    assert reserved(second, devices) == Refused(CANNOT_ALLOCATE)
+    assert reserved(second, devices) == CannotAllocate(CANNOT_ALLOCATE)
     # Even if it was decided before.
     spec = made(second).spec
     assert not devices.assume_in_memory(second.uid, spec, kept[-1])
@@ -116,7 +116,7 @@ def test_a_promise_that_is_kept_is_the_claims_from_then_on() -> None:
     devices.set_claim(claim)
     assert devices.replace_in_memory(claim.key, again.in_memory.allocation, pod.uid)
     assert devices.is_pending(claim.key)
-    assert allocate(wanted(asking("other"), devices), devices, N0) == Refused(CANNOT_ALLOCATE)
+    assert allocate(wanted(asking("other"), devices), devices, N0) == CannotAllocate(CANNOT_ALLOCATE)
     devices.written(claim.key, pod.uid, "2")
     assert devices.allocation(claim.key) is not None and devices.forget(pod.uid) == []
     assert devices.check() == []
@@ -128,9 +128,9 @@ def test_a_claim_that_an_attempt_left_behind_keeps_its_pod_from_every_node() -> 
     claim = made(pod)
     devices.set_claim(claim)
     for node in (N0, N1):
-        assert allocate(wanted(pod, devices), devices, node) == Refused(LEFT_OVER)
+        assert allocate(wanted(pod, devices), devices, node) == CannotAllocate(LEFT_OVER)
     assert LEFT_OVER == "cannot schedule extended resource claim"
-    assert not isinstance(allocate(wanted(other, devices), devices, N0), Refused)
+    assert not isinstance(allocate(wanted(other, devices), devices, N0), CannotAllocate)
     assert wanted(pod, devices).left_over == (claim.key,)
     devices.delete_claim(claim.key)
     assert wanted(pod, devices) is wanted(other, devices)
@@ -173,7 +173,7 @@ def test_an_explanation_counts_the_devices_that_stand_for_the_resource() -> None
     devices = gpus("a", "b")
     pod = asking(number=3)
     refused = allocate(wanted(pod, devices), devices, N0)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, CannotAllocate)
     assert lacking(refused, wanted(pod, devices), devices, N0) == (
         "cannot allocate all claims; claim <extended-resources>, request container-0-request-1: "
         "wants 3 of class gpu, 2 match, 2 of them free"

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
@@ -53,7 +53,7 @@ class Cluster:
         body = pod_json(name, resourceClaims=[{"name": "mine", "resourceClaimName": claim}], **spec)
         return PodReader(self.classes)(msgspec.json.encode(body))
 
-    def decide(self, pod: PodInfo) -> Placement | Refusal:
+    def decide(self, pod: PodInfo) -> CandidateNodes | Refusal:
         self.snapshot.refresh()
         return decide(self.views.of(self.snapshot.handle.class_of(pod)), self.snapshot.columns, candidates=2)
 

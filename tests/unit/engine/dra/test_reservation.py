@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.dra.allocator import Refused
+from agent_scheduler.engine.dra.allocator import CannotAllocate
 from agent_scheduler.engine.dra.demand import PodClaim, PodRef
 from agent_scheduler.engine.dra.reservation import reserve, to_deallocate
 
@@ -38,6 +38,6 @@ def test_where_one_claim_cannot_be_had_nothing_of_the_others_is_taken() -> None:
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     devices.set_claim(claim_of("held", version=2, status=allocated_to("b"), metadata=gone))
     claims = [PodClaim(name, key(name)) for name in ("free", "held")]
-    assert isinstance(reserve(claims, demand, devices, N0, POD), Refused)
+    assert isinstance(reserve(claims, demand, devices, N0, POD), CannotAllocate)
     assert not devices.is_pending(key("free")) and len(devices.assumed) == 0
     assert devices.check() == []

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.dra import search
-from agent_scheduler.engine.dra.allocator import Refused, allocate
+from agent_scheduler.engine.dra.allocator import CannotAllocate, allocate
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.state.podclaims import Demand, PodClaim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
@@ -40,7 +40,7 @@ def _judge(drawn: Drawn) -> None:
         assert node is not None
         found = allocate(wanted, engine.devices, node)
         possible = next(everything(drawn.cluster, node.name, drawn.claims), None)
-        if isinstance(found, Refused):
+        if isinstance(found, CannotAllocate):
             # As kube-scheduler: an alternative that asks for all is not passed over while a pool is being updated.
             waits = "asks for all devices, but resource pool" in found.reason
             assert waits or possible is None, (node.name, found, possible)
@@ -61,7 +61,7 @@ def test_what_was_found_can_be_taken_and_given_back(drawn: Drawn) -> None:
     node = engine.ledger.columns.nodes[0]
     assert node is not None
     found = allocate(wanted, devices, node)
-    if isinstance(found, Refused):
+    if isinstance(found, CannotAllocate):
         return
     for claim, allocation in zip(drawn.claims, found, strict=True):
         assert devices.assume((NAMESPACE, claim["metadata"]["name"]), allocation, "pod")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.decide import Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
@@ -33,7 +33,7 @@ def where(base: str, **spec: Any) -> list[str] | str:
     decision = decide(view, snapshot.columns, candidates=4)
     if isinstance(decision, Refusal):
         return decision.message
-    assert isinstance(decision, Placement)
+    assert isinstance(decision, CandidateNodes)
     return sorted(candidate.node_name for candidate in decision.candidates)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.preemption.nominated import Nominations
@@ -43,7 +43,7 @@ class Cluster(World):
         self.nominator.add(pod, node_name)
         return pod
 
-    def decide(self, pod: PodInfo) -> Placement | Refusal:
+    def decide(self, pod: PodInfo) -> CandidateNodes | Refusal:
         """As a worker does."""
         self.snapshot.refresh()
         view = self.views.of(self.snapshot.handle.class_of(pod))
@@ -51,13 +51,17 @@ class Cluster(World):
         against = self.nominations.against(pod)
         taken = self.nominations.taken(pod, view, columns, against)
         decision = decide(view, columns, candidates=max(1, columns.size), taken=taken)
-        if isinstance(decision, Placement):
+        if isinstance(decision, CandidateNodes):
             return decision
         return view.refusal(columns, self.nominations.refused(pod, view, columns, against))
 
     def fits_on(self, pod: PodInfo) -> set[str]:
         decision = self.decide(pod)
-        return {each.node_name for each in decision.candidates} if isinstance(decision, Placement) else set()
+        return (
+            {each.node_name for each in decision.candidates}
+            if isinstance(decision, CandidateNodes)
+            else set()
+        )
 
 
 def test_room_is_kept_for_pods_of_the_same_priority_and_above() -> None:

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
@@ -47,7 +47,7 @@ class Scene:
         world.snapshot.refresh()
         columns = world.snapshot.columns
         view = self.views.of(world.snapshot.handle.class_of(pod))
-        if isinstance(decide(view, columns, candidates=1), Placement):
+        if isinstance(decide(view, columns, candidates=1), CandidateNodes):
             return frozenset()
         refused = view.refused(columns)
         selection = Evaluator(self.ledger, columns, world.pdbs, world.nominations)

@@ -79,7 +79,7 @@ class QueueMachine(RuleBasedStateMachine):
         if old is None:
             return
         before = self.queue.where(old.uid)
-        refused_by = self.refused_by(old.uid)
+        diagnose = self.diagnose(old.uid)
         self.count += 1
         new = {
             "labels": replace(old, labels={"version": str(self.count)}),
@@ -99,7 +99,7 @@ class QueueMachine(RuleBasedStateMachine):
         if change == "gates" and before == "gated":
             assert self.queue.where(old.uid) == "active"
         if before == "unschedulable":
-            woken = change == "labels" and "labels" in refused_by
+            woken = change == "labels" and "labels" in diagnose
             assert (self.queue.where(old.uid) != "unschedulable") is woken
 
     @rule(data=st.data())
@@ -230,7 +230,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # -- what always holds -------------------------------------------------------------------------------
 
-    def refused_by(self, uid: str) -> set[str]:
+    def diagnose(self, uid: str) -> set[str]:
         for shown in dump(self.queue, limit=10_000)["unschedulable"]:
             if shown.uid == uid:
                 return {*shown.unschedulable_plugins, *shown.pending_plugins}

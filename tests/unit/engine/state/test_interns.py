@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -50,7 +50,7 @@ def answer(views: ClassViews, snapshot: Snapshot, pod: PodInfo) -> object:
     snapshot.refresh()
     view: ClassView = views.of(pod.cls)
     decision = decide(view, snapshot.columns, candidates=NODES)
-    if not isinstance(decision, Placement):
+    if not isinstance(decision, CandidateNodes):
         return decision.message
     return sorted(candidate.node_name for candidate in decision.candidates)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT, Plan, judge, plan, reasons
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import VolumeInfo
 from agent_scheduler.engine.volumes.reservation import DONE, check_bindings, reserve
 
@@ -109,7 +109,7 @@ class World(Storage):
         reserved = [
             name
             for name in self.ledger.rows
-            if not isinstance(reserve(pod("c"), self.catalogue, self.node(name), "p"), Refused)
+            if not isinstance(reserve(pod("c"), self.catalogue, self.node(name), "p"), Unresolvable)
         ]
         assert reserved == fitting
         return fitting
@@ -181,7 +181,7 @@ def test_a_static_volume_that_is_bound_is_looked_for_where_its_driver_is() -> No
     found = {
         name: check_bindings(each, world.catalogue, world.node(name))
         for name, each in taken.items()
-        if not isinstance(each, Refused)
+        if not isinstance(each, Unresolvable)
     }
     assert found["old"] is DONE
     assert 'node affinity doesn\'t match node "new"' in found["new"].reason

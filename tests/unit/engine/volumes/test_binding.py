@@ -8,7 +8,7 @@ import pytest
 
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.binding import Plan, feasible, plan, reasons
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Unresolvable
 
 from .world import Storage, capacity, claim, driver, node, pod, ref, storage_class, volume
 
@@ -28,7 +28,7 @@ def cluster(*more: Any) -> Storage:
 
 def refusal(storage: Storage, volumes: PodVolumes) -> str:
     found = plan(volumes, storage.catalogue)
-    assert isinstance(found, Refused)
+    assert isinstance(found, Unresolvable)
     return found.message
 
 

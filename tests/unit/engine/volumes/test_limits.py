@@ -11,7 +11,7 @@ from agent_scheduler.engine.state.columns import NO_HYPOTHETICAL_PODS, NOBODY
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.attached import Attached
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Unresolvable
 
 from .world import Json, Storage, attachment, claim, csi_node, node, pod, storage_class, volume
 
@@ -44,7 +44,7 @@ class World:
         found = plan(volumes, self.storage.catalogue)
         if found is None:
             return ["a", "b"]
-        assert not isinstance(found, Refused)
+        assert not isinstance(found, Unresolvable)
         columns, rows = self.storage.columns, self.storage.rows
         columns.absent, columns.hypothetical_pods = without, hypothetical_pods
         return self.storage.names(NodeVolumeLimits().feasible(State(found, self.attached), columns, rows))
@@ -193,7 +193,7 @@ def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
     expected = 'looking up PVC default/c: persistentvolumeclaim "c" not found'
     world = World()
     found = plan(pod("c"), world.storage.catalogue)
-    assert found == Refused(expected)
+    assert found == Unresolvable(expected)
     columns, rows = world.storage.columns, world.storage.rows
     plugin, state = NodeVolumeLimits(), State(found, world.attached)
     assert not plugin.feasible(state, columns, rows).any()
@@ -202,7 +202,7 @@ def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
 
 def test_an_ephemeral_claim_of_somebody_else_refuses_every_node() -> None:
     found = plan(pod(ephemeral=("tmp",)), Storage().add(claim("p-tmp")).catalogue)
-    assert found == Refused("PVC default/p-tmp was not created for pod default/p (pod is not owner)")
+    assert found == Unresolvable("PVC default/p-tmp was not created for pod default/p (pod is not owner)")
 
 
 def test_the_nodes_that_are_refused_are_counted_with_the_reason() -> None:

@@ -13,7 +13,7 @@ from agent_scheduler.engine.state.podvolumes import pod_volumes
 from agent_scheduler.engine.state.reach import Reach
 from agent_scheduler.engine.volumes.binding import Plan, judge, plan
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.matching import claims_to_bind, find_matching_volumes, matching_nodes
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
 from tests.examples import examples
@@ -175,8 +175,8 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
         assert bool(judged.not_enough_space[position]) is (verdict == "no space")
         # What the filter lets pass can be reserved, and what it refuses cannot.
         reservation = reserve(found, catalogue, storage.node(name), "holder")
-        assert isinstance(reservation, Refused) is bool(verdict)
-        if not isinstance(reservation, Refused):
+        assert isinstance(reservation, Unresolvable) is bool(verdict)
+        if not isinstance(reservation, Unresolvable):
             assert {each.claim[1]: each.volume for each in reservation.static_bindings} == plain
         unreserve(catalogue, "holder")
         assert catalogue.check() == []

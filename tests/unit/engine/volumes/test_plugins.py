@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
@@ -47,14 +47,14 @@ class World(Storage):
         body["spec"]["volumes"] = [*volumes, *({"name": each, **source} for each, source in more.items())]
         return read_pod(body, self.classes)
 
-    def decide(self, pod: PodInfo) -> Placement | Refusal:
+    def decide(self, pod: PodInfo) -> CandidateNodes | Refusal:
         self.snapshot.refresh()
         view = self.views.of(self.snapshot.handle.class_of(pod))
         return decide(view, self.snapshot.columns, candidates=9)
 
     def chosen(self, pod: PodInfo) -> set[str]:
         found = self.decide(pod)
-        assert isinstance(found, Placement), found
+        assert isinstance(found, CandidateNodes), found
         return {each.node_name for each in found.candidates}
 
     def message(self, pod: PodInfo) -> str:
@@ -209,26 +209,26 @@ def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_tim
         assert world.chosen(pod) == {"a"}
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
 
-    def refused_by(pod: PodInfo) -> list[str]:
+    def diagnose(pod: PodInfo) -> list[str]:
         filters = world.views.of(pod.cls).filters
         return [each.plugin.name for each in filters if not each.feasible_row(columns, row)]
 
     with WhatIf(world.ledger, columns, row) as there:
         there.add_pod(nominated)
-        assert refused_by(rival) == ["VolumeRestrictions"]
-        assert refused_by(other) == ["NodeVolumeLimits"]
+        assert diagnose(rival) == ["VolumeRestrictions"]
+        assert diagnose(other) == ["NodeVolumeLimits"]
         there.remove_pod(nominated)
-        assert refused_by(rival) == refused_by(other) == []
+        assert diagnose(rival) == diagnose(other) == []
         there.add_pod(nominated)
-    assert refused_by(rival) == refused_by(other) == []
+    assert diagnose(rival) == diagnose(other) == []
     # One that is placed counts as what it is, and is no guest beside that.
     world.ledger.set_pod(nominated, "a")
     world.snapshot.refresh()
     with WhatIf(world.ledger, columns, row) as there:
         there.remove_pod(nominated)
-        assert refused_by(rival) == []
+        assert diagnose(rival) == []
         there.add_pod(nominated)
-        assert refused_by(rival) == ["VolumeRestrictions"] and not columns.hypothetical_pods
+        assert diagnose(rival) == ["VolumeRestrictions"] and not columns.hypothetical_pods
 
 
 def test_the_ledger_knows_whose_volumes_are_where() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.engine.state.podvolumes import PodVolumes
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import (
     DONE,
@@ -43,7 +43,7 @@ def reserved(storage: Storage, volumes: PodVolumes, name: str = "a", holder: str
 
 def refused(storage: Storage, volumes: PodVolumes, name: str = "a") -> str:
     found = reserve(volumes, storage.catalogue, storage.node(name), "pod")
-    assert isinstance(found, Refused)
+    assert isinstance(found, Unresolvable)
     assert len(storage.catalogue.taken) == len(storage.catalogue.selected) == 0
     return found.message
 
@@ -141,7 +141,7 @@ def test_of_two_pods_one_gets_the_last_volume() -> None:
     storage = cluster(claim("c"), claim("d"), volume("v"))
     reserved(storage, pod("c"), holder="first")
     found = reserve(pod("d"), storage.catalogue, storage.node("a"), "second")
-    assert isinstance(found, Refused)
+    assert isinstance(found, Unresolvable)
     assert storage.catalogue.taken.held("first") == {"v"}
 
 

@@ -12,7 +12,7 @@ from agent_scheduler.engine.plugins.volume_restrictions import State, VolumeRest
 from agent_scheduler.engine.state.columns import NO_HYPOTHETICAL_PODS, NOBODY
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Unresolvable
 from tests.unit.stateful import model_test
 
 from .world import Storage, claim, node, pod
@@ -39,7 +39,7 @@ class World:
         found = plan(volumes, self.storage.catalogue)
         if found is None:
             return ["a", "b"]
-        assert not isinstance(found, Refused)
+        assert not isinstance(found, Unresolvable)
         self.think(**more)
         state, storage = State(found, self.use), self.storage
         return storage.names(VolumeRestrictions().feasible(state, storage.columns, storage.rows))
@@ -52,7 +52,7 @@ class World:
     def why(self, volumes: PodVolumes, **more: Any) -> dict[str, int]:
         assert self.fits(volumes, **more) == []
         found = plan(volumes, self.storage.catalogue)
-        assert found is not None and not isinstance(found, Refused)
+        assert found is not None and not isinstance(found, Unresolvable)
         state, storage = State(found, self.use), self.storage
         return dict(VolumeRestrictions().reasons(state, storage.columns, storage.rows))
 
@@ -131,7 +131,7 @@ def test_a_node_with_the_disk_counts_for_the_disk_where_the_claim_is_in_use_as_w
 
 
 def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
-    assert plan(pod("c"), Storage().catalogue) == Refused('persistentvolumeclaim "c" not found')
+    assert plan(pod("c"), Storage().catalogue) == Unresolvable('persistentvolumeclaim "c" not found')
 
 
 def test_an_ephemeral_claim_may_be_missing() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone, plan
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.hints import topologies
 
 from .world import Json, Storage, claim, node, pod, storage_class, volume
@@ -29,7 +29,7 @@ def fits(labels: dict[str, str]) -> list[str]:
     found = plan(pod("c"), storage.catalogue)
     if found is None:
         return list(NODES)
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, Unresolvable)
     return storage.names(VolumeZone().feasible(found, storage.columns, storage.rows))
 
 
@@ -70,7 +70,7 @@ def test_the_nodes_that_are_refused_are_counted_with_the_reason() -> None:
     ],
 )
 def test_a_claim_whose_volume_cannot_be_known_refuses_every_node(objects: list[Any], message: str) -> None:
-    assert plan(pod("c"), Storage().add(*objects).catalogue) == Refused(message)
+    assert plan(pod("c"), Storage().add(*objects).catalogue) == Unresolvable(message)
 
 
 def test_a_claim_that_waits_for_its_consumer_has_no_zone_yet() -> None:
