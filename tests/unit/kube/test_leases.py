@@ -14,5 +14,5 @@ from agent_scheduler.kube.leases import Leases
     ("leading", "held"), [((True, True), True), ((True, False), False), ((False, True), False), ((), True)]
 )
 def test_a_write_is_ours_to_make_while_every_lease_is_held(leading: tuple[bool, ...], held: bool) -> None:
-    electors: Any = {f"l{at}": cast(Any, SimpleNamespace(leading=each)) for at, each in enumerate(leading)}
+    electors: Any = {f"l{at}": cast(Any, SimpleNamespace(is_leader=each)) for at, each in enumerate(leading)}
     assert Leases(electors, identity="me").held is held
