@@ -1,0 +1,1 @@
+"""What a session does, one action after another."""
