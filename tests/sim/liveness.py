@@ -332,7 +332,7 @@ async def _check_itself(world: World, process: Process) -> None:
         *(
             " ".join((each.where, each.kind, each.name, each.problem))
             for each in report.differences
-            if not world.allocations.is_contested(each.problem)
+            if world.allocations is None or not world.allocations.is_contested(each.problem)
         ),
         *(f"unsettled {name}" for name in report.unsettled),
         *(f"not listed {kind}: {why}" for kind, why in report.not_listed.items()),
