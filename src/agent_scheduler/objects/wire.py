@@ -31,8 +31,8 @@ class OwnerReference(Wire, frozen=True):
     controller: bool | None = None
 
 
-class PodMetadata(Wire, frozen=True):
-    """Annotations may be long, and nothing asks for those of a pod."""
+class ObjectMetadata(Wire, frozen=True):
+    """All but annotations, which may be long: `PodMetadata` and `Metadata` say which are read."""
 
     name: str = ""
     namespace: str = ""
@@ -45,8 +45,28 @@ class PodMetadata(Wire, frozen=True):
     owner_references: list[OwnerReference] | None = None
 
 
-class Metadata(PodMetadata, frozen=True):
+class Metadata(ObjectMetadata, frozen=True):
     annotations: dict[str, str] | None = None
+
+
+class PodAnnotations(Wire, frozen=True):
+    """Those of a pod that a scheduler reads, all of Volcano's API; the rest is skipped.
+
+    `engine.state.batchinfo` says what each means.
+    """
+
+    group_name: str = msgspec.field(default="", name="scheduling.k8s.io/group-name")
+    volcano_group_name: str = msgspec.field(default="", name="scheduling.volcano.sh/group-name")
+    queue_name: str = msgspec.field(default="", name="scheduling.volcano.sh/queue-name")
+    queue_allocation_gate: str = msgspec.field(default="", name="scheduling.volcano.sh/queue-allocation-gate")
+    task_spec: str = msgspec.field(default="", name="volcano.sh/task-spec")
+    task_index: str = msgspec.field(default="", name="volcano.sh/task-index")
+    task_priority: str = msgspec.field(default="", name="volcano.sh/task-priority")
+    preemptable: str | None = msgspec.field(default=None, name="volcano.sh/preemptable")
+
+
+class PodMetadata(ObjectMetadata, frozen=True):
+    annotations: PodAnnotations | None = None
 
 
 class SchedulingGate(Wire, frozen=True):
@@ -97,6 +117,12 @@ class PodResourceClaim(Wire, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class SchedulingGroup(Wire, frozen=True):
+    """Names a PodGroup of scheduling.k8s.io in the pod's namespace."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     """The `Raw` fields are decoded by `engine.state.podclass`, once for all pods with the same bytes."""
 
@@ -117,6 +143,7 @@ class PodSpec(Wire, frozen=True):
     preemption_policy: str | None = None
     host_network: bool | None = None
     host_users: bool | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class ResourceClaimStatus(Wire, frozen=True):

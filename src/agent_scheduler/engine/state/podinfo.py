@@ -13,6 +13,7 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.salvage import salvage
 
+from .batchinfo import BatchInfo, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
 from .podclaims import PodClaim
@@ -63,6 +64,8 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     extended_claim: str = ""
     #: Of its spec, as the API server counts them; 0 where it does not.
     generation: int = 0
+    #: What it says of its part in a batch; None for most pods.
+    batch: BatchInfo | None = None
 
     @property
     def metadata(self) -> PodInfo:
@@ -164,6 +167,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         needs_of(spec) if cls.extended else None,
         told.resource_claim_name if told is not None else "",
         metadata.generation or 0,
+        batch_info(pod, labels),
     )
 
 

@@ -1,0 +1,227 @@
+"""What batch scheduling reads: Volcano's Queue and PodGroup, Kubernetes' own PodGroup, priority classes and quotas.
+
+Wire-compatible with Volcano's scheduling.volcano.sh/v1beta1 and with scheduling.k8s.io/v1alpha2 of Kubernetes 1.36.
+As in `wire`, only the fields that something here asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .wire import LabelSelector, Metadata, Resources, Wire
+
+# ---- scheduling.volcano.sh/v1beta1
+
+API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
+QUEUES: Final = f"/apis/{API_VERSION}/queues"
+#: Those of all namespaces.
+POD_GROUPS: Final = f"/apis/{API_VERSION}/podgroups"
+
+#: The annotation of a pod that names its PodGroup.
+GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+#: The annotation of a pod, or of its namespace, that names a queue.
+QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
+#: An annotation of a pod that asks for the gate of the same name to be managed by the batch scheduler.
+QUEUE_ALLOCATION_GATE: Final = "scheduling.volcano.sh/queue-allocation-gate"
+PREEMPTABLE: Final = "volcano.sh/preemptable"
+TASK_SPEC: Final = "volcano.sh/task-spec"
+
+#: The queue at the top of the tree, and the queue of groups that name none.
+ROOT_QUEUE: Final = "root"
+DEFAULT_QUEUE: Final = "default"
+
+
+def queue_path(name: str) -> str:
+    return f"{QUEUES}/{name}"
+
+
+def pod_groups(namespace: str) -> str:
+    """Where the PodGroups of a namespace are."""
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/podgroups"
+
+
+def pod_group_path(namespace: str, name: str) -> str:
+    return f"{pod_groups(namespace)}/{name}"
+
+
+class Guarantee(Wire, frozen=True):
+    resource: Resources | None = None
+
+
+class QueueSpec(Wire, frozen=True):
+    """`reclaimable` None is as true. `weight` is 1 to 65535 where the CRD is installed, which sets 1 for none."""
+
+    weight: int = 1
+    capability: Resources | None = None
+    deserved: Resources | None = None
+    guarantee: Guarantee | None = None
+    reclaimable: bool | None = None
+    parent: str = ""
+    priority: int = 0
+    dequeue_strategy: str = "traverse"
+    type: str = ""
+
+
+class Reservation(Wire, frozen=True):
+    """Nodes locked for a queue, and what is idle on them."""
+
+    nodes: tuple[str, ...] | None = None
+    resource: Resources | None = None
+
+
+class QueueStatus(Wire, frozen=True):
+    """`state` is Open, Closed, Closing or Unknown, or empty before a controller has seen the queue.
+
+    The numbers count the queue's PodGroups by phase. `allocated` belongs to the scheduler, the rest to the queue
+    controller."""
+
+    state: str = ""
+    pending: int = 0
+    running: int = 0
+    unknown: int = 0
+    inqueue: int = 0
+    completed: int = 0
+    allocated: Resources | None = None
+    reservation: Reservation | None = None
+
+
+class Queue(Wire, frozen=True):
+    """Cluster-scoped."""
+
+    metadata: Metadata
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
+class NetworkTopology(Wire, frozen=True):
+    mode: str = "hard"
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicy(Wire, frozen=True):
+    name: str = ""
+    network_topology: NetworkTopology | None = None
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+class PodGroupSpec(Wire, frozen=True):
+    """`min_task_member` is by role (`volcano.sh/task-spec`). `min_resources` None asks for nothing to be enqueued."""
+
+    min_member: int = 0
+    min_task_member: dict[str, int] | None = None
+    queue: str = ""
+    priority_class_name: str = ""
+    min_resources: Resources | None = None
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: tuple[SubGroupPolicy, ...] | None = None
+
+
+class PodGroupCondition(Wire, frozen=True):
+    """`type` is Unschedulable or Scheduled. `transition_id` names the session that wrote it."""
+
+    type: str = ""
+    status: str = ""
+    transition_id: str = msgspec.field(default="", name="transitionID")
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class PodGroupStatus(Wire, frozen=True):
+    """`phase` is Pending, Inqueue, Running, Unknown or Completed, or empty, which is as Pending."""
+
+    phase: str = ""
+    conditions: tuple[PodGroupCondition, ...] | None = None
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class PodGroup(Wire, frozen=True):
+    """Its status is no subresource: it is written with the rest of the object."""
+
+    metadata: Metadata
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+# ---- scheduling.k8s.io
+
+NATIVE_POD_GROUPS: Final = "/apis/scheduling.k8s.io/v1alpha2/podgroups"
+PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+class GangPolicy(Wire, frozen=True):
+    min_count: int = 1
+
+
+class BasicPolicy(Wire, frozen=True):
+    """Pod by pod, as if there were no group."""
+
+
+class SchedulingPolicy(Wire, frozen=True):
+    """One of the two is set."""
+
+    gang: GangPolicy | None = None
+    basic: BasicPolicy | None = None
+
+
+class NativePodGroupSpec(Wire, frozen=True):
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+
+
+class NativeCondition(Wire, frozen=True):
+    """A `metav1.Condition`; the scheduler's has the type PodGroupScheduled."""
+
+    type: str = ""
+    status: str = ""
+    observed_generation: int | None = None
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class NativePodGroupStatus(Wire, frozen=True):
+    conditions: tuple[NativeCondition, ...] | None = None
+
+
+class NativePodGroup(Wire, frozen=True):
+    """PodGroup of scheduling.k8s.io/v1alpha2, with a status subresource."""
+
+    metadata: Metadata
+    spec: NativePodGroupSpec = NativePodGroupSpec()
+    status: NativePodGroupStatus = NativePodGroupStatus()
+
+
+class PriorityClass(Wire, frozen=True):
+    metadata: Metadata
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+# ---- core/v1
+
+RESOURCE_QUOTAS: Final = "/api/v1/resourcequotas"
+
+
+class ResourceQuotaStatus(Wire, frozen=True):
+    """What is enforced, and what is used of it, as the quota controller saw it last."""
+
+    hard: Resources | None = None
+    used: Resources | None = None
+
+
+class ResourceQuota(Wire, frozen=True):
+    metadata: Metadata
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
