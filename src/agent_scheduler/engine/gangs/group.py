@@ -71,7 +71,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return f"{self.key.namespace}/{self.key.name}"
 
 
-def effective_minimum(group: Group, waiting: Mapping[str, int] = NO_MINIMUMS) -> tuple[int, Mapping[str, int]]:
+def effective_minimum(
+    group: Group, waiting: Mapping[str, int] = NO_MINIMUMS
+) -> tuple[int, Mapping[str, int]]:
     """How many members have to run, and how many of each role, where roles count.
 
     Minimums a role count only if the group's own is at least their sum: a group that asks for fewer members in all
@@ -91,7 +93,7 @@ def effective_minimum(group: Group, waiting: Mapping[str, int] = NO_MINIMUMS) ->
 
 
 def of_pod_group(group: batch.PodGroup) -> Group:
-    """Raises `QuantityError` for resources that cannot be read, and `SpecError` for a label selector without meaning."""
+    """Raises `QuantityError` for resources that cannot be read, and `SpecError` for a selector without meaning."""
     metadata, spec = group.metadata, group.spec
     return Group(
         key=GroupKey(metadata.namespace, metadata.name),
@@ -134,5 +136,9 @@ def of_pod(pod: PodInfo, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
     """The group of one that a pod without a group is. No PodGroup has its key: a pod's UID is no name."""
     named = pod.batch.queue if pod.batch is not None else ""
     return Group(
-        key=GroupKey(pod.namespace, pod.uid), uid=pod.uid, created=pod.created, queue=named or queue, minimum=1
+        key=GroupKey(pod.namespace, pod.uid),
+        uid=pod.uid,
+        created=pod.created,
+        queue=named or queue,
+        minimum=1,
     )

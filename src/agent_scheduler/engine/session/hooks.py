@@ -38,8 +38,8 @@ Victims = Callable[[Task, Sequence[Task]], Sequence[Task] | None]
 class Hooks(Struct, frozen=True, kw_only=True):
     """Of one plugin in one session.
 
-    Orders of jobs and tasks are keys, what is less comes first; a key may change while its job is not in a queue. Orders
-    of queues compare: negative is the first argument.
+    Orders of jobs and tasks are keys, what is less comes first; a key may change while its job is not in a queue.
+    Orders of queues compare: negative is the first argument.
     """
 
     job_order: Callable[[Job], Any] | None = None

@@ -5,14 +5,14 @@ A job is a group with its pods, a task one of these. Both are made anew for each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, PodGroupCondition
 
 from ..gangs.group import INQUEUE, PENDING, Group, SubGroup, effective_minimum
-from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_requests, take_from
+from ..quotas.vector import Total, Vector, add_to, is_empty, of_requests, take_from
 from ..state.podinfo import PodInfo
 from .fit import FitErrors
 
@@ -40,9 +40,7 @@ _TEXTS: Final = tuple(each.name.capitalize() for each in TaskStatus)
 
 PENDING_TASKS: Final = TaskStatus.PENDING
 #: In these a task has room of its own (`AllocatedStatus`).
-HOLDING: Final = frozenset(
-    (TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED)
-)
+HOLDING: Final = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
 #: In these a task counts for its gang (`ReadyTaskNum`).
 READY: Final = (*HOLDING, TaskStatus.SUCCEEDED)
 _IS_HOLDING: Final = tuple(status in HOLDING for status in TaskStatus)
@@ -204,6 +202,7 @@ class Job(_Counts):
     """A group in a session. Invariant: `allocated` is what its tasks in a status of `HOLDING` ask for."""
 
     __slots__ = (
+        "_failed_roles",
         "_roles",
         "allocated",
         "conditions",
@@ -239,6 +238,8 @@ class Job(_Counts):
         self.job_fit_error = ""
         #: UID -> why no node would do.
         self.fit_errors: dict[str, FitErrors] = {}
+        #: Sub-group -> roles of the tasks in `fit_errors`; None where there are no sub-groups.
+        self._failed_roles: dict[SubJob | None, set[str]] = {}
         #: [status] role -> tasks, pending ones that ask for nothing apart; empty where roles do not count.
         self._roles: tuple[dict[str, int], ...] = ()
         if group.role_minimums:
@@ -334,13 +335,34 @@ class Job(_Counts):
                 add_to(total, task.request)
         return total
 
-    def failed_roles(self, sub_job: SubJob | None) -> set[str]:
+    def set_condition(self, condition: PodGroupCondition) -> None:
+        """In the place of the one of its type."""
+        for index, each in enumerate(self.conditions):
+            if each.type == condition.type:
+                self.conditions[index] = condition
+                return
+        self.conditions.append(condition)
+
+    # ---- tasks that found no node
+
+    def fail(self, task: Task, why: FitErrors) -> None:
+        self.fit_errors[task.uid] = why
+        self._failed_roles.setdefault(task.sub_job, set()).add(task.role)
+
+    def failed_roles(self, sub_job: SubJob | None) -> Collection[str]:
         """Roles of the tasks that found no node."""
-        return {
-            task.role
-            for task in map(self.tasks.__getitem__, self.fit_errors)
-            if task.sub_job is sub_job
-        }
+        return self._failed_roles.get(sub_job, ())
+
+    def reset_fit_errors(self, sub_job: SubJob | None = None) -> None:
+        """Those of a sub-group, or all."""
+        if sub_job is None:
+            self.job_fit_error = ""
+            self.fit_errors.clear()
+            self._failed_roles.clear()
+            return
+        self._failed_roles.pop(sub_job, None)
+        for uid in sub_job.tasks.keys() & self.fit_errors.keys():
+            del self.fit_errors[uid]
 
     def in_statuses(self, statuses: Iterable[int]) -> int:
         return sum(len(self.by_status[status]) for status in statuses)
@@ -361,6 +383,3 @@ class Requests:
             # The requests are held, so that no others get their identity.
             found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
         return found[1], found[2]
-
-
-NO_VECTOR: Final = EMPTY

@@ -192,8 +192,8 @@ def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
 
 
 def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
-    """Those that all plugins of the first tier name that finds any. A plugin that names none ends its tier, and the next
-    one decides as if the earlier had not been there."""
+    """Those that all plugins of the first tier name that finds any. A plugin that names none ends its tier, and the
+    next one decides as if the earlier had not been there."""
     for tier in tiers:
         victims: list[Task] | None = None
         for vote in tier:
