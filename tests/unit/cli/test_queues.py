@@ -88,7 +88,8 @@ def test_a_queue_that_there_is_not_is_told_with_those_that_there_are(show: Any) 
     code, out, err = show("team")
     assert (code, out) == (2, "")
     assert err == (
-        "agent-scheduler queues: there is no queue team; there are agents, default, lost, root, teams, that, this, training\n"
+        "agent-scheduler queues: there is no queue team; "
+        "there are agents, default, lost, root, teams, that, this, training\n"
     )
 
 
