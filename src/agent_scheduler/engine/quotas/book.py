@@ -15,7 +15,7 @@ from typing import NamedTuple
 from agent_scheduler.objects.quantity import text_of
 
 from .queues import QueueInfo, QueueTree
-from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units, take_from
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units
 
 
 class Standing(Enum):
@@ -57,9 +57,9 @@ class Shortfall(NamedTuple):
 
 class _Queue:
     """`limits` are the declared ones that are any. Invariant: `used` is the sum of the pods of this queue and of those
-    below it; amounts that came to 0 are left out."""
+    below it; amounts of 0 are left out."""
 
-    __slots__ = ("chain", "info", "limits", "name", "own", "used")
+    __slots__ = ("chain", "info", "limits", "name", "own", "pods", "used")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,6 +71,8 @@ class _Queue:
         self.used: Total = {}
         #: Its own pods, without those of queues below, by standing.
         self.own: dict[Standing, Total] = {standing: {} for standing in Standing}
+        #: How many of its own there are.
+        self.pods = 0
 
 
 def _declared(info: QueueInfo | None) -> dict[str, float]:
@@ -84,12 +86,14 @@ def _declared(info: QueueInfo | None) -> dict[str, float]:
     }
 
 
-def _take(total: Total, vector: Vector) -> None:
-    """Leaves out what came to nothing, or a queue would keep the name of every resource that it ever held."""
-    take_from(total, vector)
-    for resource in vector:
-        if not total[resource]:
-            del total[resource]
+def _count(total: Total, vector: Vector, sign: int) -> None:
+    """Leaves out what comes to nothing, or a queue would keep the name of every resource that it ever held."""
+    for resource, amount in vector.items():
+        new = total.get(resource, 0) + sign * amount
+        if new:
+            total[resource] = new
+        else:
+            total.pop(resource, None)
 
 
 def _missing(queue: _Queue, wanted: Vector, counted: Vector) -> dict[str, float]:
@@ -152,7 +156,7 @@ class QuotaBook:
         self.fallen.update(self._queues)
 
     def _drop_if_unused(self, queue: _Queue) -> None:
-        if queue.info is None and not any(queue.own.values()):
+        if queue.info is None and not queue.pods:
             del self._queues[queue.name]
 
     def _queue(self, name: str) -> _Queue:
@@ -169,17 +173,19 @@ class QuotaBook:
         before = self._entries.get(uid)
         if before == entry:
             return
-        at = self._queue(queue)
         self._entries[uid] = entry
         if before is not None and before.queue == queue and before.vector == vector:
-            _take(at.own[before.standing], vector)
-            add_to(at.own[standing], vector)
+            own = self._queues[queue].own
+            _count(own[before.standing], vector, -1)
+            _count(own[standing], vector, 1)
             return
         if before is not None:
             self._uncount(before)
-        add_to(at.own[standing], vector)
+        at = self._queue(queue)
+        at.pods += 1
+        _count(at.own[standing], vector, 1)
         for each in at.chain:
-            add_to(each.used, vector)
+            _count(each.used, vector, 1)
 
     def remove(self, uid: str) -> None:
         """The pod counts no more; nothing if it did not."""
@@ -189,9 +195,10 @@ class QuotaBook:
 
     def _uncount(self, entry: Entry) -> None:
         at = self._queues[entry.queue]
-        _take(at.own[entry.standing], entry.vector)
+        at.pods -= 1
+        _count(at.own[entry.standing], entry.vector, -1)
         for each in at.chain:
-            _take(each.used, entry.vector)
+            _count(each.used, entry.vector, -1)
             self.fallen.add(each.name)
         self._drop_if_unused(at)
 
