@@ -1,7 +1,8 @@
-"""capacity: queues with limits, deserts and guarantees of their own, flat or in a tree (`pkg/scheduler/plugins/capacity`).
+"""capacity: queues with limits, deserts and guarantees of their own, flat or in a tree
+(`pkg/scheduler/plugins/capacity`).
 
-The accounts are `engine.quotas.capacity`. With the feature SchedulingGatesQueueAdmission a task whose gate is the queue's
-reserves its room in the queue from when it is let past the gate until it is placed.
+The accounts are `engine.quotas.capacity`. With the feature SchedulingGatesQueueAdmission a task that has its queue's
+gate taken off reserves its room in the queue from when it is let in until it is placed.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...quotas.accounts import Gauges
 from ...quotas.capacity import CapacityAccounts, Reclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ..conf import PluginOption
+from ..demand import admitted_minimum, demand_of, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
 from ..model import Job, Task, TaskStatus
-from ..quotas import admitted_minimum, demands, gauges, record_refusal
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -28,7 +28,7 @@ class _Capacity:
         self.session = session
         self.accounts = CapacityAccounts(
             QueueTree(session.queues.values()),
-            demands(session),
+            [demand_of(job) for job in session.jobs.values()],
             session.total,
             hierarchy=option.enabled("enableHierarchy"),
             ancestor_reclaim_level=_level(option),
@@ -78,7 +78,7 @@ class _Capacity:
         if self.accounts.fault:
             return []
         asked = Reclaiming(self.accounts, reclaimer.job.queue, reclaimer.request)
-        ordered = self.session.tiers.in_victim_order(tasks, reclaimer)
+        ordered = self.session.tiers.in_victim_order(tasks, reclaimer, self.session.queues)
         return [task for task in ordered if asked.may_go(task.job.queue, task.request)]
 
     def allocated(self, task: Task) -> None:
@@ -92,8 +92,7 @@ class _Capacity:
             self.accounts.reservations.add(task.job.queue, task.uid, task.request)
 
     def gauges(self) -> Mapping[str, Mapping[str, float]]:
-        found: dict[str, Gauges] = self.accounts.gauges
-        return gauges(found)
+        return gauges(self.accounts.gauges)
 
 
 def _level(option: PluginOption) -> int:

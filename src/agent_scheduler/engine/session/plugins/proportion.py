@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ...quotas.proportion import ProportionAccounts, Reclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ..conf import PluginOption
+from ..demand import admitted_minimum, demand_of, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
 from ..model import Job, Task
-from ..quotas import admitted_minimum, demands, gauges, record_refusal
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -25,7 +25,9 @@ class _Proportion:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.accounts = ProportionAccounts(
-            QueueTree(session.queues.values()), demands(session), session.total
+            QueueTree(session.queues.values()),
+            [demand_of(job) for job in session.jobs.values()],
+            session.total,
         )
 
     def queue_order(self, left: QueueInfo, right: QueueInfo) -> int:
