@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from ..conf import PluginOption
 from ..hooks import Hooks, Plugin
+from .capacity import capacity
 from .conformance import conformance
 from .drf import drf
 from .gang import gang
 from .overcommit import overcommit
 from .priority import priority
+from .proportion import proportion
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -27,6 +29,7 @@ def _of_nodes(session: Session, option: PluginOption) -> Hooks:
 PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
     {
         "binpack": _of_nodes,
+        "capacity": capacity,
         "conformance": conformance,
         "drf": drf,
         "gang": gang,
@@ -34,5 +37,6 @@ PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
         "overcommit": overcommit,
         "predicates": _of_nodes,
         "priority": priority,
+        "proportion": proportion,
     }
 )
