@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.session.close import Result, close
@@ -13,7 +14,7 @@ from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.trial import Trial
-from tests.decisions.volcano_sessions.world import VOLCANO, World, key_of
+from tests.decisions.volcano_sessions.world import VOLCANO, World
 
 #: Recorded shares have so many digits.
 _DIGITS = 6
@@ -78,13 +79,18 @@ def _answer(world: World, session: Session, result: Result) -> Obj:
             each.queue.name: {
                 "allocated": {name: amount for name, amount in each.allocated.items() if amount},
                 "statusWritten": each.write,
-                **({"gauges": gauges} if (gauges := result.gauges.get(each.queue.name)) else {}),
+                **({"gauges": _gauges(found)} if (found := result.gauges.get(each.queue.name)) else {}),
             }
             for each in result.queues
         },
         "gatesRemoved": [pod.key for pod in result.ungated],
         "events": _events(result),
     }
+
+
+def _gauges(found: Mapping[str, float]) -> Obj:
+    """Of other resources than cpu and memory only those are recorded of which there is any."""
+    return {name: value for name, value in found.items() if value or "Scalar" not in name}
 
 
 def _group(session: Session, each: Any, key: str) -> Obj:
@@ -206,9 +212,8 @@ def _equal(path: str, ours: Any, theirs: Any) -> bool:
 
         resource = path.split(".allocated.", 1)[1]
         return bool(of_resources({resource: theirs}).get(resource) == ours)
+    if theirs == "unlimited":
+        return bool(ours == math.inf)
     if isinstance(ours, float) or isinstance(theirs, float):
         return isinstance(ours, int | float) and abs(ours - theirs) < 10**-_DIGITS
     return bool(ours == theirs)
-
-
-__all__ = ["differences", "key_of", "replay"]
