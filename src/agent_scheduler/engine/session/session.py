@@ -32,6 +32,8 @@ class View(Struct, frozen=True, kw_only=True):
     #: The pods of each group, those that have ended, too.
     pods: Mapping[GroupKey, Collection[PodInfo]]
     queues: Iterable[QueueInfo]
+    #: Queue -> what its status says that is held; none where it says nothing.
+    held: Mapping[str, Vector] = {}
     #: PriorityClass -> its value.
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.
@@ -64,6 +66,7 @@ class Session:
         """`uid` names the session in conditions; `now` is the time of what it writes, RFC 3339."""
         self.conf = conf
         self.nodes = nodes
+        self.view = view
         self.uid = uid
         self.now = now
         self._committer = committer
