@@ -127,7 +127,7 @@ _OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
 _ONE_BY_ONE: Final = 16
 
 #: Changes for each row that there is, of which a view that is behind looks at no more one by one.
-_CHANGES_A_ROW: Final = 4
+_CHANGES_A_ROW: Final = 1
 
 #: Of most classes every plugin reads capacity or nodes alone.
 _NOBODY: Final = Asked((), ())
