@@ -58,26 +58,30 @@ class Subscriber(Wakes, Protocol):
 
 
 class Events:
-    """All who are to be told of events, the fast path's queue first. Owner: the cluster."""
+    """All who are to be told of events, the fast path's queue first. Owner: the cluster. While it is alone, it is told
+    without a detour."""
 
     def __init__(self, queue: Wakes) -> None:
-        self._first = queue
-        self.others: tuple[Wakes, ...] = ()
+        self._told: tuple[Wakes, ...] = (queue,)
+        self.move_all: Callable[..., object] = queue.move_all
+        self.assigned_pod_updated: Callable[[PodInfo, PodInfo], object] = queue.assigned_pod_updated
 
-    def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> None:
-        self._first.move_all(event, old, new)
-        for other in self.others:
-            other.move_all(event, old, new)
+    def also_tell(self, other: Wakes) -> None:
+        self._told = (*self._told, other)
+        self.move_all, self.assigned_pod_updated = self._move_all, self._assigned_pod_updated
 
-    def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> None:
-        self._first.assigned_pod_updated(old, new)
-        for other in self.others:
-            other.assigned_pod_updated(old, new)
+    def _move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> None:
+        for each in self._told:
+            each.move_all(event, old, new)
+
+    def _assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> None:
+        for each in self._told:
+            each.assigned_pod_updated(old, new)
 
     @contextmanager
     def burst(self) -> Iterator[None]:
         with ExitStack() as bursts:
-            for each in (self._first, *self.others):
+            for each in self._told:
                 bursts.enter_context(each.burst())
             yield
 
@@ -125,7 +129,7 @@ class Cluster:
         """The pods of these profiles, which are nobody's yet, are this subscriber's. Before the first pod is seen."""
         assert not self._subscribers.keys() & set(profiles), "a pod has one who finds it a node"
         self._subscribers.update(dict.fromkeys(profiles, subscriber))
-        self.events.others = (*self.events.others, subscriber)
+        self.events.also_tell(subscriber)
 
     # ---- questions
 
