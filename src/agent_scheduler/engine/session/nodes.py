@@ -7,7 +7,7 @@ there is. For the others it is kept how the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -57,6 +57,8 @@ class SessionNodes:
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
+        #: Row -> UID -> task of a job that is there, or has a claim there; None until it is asked for.
+        self._tasks: dict[int, dict[str, Task]] | None = None
         #: Placed by the session, where they say something about other pods.
         self._speaking: dict[str, Task] = {}
         #: (class, change of the snapshot) -> why no node would do.
@@ -97,8 +99,23 @@ class SessionNodes:
 
     # ---- what the session does
 
+    def know(self, tasks: Iterable[Task]) -> None:
+        """All tasks of the session's jobs, of which those that are on nodes may be asked for."""
+        self._all = tasks
+
+    def tasks_on(self, row: int) -> Collection[Task]:
+        """Those on a row, and those that have a claim there."""
+        if self._tasks is None:
+            self._tasks = {}
+            for task in self._all:
+                if task.row >= 0 and task.node_name:
+                    self._tasks.setdefault(task.row, {})[task.uid] = task
+        return self._tasks.get(row, {}).values()
+
     def place(self, task: Task) -> None:
         self._trial.place(task.pod, task.row)
+        if self._tasks is not None:
+            self._tasks.setdefault(task.row, {})[task.uid] = task
         if task.pod.cls.existing:
             self._speaking[task.uid] = task
         if task.status is TaskStatus.PIPELINED:
@@ -107,6 +124,8 @@ class SessionNodes:
     def unplace(self, task: Task) -> None:
         """`task` was placed by the session and has the status that it had then."""
         self._trial.remove(task.pod, task.row)
+        if self._tasks is not None:
+            del self._tasks[task.row][task.uid]
         self._speaking.pop(task.uid, None)
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, 1, -1)
@@ -170,6 +189,41 @@ class SessionNodes:
             if offered - used - waiting.get(resource, 0) < amount:
                 return False
         return True
+
+    def fits_without(self, task: Task, row: int, leaving: Iterable[Task] = ()) -> bool:
+        """Whether there is the room to come for a task on a row once others have left, too."""
+        columns = self.columns
+        known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
+        freed: dict[str, int] = {PODS: 1}
+        for each in leaving:
+            for resource, amount in each.pod.cls.requests.items():
+                freed[resource] = freed.get(resource, 0) + amount
+        for resource, amount in task.pod.cls.requests.items():
+            index = known.get(resource, columns.resources)
+            offered, used = (offers[index], taken[index]) if index < columns.resources else (0, 0)
+            if offered - used + freed.get(resource, 0) < amount:
+                return False
+        return True
+
+    def in_score_order(self, view: ClassView) -> list[int]:
+        """Rows that no filter refuses for what would stay if pods left, the best first; of equals the first."""
+        columns = self.columns
+        if view.rejection is not None:
+            return []
+        rows = np.flatnonzero(columns.present[: columns.size])
+        for entry in view.filters:
+            if isinstance(entry.plugin, NodeResourcesFit) or not rows.size:
+                continue
+            passed = entry.feasible(columns, rows)
+            refused = rows[~passed]
+            if refused.size:
+                passed[~passed] = entry.plugin.curable(entry.state, columns, refused)
+                rows = rows[passed]
+        scores = np.zeros(rows.size, dtype=np.int64)
+        for each in view.plugin_scores(columns, rows).values():
+            scores += each
+        found: list[int] = rows[np.argsort(-scores, kind="stable")].tolist()
+        return found
 
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
         """Why no node would do. `room`: whether the room of nodes is looked at for anything but pods."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ..gangs.group import Group
+from ..preemption.pdbs import PDBs
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from ..state.batchinfo import GroupKey
@@ -38,6 +39,8 @@ class View(Struct, frozen=True, kw_only=True):
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.
     default_priority: int = 0
+    #: None: nobody asks.
+    pdbs: PDBs | None = None
 
 
 class Event(NamedTuple):
@@ -74,7 +77,11 @@ class Session:
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
         self.total: Vector = nodes.total()
         self.jobs: dict[str, Job] = _jobs(view, self.queues, nodes)
+        nodes.know([task for job in self.jobs.values() for task in job.tasks.values()])
+        self.pdbs = view.pdbs
+        #: Each once.
         self.events: list[Event] = []
+        self._recorded: set[Event] = set()
         #: Job -> its dominant share of the cluster, when the actions are done; empty without drf.
         self.shares: dict[str, float] = {}
         #: Pods that are to lose the gate of their queue's capacity, in the order in which they were let in.
@@ -140,7 +147,10 @@ class Session:
             self.gates_removed[task.uid] = task
 
     def record(self, job: Job, kind: str, reason: str, message: str) -> None:
-        self.events.append(Event(job.group.key, kind, reason, message))
+        event = Event(job.group.key, kind, reason, message)
+        if event not in self._recorded:
+            self._recorded.add(event)
+            self.events.append(event)
 
 
 def _jobs(view: View, queues: Mapping[str, QueueInfo], nodes: SessionNodes) -> dict[str, Job]:

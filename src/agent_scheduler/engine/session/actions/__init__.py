@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Final
 from .allocate import allocate
 from .backfill import backfill
 from .enqueue import enqueue
+from .preempt import preempt
+from .reclaim import reclaim
 
 if TYPE_CHECKING:
     from ..session import Session
 
 #: By their names in a configuration. Each is a generator that pauses between small steps.
 ACTIONS: Final[Mapping[str, Callable[[Session], Iterator[None]]]] = MappingProxyType(
-    {"enqueue": enqueue, "allocate": allocate, "backfill": backfill}
+    {
+        "enqueue": enqueue,
+        "allocate": allocate,
+        "backfill": backfill,
+        "preempt": preempt,
+        "reclaim": reclaim,
+    }
 )

@@ -13,6 +13,7 @@ from .conformance import conformance
 from .drf import drf
 from .gang import gang
 from .overcommit import overcommit
+from .pdb import pdb
 from .priority import priority
 from .proportion import proportion
 
@@ -35,6 +36,7 @@ PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
         "gang": gang,
         "nodeorder": _of_nodes,
         "overcommit": overcommit,
+        "pdb": pdb,
         "predicates": _of_nodes,
         "priority": priority,
         "proportion": proportion,

@@ -84,7 +84,7 @@ def _sub_job_pipelined(sub_job: SubJob) -> int:
 def gang(session: Session, option: PluginOption) -> Hooks:
     def closed() -> None:
         for job in session.jobs.values():
-            if job.tasks:
+            if job.tasks and (job.is_ready or not _is_leaving(job)):
                 job.set_condition(_condition(session, job))
 
     return Hooks(
@@ -100,6 +100,11 @@ def gang(session: Session, option: PluginOption) -> Hooks:
         reclaimable=_protected,
         closed=closed,
     )
+
+
+def _is_leaving(job: Job) -> bool:
+    """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for."""
+    return job.ready + job.best_effort + job.count(TaskStatus.RELEASING) >= job.minimum
 
 
 def _condition(session: Session, job: Job) -> PodGroupCondition:
