@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.session.close import Result, close
@@ -13,7 +14,7 @@ from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.trial import Trial
-from tests.decisions.volcano_sessions.world import VOLCANO, World, key_of
+from tests.decisions.volcano_sessions.world import VOLCANO, World
 
 #: Recorded shares have so many digits.
 _DIGITS = 6
@@ -34,6 +35,8 @@ def replay(case: Case) -> list[Obj]:
     world = World(case.input)
     between = case.input.get("between") or []
     answers = []
+    #: A gauge that a session does not set is as the one before left it.
+    gauges: dict[str, dict[str, float]] = {}
     for number in range(case.sessions):
         snapshot, view = world.open()
         nodes = SessionNodes(snapshot, Trial(snapshot), profile_of(case.conf, VOLCANO))
@@ -42,7 +45,9 @@ def replay(case: Case) -> list[Obj]:
         for _ in session.run():
             pass
         result = close(session)
-        answers.append(_answer(world, session, result))
+        for queue, found in result.gauges.items():
+            _set_gauges(gauges.setdefault(queue, {}), found)
+        answers.append(_answer(world, session, result, gauges))
         bound = [(task.pod.key, task.node_name) for tasks in session.bound.values() for task in tasks]
         world.write(result, bound, [task.pod.key for task, _ in session.evicted])
         if number < len(between):
@@ -50,7 +55,7 @@ def replay(case: Case) -> list[Obj]:
     return answers
 
 
-def _answer(world: World, session: Session, result: Result) -> Obj:
+def _answer(world: World, session: Session, result: Result, gauges: Mapping[str, Mapping[str, float]]) -> Obj:
     groups = {key: {"inSession": False} for key in world.groups}
     for each in result.groups:
         key = f"{each.group.key.namespace}/{each.group.key.name}"
@@ -78,13 +83,26 @@ def _answer(world: World, session: Session, result: Result) -> Obj:
             each.queue.name: {
                 "allocated": {name: amount for name, amount in each.allocated.items() if amount},
                 "statusWritten": each.write,
-                **({"gauges": gauges} if (gauges := result.gauges.get(each.queue.name)) else {}),
+                **({"gauges": _gauges(found)} if (found := gauges.get(each.queue.name)) else {}),
             }
             for each in result.queues
         },
         "gatesRemoved": [pod.key for pod in result.ungated],
         "events": _events(result),
     }
+
+
+def _set_gauges(gauges: dict[str, float], found: Mapping[str, float]) -> None:
+    """With a vector's cpu go those of its other resources that it has no more."""
+    for name in [name for name in gauges if "Scalar" in name]:
+        if f"{name.split('Scalar')[0]}MilliCPU" in found:
+            del gauges[name]
+    gauges.update(found)
+
+
+def _gauges(found: Mapping[str, float]) -> Obj:
+    """Of other resources than cpu and memory only those are recorded of which there is any."""
+    return {name: value for name, value in found.items() if value or "Scalar" not in name}
 
 
 def _group(session: Session, each: Any, key: str) -> Obj:
@@ -206,9 +224,8 @@ def _equal(path: str, ours: Any, theirs: Any) -> bool:
 
         resource = path.split(".allocated.", 1)[1]
         return bool(of_resources({resource: theirs}).get(resource) == ours)
+    if theirs == "unlimited":
+        return bool(ours == math.inf)
     if isinstance(ours, float) or isinstance(theirs, float):
         return isinstance(ours, int | float) and abs(ours - theirs) < 10**-_DIGITS
     return bool(ours == theirs)
-
-
-__all__ = ["differences", "key_of", "replay"]
