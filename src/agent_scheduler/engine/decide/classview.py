@@ -37,8 +37,6 @@ _SCANS_AFTER_MANY: Final = 1000
 class Scan:
     """Asks the plugins that look at other rows about all rows that the others let pass."""
 
-    __slots__ = ("_filters", "_scores", "rows")
-
     def __init__(
         self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
     ) -> None:
@@ -101,8 +99,6 @@ class Scan:
 
 class ByFacets(Scan):
     """Asks about one row of each facet class."""
-
-    __slots__ = ("_epoch", "_facet_classes", "_scans")
 
     def __init__(
         self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
@@ -173,8 +169,6 @@ class ByFacets(Scan):
 class ByKeptScores(ByFacets):
     """Takes the first rows of the kept ranking."""
 
-    __slots__ = ()
-
     def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
         rows = self.rows
         if rows.deferred is not None:
@@ -216,22 +210,6 @@ def strategy_for(
 
 class ClassView:
     """A class on one snapshot. Owner: whoever owns the snapshot."""
-
-    __slots__ = (
-        "_prefilter",
-        "_refused",
-        "_rows",
-        "_scores",
-        "_strategy",
-        "best",
-        "filters",
-        "pod",
-        "reads",
-        "rejection",
-        "reserves",
-        "seen",
-        "unrankable",
-    )
 
     def __init__(
         self, profile: Profile, pod: PodClass, snapshot: Snapshot, shared: SharedPreFilters | None = None

@@ -39,8 +39,6 @@ def distinct(facets: Iterable[Ints]) -> Facets:
 class _ClassHead(Head):
     """The first rows of the order from one offset, of those in one class."""
 
-    __slots__ = ("_number", "_of")
-
     def __init__(self, of: Rows, number: int, offset: int, size: int, most: int) -> None:
         super().__init__(offset, size, most)
         self._of = of
@@ -56,19 +54,6 @@ class FacetClasses:
 
     Invariant, after `sort_in` of all rows whose facets may have changed: rows of one class have equal facets.
     """
-
-    __slots__ = (
-        "_example",
-        "_examples",
-        "_heads",
-        "_most",
-        "_numbers",
-        "_of",
-        "_of_view",
-        "_scores",
-        "_sizes",
-        "facets",
-    )
 
     def __init__(self, facets: Facets, scores: Ints) -> None:
         self.facets = facets

@@ -55,8 +55,6 @@ def best_of(scores: Ints, count: int, offset: int) -> list[int]:
 class Head:
     """The first rows of the order from one offset. Invariant: `keys` are, sorted, all that are at most `last`."""
 
-    __slots__ = ("_most", "_offset", "_size", "keys", "last")
-
     def __init__(self, offset: int, size: int, most: int) -> None:
         """`most`: rows to begin with."""
         self._offset = offset
@@ -143,8 +141,6 @@ class Follower(Protocol):
 
 class Ranking:
     """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
-
-    __slots__ = ("_admitted", "_has_been_asked", "_heads", "_scores_view", "follower", "scores", "size")
 
     def __init__(self, capacity: int, size: int = 0) -> None:
         #: [row] its score. To be read.

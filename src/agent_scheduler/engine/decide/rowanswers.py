@@ -28,27 +28,12 @@ class NodeAnswers:
     Invariant: after `refresh`, it is what the plugins would say about the nodes as they are.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_asked",
-        "_rejected",
-        "_shape",
-        "_specs_matter",
-        "base",
-        "base_view",
-        "generation",
-        "matters",
-        "position",
-        "scores",
-        "varies",
-    )
-
     def __init__(
         self, filters: Iterable[CompiledFilter], scores: Iterable[CompiledScore], *, rejected: bool = False
     ) -> None:
         """`rejected`: whether some filter has no node at all."""
         self.scores = tuple(each for each in scores if _reads_nodes(each))
-        self._asked = Asked((each for each in filters if each.plugin.depends is Depends.NODE), self.scores)
+        self._asked = Asked([each for each in filters if each.plugin.depends is Depends.NODE], self.scores)
         self._rejected = rejected
         self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self.scores)
         self._shape = (-1, -1)
@@ -126,9 +111,6 @@ _OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
 #: Changed rows that are asked about one by one; more of them in one call of each plugin.
 _ONE_BY_ONE: Final = 16
 
-#: Of most classes every plugin reads capacity or nodes alone.
-_NOBODY: Final = Asked((), ())
-
 #: Before any row has been asked about. Never written to.
 _NO_RANKING: Final = Ranking(0)
 
@@ -160,21 +142,6 @@ def by_reading(entries: Iterable[Entry]) -> ByReading[Entry]:
 class RowAnswers:
     """Invariant: after `refresh`, `ranking` is what the plugins would say, or `deferred` is set."""
 
-    __slots__ = (
-        "_generation",
-        "_looks_elsewhere",
-        "_of_capacity",
-        "_of_row",
-        "_row_filters",
-        "_row_scores",
-        "deferred",
-        "is_chosen_from",
-        "nodes",
-        "normalized",
-        "position",
-        "ranking",
-    )
-
     def __init__(
         self,
         nodes: NodeAnswers,
@@ -186,7 +153,7 @@ class RowAnswers:
         capacity_scores, row_scores, scores_elsewhere = scores
         self._looks_elsewhere = bool(filters_elsewhere or scores_elsewhere)
         self._of_capacity = Asked(capacity_filters, capacity_scores)
-        self._of_row = Asked(row_filters, row_scores) if row_filters or row_scores else _NOBODY
+        self._of_row = Asked(row_filters, row_scores)
         #: Scores whose raw values are kept by row, and which read more than the nodes.
         self.normalized = tuple([each for each in row_scores if each.plugin.normalize is not None])
         #: The same, as they are called for a single row; empty while `deferred`.

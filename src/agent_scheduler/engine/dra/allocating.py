@@ -6,46 +6,24 @@ All of it can be undone, the last first: a search goes back when a request has n
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .devices import Attribute, Consumption, consumption, fits
 from .node_devices import DeviceSlot
 from .plans import ClaimPlan, RequestData
 
 
-class _Known(NamedTuple):
-    """What a request takes of the capacities of a kind of device; None if it can have none of that kind."""
-
-    wanted: tuple[Consumption, ...] | None
-
-
-class Choice:
+class Choice(NamedTuple):
     """A device for a request."""
 
-    __slots__ = ("consumed", "request", "slot")
-
-    def __init__(self, request: RequestData, slot: DeviceSlot, consumed: tuple[Consumption, ...]) -> None:
-        self.request = request
-        self.slot = slot
-        #: Of a shared device.
-        self.consumed = consumed
+    request: RequestData
+    slot: DeviceSlot
+    #: Of a shared device.
+    consumed: tuple[Consumption, ...]
 
 
 class Allocating:
     """`index` is that of one of `slots`."""
-
-    __slots__ = (
-        "_claims",
-        "_counters",
-        "_has_admin",
-        "_shares",
-        "_slots",
-        "_taken",
-        "_used",
-        "_values",
-        "chosen",
-        "problem",
-    )
 
     def __init__(self, claims: Sequence[ClaimPlan], slots: Sequence[DeviceSlot]) -> None:
         self._claims = claims
@@ -190,15 +168,17 @@ class Allocating:
         )
 
 
+#: No answer is kept: None is one, of devices that cannot give what is asked for.
+_UNKNOWN: Final[Any] = object()
+
+
 def wanted_of(request: RequestData, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
     """What a request takes of the device's capacities; None if there is not so much left."""
     facts = slot.facts
-    found = facts.answers.get(request.capacity_key)
-    if found is None:
-        wanted = consumption(facts, request.option.capacity)
-        found = _Known(wanted)
-        facts.keep(request.capacity_key, found)
-    amounts: tuple[Consumption, ...] | None = found.wanted
+    amounts: tuple[Consumption, ...] | None = facts.answers.get(request.capacity_key, _UNKNOWN)
+    if amounts is _UNKNOWN:
+        amounts = consumption(facts, request.option.capacity)
+        facts.keep(request.capacity_key, amounts)
     if amounts is None:
         return None
     if not facts.shared:

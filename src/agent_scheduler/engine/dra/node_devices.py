@@ -8,6 +8,7 @@ Slots of one `kind` are equal to every request, so a search that failed with one
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..state.nodeinfo import NodeInfo
@@ -51,19 +52,15 @@ class DeviceSlot:
         )
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class NodeDevices:
     """The slots of a node. Nodes that reach the same devices, none of them in a pool of their own, share one."""
 
-    __slots__ = ("__weakref__", "shared", "slots", "unusable")
-
-    def __init__(
-        self, slots: tuple[DeviceSlot, ...], unusable: tuple[tuple[PoolId, str], ...], shared: bool
-    ) -> None:
-        self.slots = slots
-        #: Pools of which nothing can be allocated for now: (pool, why); an empty text for one that is incomplete.
-        self.unusable = unusable
-        #: Whether other nodes may have it, so that an answer about it is one about all of them.
-        self.shared = shared
+    slots: tuple[DeviceSlot, ...]
+    #: Pools of which nothing can be allocated for now: (pool, why); an empty text for one that is incomplete.
+    unusable: tuple[tuple[PoolId, str], ...]
+    #: Whether other nodes may have it, so that an answer about it is one about all of them.
+    shared: bool
 
     def open(self) -> Iterator[int]:
         """The indices of the slots that are open. No device may be allocated or freed between two of them."""

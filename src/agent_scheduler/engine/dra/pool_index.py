@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ..state.indexes import drop_entry
 from ..state.podclaims import ClaimKey
 from ..state.records import same
 from .allocation import Use
@@ -185,10 +186,7 @@ class PoolIndex:
         after = pool.node_names
         for name in before or ():
             if after is None or name not in after:
-                local = self._local[name]
-                del local[pool.id]
-                if not local:
-                    del self._local[name]
+                drop_entry(self._local, name, pool.id)
         if after is None:
             self._common[pool.id] = pool
         else:

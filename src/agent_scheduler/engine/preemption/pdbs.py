@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from agent_scheduler.objects.selecting import PodDisruptionBudget
 
+from ..state.indexes import drop_entry
 from ..state.labelselector import LabelSelector, label_selector
-from ..state.podcounts import Countable
+from ..state.podinfo import PodInfo
 from ..state.podspec import SpecError
 
 
@@ -37,7 +38,7 @@ class PDB:
         """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
         return self
 
-    def covers(self, pod: Countable) -> bool:
+    def covers(self, pod: PodInfo) -> bool:
         return (
             self.selector is not None
             and pod.namespace == self.namespace
@@ -79,14 +80,12 @@ class PDBs:
 
     def delete(self, namespace: str, name: str) -> None:
         self.version += 1
-        there = self._by_namespace.get(namespace)
-        if there is not None and there.pop(name, None) is not None and not there:
-            del self._by_namespace[namespace]
+        drop_entry(self._by_namespace, namespace, name)
 
     def __bool__(self) -> bool:
         return bool(self._by_namespace)
 
-    def violating(self, pods: Sequence[Countable]) -> frozenset[str]:
+    def violating(self, pods: Sequence[PodInfo]) -> frozenset[str]:
         """UIDs of those pods whose eviction some PDB no longer allows, if all of `pods` go in their order."""
         if not self._by_namespace:
             return frozenset()

@@ -16,28 +16,13 @@ import numpy as np
 from ..state.columns import Amounts, Columns, Ints
 from ..state.ledger import Ledger
 from ..state.podclass import HostPort
-from ..state.podcounts import Countable
+from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm
 from ..state.podvolumes import PodVolumes
 
 
 class WhatIf:
     """A row of `columns` (the ledger's own, or those of a snapshot that is up to date with it)."""
-
-    __slots__ = (
-        "_absent",
-        "_before",
-        "_columns",
-        "_counts",
-        "_gone",
-        "_hypothetical",
-        "_ledger",
-        "_new_terms",
-        "_pods",
-        "_ports",
-        "_taken",
-        "row",
-    )
 
     def __init__(self, ledger: Ledger, columns: Columns, row: int) -> None:
         self._ledger = ledger
@@ -78,7 +63,7 @@ class WhatIf:
             del columns.terms[term]
         self._pods = None
 
-    def add_pod(self, pod: Countable) -> None:
+    def add_pod(self, pod: PodInfo) -> None:
         """The pod stands here, too: one that was taken away, or one that waits."""
         columns = self._columns
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, 1))
@@ -95,7 +80,7 @@ class WhatIf:
                     self._new_terms.append(term)
             columns.count_others(self.row, pod, 1)
 
-    def remove_pod(self, pod: Countable) -> None:
+    def remove_pod(self, pod: PodInfo) -> None:
         """The pod is gone: one that is placed here, or one that was put here."""
         columns = self._columns
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, -1))

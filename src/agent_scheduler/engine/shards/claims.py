@@ -119,8 +119,6 @@ class Membership:
     Invariant: a node is in `nodes` only while the shard's claim to it stands.
     """
 
-    __slots__ = ("nodes", "unready")
-
     def __init__(self) -> None:
         self.nodes: Names = frozenset()
         #: Why there is no shard to speak of, where that is so: then `nodes` is empty, and that says nothing of how much

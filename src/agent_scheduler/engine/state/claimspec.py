@@ -6,6 +6,7 @@ pods share a class.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -72,22 +73,14 @@ class Configuration(NamedTuple):
     opaque: bytes
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class ClaimSpec:
     """Equal only to itself. `error` says what cannot be read, in kube-scheduler's words where it has any."""
 
-    __slots__ = ("__weakref__", "configuration", "constraints", "error", "requests")
-
-    def __init__(
-        self,
-        requests: tuple[Request, ...],
-        constraints: tuple[Constraint, ...] = (),
-        configuration: tuple[Configuration, ...] = (),
-        error: str = "",
-    ) -> None:
-        self.requests = requests
-        self.constraints = constraints
-        self.configuration = configuration
-        self.error = error
+    requests: tuple[Request, ...]
+    constraints: tuple[Constraint, ...] = ()
+    configuration: tuple[Configuration, ...] = ()
+    error: str = ""
 
     @property
     def class_names(self) -> frozenset[str]:

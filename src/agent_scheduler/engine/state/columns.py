@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from .interns import Interns
 from .nodeinfo import NodeInfo
 from .podclass import HostPort
-from .podcounts import Countable, PodsMatching
+from .podcounts import PodsMatching
+from .podinfo import PodInfo
 from .podterms import ExistingTerm
 from .podvolumes import PodVolumes
 from .rowlog import RowLog
@@ -61,36 +62,6 @@ NO_HYPOTHETICAL_PODS: Final[Mapping[str, PodVolumes]] = MappingProxyType({})
 
 class Columns:
     """Rows of nodes. All arrays have `capacity` columns; rows at or above `size` were never used."""
-
-    __slots__ = (
-        "_behind",
-        "_generation",
-        "_images",
-        "_labels",
-        "_requested",
-        "_scored",
-        "_taints",
-        "_usage",
-        "absent",
-        "allocatable",
-        "capacity",
-        "counted",
-        "derived",
-        "hypothetical_pods",
-        "interns",
-        "matching",
-        "nodes",
-        "offers",
-        "ports",
-        "present",
-        "resources",
-        "size",
-        "spec_version",
-        "taken",
-        "terms",
-        "unschedulable",
-        "version",
-    )
 
     def __init__(self, interns: Interns) -> None:
         resources = len(interns.resources)
@@ -300,7 +271,7 @@ class Columns:
         value = node.name if key == NODE_NAME else node.labels.get(key)
         return 0 if value is None else self.interns.value_id(value)
 
-    def count_others(self, row: int, pod: Countable, sign: int) -> None:
+    def count_others(self, row: int, pod: PodInfo, sign: int) -> None:
         """Add (1) or take away (-1) what a pod on `row` is to other pods."""
         # Once a pod and kind, and to go through the pairs costs more than all else.
         for reference in self.matching.keyrefs():

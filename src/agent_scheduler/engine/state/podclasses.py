@@ -74,13 +74,6 @@ class Given(NamedTuple):
     infeasible: bool
 
 
-#: Among volumes that are claims made for the pod.
-_EPHEMERAL = b'"ephemeral"'
-#: What stands in a fingerprint before what most pods do not have.
-_INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
-_HOST, _RULES = "host", "restart rules"
-
-
 class Owner(NamedTuple):
     """Of what pod a spec is."""
 

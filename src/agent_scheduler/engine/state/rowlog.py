@@ -11,8 +11,6 @@ from collections.abc import Sequence
 class RowLog:
     """Rows as they changed. A position is a number of changes since the beginning, and is never given twice."""
 
-    __slots__ = ("_limit", "_rows", "_start", "end")
-
     def __init__(self, limit: int = 1 << 16) -> None:
         self._limit = limit
         #: Entry i is change number `_start + i`.

@@ -13,12 +13,14 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, ValuesView
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from sortedcontainers import SortedDict
 
 from ..state.columns import Columns, Ints, Rows
+from ..state.indexes import drop_entry
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import match_selector, reaches
 from ..state.reach import Reach
@@ -47,16 +49,14 @@ D = TypeVar("D", bound=Hashable)
 Key = tuple[Any, ...]
 
 
+@dataclass
 class CandidateIndex(Generic[T]):
     """Candidates in the order of their keys."""
 
-    __slots__ = ("_by_label", "_everywhere", "_others")
-
-    def __init__(self) -> None:
-        self._everywhere: SortedDict[Key, T] = SortedDict()
-        #: Label -> value -> candidates.
-        self._by_label: dict[str, dict[str, SortedDict[Key, T]]] = {}
-        self._others: SortedDict[Key, T] = SortedDict()
+    _everywhere: SortedDict[Key, T] = field(default_factory=SortedDict)
+    #: Label -> value -> candidates.
+    _by_label: dict[str, dict[str, SortedDict[Key, T]]] = field(default_factory=dict)
+    _others: SortedDict[Key, T] = field(default_factory=SortedDict)
 
     def put(self, key: Key, candidate: T) -> None:
         reach = candidate.reach
@@ -77,10 +77,7 @@ class CandidateIndex(Generic[T]):
         elif reach.key:
             by_value = self._by_label[reach.key]
             for value in reach.values:
-                there = by_value[value]
-                del there[key]
-                if not there:
-                    del by_value[value]
+                drop_entry(by_value, value, key)
             if not by_value:
                 del self._by_label[reach.key]
         else:
@@ -128,13 +125,6 @@ class CandidateIndex(Generic[T]):
             if value is not None and (there := by_value.get(value)):
                 yield there
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CandidateIndex) and all(
-            getattr(self, name) == getattr(other, name) for name in CandidateIndex.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def _key(entry: tuple[Key, object]) -> Key:
     return entry[0]
@@ -165,10 +155,7 @@ class CandidateIndexes(Generic[D, T]):
     def drop(self, candidate: T) -> None:
         """Of what has been put."""
         key, group = self._key(candidate), candidate.class_name
-        candidates = self._candidates[group]
-        del candidates[key]
-        if not candidates:
-            del self._candidates[group]
+        drop_entry(self._candidates, group, key)
         for (other, demand), index in self._indexes.items():
             if other == group and self._suffices(candidate, demand):
                 index.drop(key, candidate)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Mapping, MutableMapping
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Final, TypeVar
 
+from ..state.indexes import drop_entry
 from ..state.podvolumes import ClaimKey
 from ..state.reach import Reach
 from ..state.records import Record, same, version_of
@@ -267,14 +268,6 @@ class Catalogue:
         self.version += bool(freed)
         return freed
 
-    def volume_written(self, name: str, version: int) -> None:
-        """The API server has the volume for the claim that it was taken for, at this version."""
-        self.taken.written(name, version)
-
-    def claim_written(self, key: ClaimKey, version: int) -> None:
-        """The API server has the claim with the node that was selected, at this version."""
-        self.selected.written(key, version)
-
     # ---- inside
 
     def _touch(self, key: ClaimKey | str) -> None:
@@ -303,7 +296,7 @@ class Catalogue:
     def _unindex(self, volume: VolumeInfo) -> None:
         ref = self.claim_ref(volume)
         if ref is not None:
-            _drop(self._prebound, (ref.namespace, ref.name), volume.name)
+            drop_entry(self._prebound, (ref.namespace, ref.name), volume.name)
         elif volume.available and not volume.deleting:
             self._free.drop(volume)
 
@@ -317,9 +310,9 @@ class Catalogue:
         old = self.csi_nodes.get(node_name)
         if old is not None:
             for driver in old.limits:
-                _drop(self._limits, driver, node_name)
+                drop_entry(self._limits, driver, node_name)
             for plugin in old.migrated:
-                _drop(self._migrated, plugin, node_name)
+                drop_entry(self._migrated, plugin, node_name)
 
     def _forget_pool(self, key: tuple[str, str]) -> None:
         old = self._capacities.get(key)
@@ -329,7 +322,7 @@ class Catalogue:
     def _forget_attachment(self, name: str) -> None:
         old = self._attachments.get(name)
         if old is not None:
-            _drop(self._attached_to, old.node_name, name)
+            drop_entry(self._attached_to, old.node_name, name)
             if old.node_name in self._attached_to:
                 self._stamps[old.node_name] = next(self._numbers)
             else:
@@ -371,12 +364,3 @@ def _is_news(new: Record, old: Record) -> bool:
     if new.uid != old.uid:
         return True
     return new.resource_version != old.resource_version and version_of(new) >= version_of(old)
-
-
-def _drop(index: MutableMapping[Any, Any], outer: Hashable, inner: Hashable) -> None:
-    """Remove an entry, and its table with the last one."""
-    table = index.get(outer)
-    if table is not None:
-        table.pop(inner, None)
-        if not table:
-            del index[outer]

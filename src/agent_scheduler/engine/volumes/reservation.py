@@ -156,9 +156,9 @@ def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
     """The API server has taken a write; the object has this version now."""
     version = version_number(resource_version)
     if write.resource == VOLUMES:
-        catalogue.volume_written(write.name, version)
+        catalogue.taken.written(write.name, version)
     else:
-        catalogue.claim_written((write.namespace, write.name), version)
+        catalogue.selected.written((write.namespace, write.name), version)
 
 
 def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> Write:

@@ -152,7 +152,7 @@ def test_what_was_written_stays_assumed_though_its_pod_lets_go() -> None:
     c, v = claim("c"), volume("v")
     catalogue = Storage().add(c, v).catalogue
     assert catalogue.take(v, c, "pod")
-    catalogue.volume_written("v", int(v.resource_version) + 5)
+    catalogue.taken.written("v", int(v.resource_version) + 5)
     assert catalogue.release("pod") == []
     assert names(catalogue) == []
 
@@ -162,7 +162,7 @@ def test_what_was_written_stays_assumed_until_the_watch_shows_it() -> None:
     catalogue = Storage().add(c, v).catalogue
     assert catalogue.take(v, c, "pod")
     version = int(v.resource_version)
-    catalogue.volume_written("v", version + 5)
+    catalogue.taken.written("v", version + 5)
     catalogue.set_volume(msgspec.structs.replace(v, resource_version=str(version + 4)))
     assert names(catalogue) == []
     shown = msgspec.structs.replace(

@@ -120,7 +120,7 @@ class CatalogueMachine(RuleBasedStateMachine):
     def volume_is_written(self, name: str, ahead: int) -> None:
         """The watch may be several events behind the answer."""
         version = self.version + 1 + ahead
-        self.catalogue.volume_written(name, version)
+        self.catalogue.taken.written(name, version)
         if name in self.taken:
             owner, holders, written = self.taken[name]
             self.taken[name] = (owner, holders, max(written or 0, version))
