@@ -1,4 +1,4 @@
-"""Metrics of everything; log lines and events of what somebody should look at.
+"""Metrics of everything; log lines and events of what needs attention.
 
 Events are about the ConfigMap, or about the NodeShard. Only who leads writes them; what stands when a process comes to
 lead is reported then.
@@ -40,7 +40,7 @@ class Reports:
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         #: Whether this process writes.
         self.is_leading = False
-        #: Configured shards that belong to somebody else; shards that are too large; what each lacks of its minimum.
+        #: Configured shards that are not ours; shards that are too large; what each lacks of its minimum.
         self._foreign: frozenset[str] = frozenset()
         self._large: set[str] = set()
         self._short: dict[str, int] = {}
@@ -99,7 +99,7 @@ class Reports:
             self._short = short
 
     def foreign(self, shards: dict[str, ObjectReference]) -> None:
-        """Configured shards whose objects belong to somebody else."""
+        """Configured shards whose objects are not ours."""
         for name in sorted(shards.keys() - self._foreign):
             self._log.warning("shard belongs to somebody else", shard=name)
             self._event(

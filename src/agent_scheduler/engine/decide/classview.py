@@ -209,7 +209,7 @@ def strategy_for(
 
 
 class ClassView:
-    """A class on one snapshot. Owner: whoever owns the snapshot."""
+    """A class on one snapshot. Owner: that of the snapshot."""
 
     def __init__(
         self, profile: Profile, pod: PodClass, snapshot: Snapshot, shared: SharedPreFilters | None = None
@@ -269,7 +269,7 @@ class ClassView:
     def ranked(self, columns: Columns, taken: Sequence[int] = ()) -> Ints:
         """[row] final score up to a constant that all share, `REFUSED` where a filter refuses; after `refresh`.
 
-        Rows in `taken` count as refused. Belongs to the view: whoever writes into it puts back what was there.
+        Rows in `taken` count as refused. Belongs to the view: a caller that writes into it puts back what was there.
         """
         return self._strategy.ranked(columns, taken)
 
@@ -305,7 +305,7 @@ class ClassView:
         return diagnose(self.filters, columns, rows)
 
     def refusal(self, columns: Columns, refused: Diagnosis | None = None) -> Refusal:
-        """`refused`, by default what the filters say of all nodes, as people are told it."""
+        """`refused`, by default what the filters say of all nodes, as a message for people."""
         refused = self.refused(columns) if refused is None else refused
         nodes = int(np.count_nonzero(columns.present[: columns.size]))
         if self.rejection is not None and nodes:

@@ -45,8 +45,13 @@ class _ClassHead(Head):
         self._number = number
 
     def _rows(self, scores: Ints) -> Rows:
-        rows: Rows = ((self._of == self._number) & (scores != REFUSED)).nonzero()[0]
-        return rows
+        return _admitted(self._of, self._number, scores)
+
+
+def _admitted(of: Rows, number: int, scores: Ints) -> Rows:
+    """The rows of a class that are not refused."""
+    rows: Rows = ((of == number) & (scores != REFUSED)).nonzero()[0]
+    return rows
 
 
 class FacetClasses:
@@ -134,14 +139,10 @@ class FacetClasses:
                 if size:
                     if example[number] == _NONE:
                         # Rows that are chosen change their classes, and the last ones are mostly chosen last.
-                        example[number] = self._admitted(number).item(-1)
+                        example[number] = _admitted(self._of, number, self._scores).item(-1)
                     found.append(example[number])
             self._examples = np.array(found, dtype=np.intp)
         return self._examples
-
-    def _admitted(self, number: int) -> Rows:
-        rows: Rows = ((self._of == number) & (self._scores != REFUSED)).nonzero()[0]
-        return rows
 
     def best(self, count: int, offset: int, examples: Rows, more: Ints) -> Sequence[int]:
         """The first `count` rows of the order, of those in the classes of the `examples`, if each row had so much

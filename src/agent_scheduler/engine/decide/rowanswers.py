@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class NodeAnswers:
         self.matters = True
 
     def key(self) -> Hashable | None:
-        """Equal for classes that share their answers; None for a class that shares with nobody."""
+        """Equal for classes that share their answers; None for a class that shares with no other."""
         states: tuple[CompiledFilter | CompiledScore, ...] = (*self._asked.filters, *self.scores)
         key = (self._rejected, *((id(each.plugin), each.state) for each in states))
         try:
@@ -92,18 +91,6 @@ class NodeAnswers:
 
 def _reads_nodes(score: CompiledScore) -> bool:
     return score.plugin.depends in (Depends.NODE, Depends.NODES)
-
-
-class SharedAnswers:
-    """The answers of one profile on one snapshot. They live as long as a class holds them."""
-
-    def __init__(self) -> None:
-        self._kept: WeakValueDictionary[Hashable, NodeAnswers] = WeakValueDictionary()
-
-    def like(self, answers: NodeAnswers) -> NodeAnswers:
-        """Those that are there and say the same, or `answers`."""
-        key = answers.key()
-        return answers if key is None else self._kept.setdefault(key, answers)
 
 
 _OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 from .devices import Attribute, Consumption, consumption, fits
-from .node_devices import DeviceSlot
+from .node_devices import CounterKey, DeviceSlot
 from .plans import ClaimPlan, RequestData
 
 
@@ -38,7 +38,7 @@ class Allocating:
         #: By claim and constraint: the values of its devices.
         self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
         #: (pool, counter) -> what the devices taken here use of it.
-        self._counters: dict[Any, int] = {}
+        self._counters: dict[CounterKey, int] = {}
         #: Slot -> what is taken of a shared device here, one entry a use.
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
         self._has_admin = any(request.option.admin for claim in claims for request in claim.subrequests)
@@ -89,7 +89,7 @@ class Allocating:
         shares = self._shares.get(index, ()) if slot.facts.shared and not request.option.admin else ()
         if shares and not _leaves_enough(slot, wanted, shares):
             return False
-        if device.consumes and self._needs_counters(index, slot) and not self._counters_suffice(slot):
+        if device.consumes and self._needs_counters(index, slot) and not slot.has_counters(self._counters):
             return False
         if request.applying and not self._agrees(claim_index, request, slot):
             if must:
@@ -157,15 +157,6 @@ class Allocating:
         """Whether its counters have to be free, for admin access, too: they are not in use already by others who share
         it."""
         return not (slot.facts.shared and (self._shares.get(index) or slot.name in slot.pool.shares))
-
-    def _counters_suffice(self, slot: DeviceSlot) -> bool:
-        pool = slot.pool
-        used = pool.counters_used
-        return all(
-            size + used.get(counter, 0) + self._counters.get((pool.id, counter), 0)
-            <= pool.counters.get(counter, 0)
-            for counter, size in slot.device.consumes
-        )
 
 
 #: No answer is kept: None is one, of devices that cannot give what is asked for.

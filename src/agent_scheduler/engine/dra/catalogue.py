@@ -1,8 +1,8 @@
 """The one owner of devices: classes, slices and claims as last seen, and what our decisions have assumed of claims.
 
 Single-threaded, like the ledger: called between awaits of one loop. What of a device is taken follows from the claims
-alone: from the allocation that the watch has shown, or else from the one that a decision has assumed. A change is told
-by `changed`, with the names of the nodes for which an answer may be another one; None is for all of them.
+alone: from the allocation that the watch has shown, or else from the one that a decision has assumed. `changed`
+is called with a change, with the names of the nodes for which an answer may be another one; None is for all of them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class SearchBudget:
 class Devices:
     """Owner of its tables, which only its methods change. Objects are looked up by name unless said otherwise.
 
-    `version` rises with the classes, which a pod's class is compiled from. What else changes is told by `changed`, node
-    by node, and by the stamps of `pools`.
+    `version` rises with the classes, which a pod's class is compiled from. What else changes is passed to `changed`,
+    node by node, and by the stamps of `pools`.
     """
 
     def __init__(self, changed: Callable[[Collection[str] | None], None] = _nobody) -> None:

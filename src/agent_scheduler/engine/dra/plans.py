@@ -7,11 +7,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..state.claimspec import ClaimSpec, Constraint, Option, Request, Toleration
+from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand
 from .catalogue import Devices
 from .cel import CelError, selector
 from .devices import Facts, Taint
-from .extended import CLAIM, requests_for
+from .extended import CLAIM, met_by_devices, requests_for
 from .records import DeviceClassInfo
 
 
@@ -112,14 +113,18 @@ class Plan:
         """Whether a request has the allocation mode `All`: its refusal may end though no device is freed."""
         return any(request.option.takes_all for claim in self.claims for request in claim.subrequests)
 
-    def extended(self, resources: frozenset[str], devices: Devices) -> ClaimPlan:
-        """The claim for resources that devices stand for on a node."""
+    def claims_on(self, node: NodeInfo, devices: Devices) -> tuple[ClaimPlan, ...]:
+        """`claims`, and at the end one for the extended resources that devices stand for on this node."""
+        if self._needs is None:
+            return self.claims
+        resources = met_by_devices(self._needs.resources, devices, node)
+        if not resources:
+            return self.claims
         found = self._extended.get(resources)
         if found is None:
-            assert self._needs is not None, "the pod asks for some"
             spec, _ = requests_for(self._needs, resources, devices)
             found = self._extended[resources] = ClaimPlan(CLAIM, spec, devices)
-        return found
+        return (*self.claims, found)
 
 
 def plan_of(demand: Demand, devices: Devices) -> Plan:

@@ -1,6 +1,7 @@
 """All pools, which nodes see which of them, and what the allocations of claims take of their devices.
 
-A change of a pool is told with the names of the nodes for which an answer may be another one; None is for all.
+`changed` is called for a change of a pool, with the names of the nodes for which an answer may be another one; None is
+for all.
 """
 
 from __future__ import annotations

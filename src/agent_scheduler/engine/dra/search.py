@@ -71,7 +71,7 @@ class Search:
     def run(self, steps: int) -> bool | None:
         """Whether all requests could be met; the devices are then in `allocating.chosen`. Raises `Failed`.
 
-        None: that is still undecided after so many steps. Whoever calls again goes on.
+        None: that is still undecided after so many steps. Another call goes on.
         """
         self._limit = self.steps + steps
         stack = self._stack
@@ -199,7 +199,7 @@ class Search:
             scan.found.append((index, failed))
             return
         if (
-            not slot.has_counters
+            not slot.has_counters()
             or not request.tolerates(slot.device.taints)
             or wanted_of(request, slot) is None
         ):

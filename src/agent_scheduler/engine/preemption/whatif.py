@@ -9,6 +9,7 @@ Versions are left alone: kept answers of views are about the row as it is, and s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 
 import numpy as np
@@ -24,11 +25,13 @@ from ..state.podvolumes import PodVolumes
 class WhatIf:
     """A row of `columns` (the ledger's own, or those of a snapshot that is up to date with it)."""
 
-    def __init__(self, ledger: Ledger, columns: Columns, row: int) -> None:
+    def __init__(self, ledger: Ledger, columns: Columns, row: int, more: Iterable[PodInfo] = ()) -> None:
+        """`more`: pods that stand there, too, to begin with."""
         self._ledger = ledger
         self._columns = columns
         self.row = row
-        #: UID -> host ports of the pods that are there now; None until somebody's ports matter.
+        self._more = more
+        #: UID -> host ports of the pods that are there now; None until ports matter.
         self._pods: dict[str, tuple[HostPort, ...]] | None = None
 
     def __enter__(self) -> WhatIf:
@@ -45,6 +48,8 @@ class WhatIf:
         columns.hypothetical_pods = self._hypothetical
         self._counts: list[tuple[Ints, int]] = columns.counts_on(row)
         self._new_terms: list[ExistingTerm] = []
+        for pod in self._more:
+            self.add_pod(pod)
         return self
 
     def __exit__(

@@ -1,6 +1,6 @@
 """What a claim asks for, compiled from the bytes of its spec; the same bytes are the same object.
 
-Claims that are made of one template are thus told to be alike without reading them again, which is what lets their
+Claims that are made of one template are thus known to be alike without reading them again, which is what lets their
 pods share a class.
 """
 
@@ -41,15 +41,15 @@ class Option(NamedTuple):
     result_name: str
     class_name: str
     selectors: tuple[str, ...]
-    #: Whether it takes all devices that match; else `number` of them.
-    takes_all: bool
+    #: How many devices; of no meaning where it takes all that match.
     number: int
-    admin: bool
-    tolerations: tuple[Toleration, ...]
+    takes_all: bool = False
+    admin: bool = False
+    tolerations: tuple[Toleration, ...] = ()
     #: Tolerations as written, for results.
-    written_tolerations: tuple[Any, ...]
+    written_tolerations: tuple[Any, ...] = ()
     #: Name of a capacity -> how much of it.
-    capacity: tuple[tuple[str, Amount], ...]
+    capacity: tuple[tuple[str, Amount], ...] = ()
 
 
 class Request(NamedTuple):

@@ -5,7 +5,7 @@ A pod's way through it:
     assume ──> confirm (the watch, or the answer to the bind, says it is bound) ──> remove
        └─────> forget  (the bind was refused)
 
-`assume` is the moment of truth: whoever wants room takes it here, between two awaits, before anything is sent.
+A bind takes its room in `assume`, between two awaits, before anything is sent.
 So two binds can never count on the same room, whatever the API server would accept (it checks neither capacity
 nor that the node exists).
 
@@ -217,7 +217,7 @@ class Ledger:
         return placement
 
     def track(self, kind: PodsMatching) -> None:
-        """Count the pods of a kind from now on, for as long as somebody holds `kind`."""
+        """Count the pods of a kind from now on, for as long as `kind` is held."""
         columns = self.columns
         if kind in columns.matching:
             return

@@ -92,7 +92,7 @@ class Owners:
             drop_entry(self._services, (namespace, selector.pins), name)
 
     def siblings(self, pod: PodInfo) -> Siblings | None:
-        """None where nothing selects the pod, or its profile spreads nobody by default."""
+        """None where nothing selects the pod, or its profile spreads no pods by default."""
         if not self._selectors or pod.scheduler_name not in self.schedulers:
             return None
         namespace, labels = pod.namespace, pod.labels

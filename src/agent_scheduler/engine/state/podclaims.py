@@ -23,7 +23,7 @@ class PodClaim(NamedTuple):
     name: str
     #: None while the claim that is to be made of its template has not been made.
     claim: ClaimKey | None
-    #: UID of the pod, for a claim that is made for it; empty for a claim that anybody may name.
+    #: UID of the pod, for a claim that is made for it; empty for a claim that any pod may name.
     must_be_owned_by: str = ""
 
 

@@ -1,7 +1,7 @@
 """Specs to classes, and each class once.
 
 A class is recognised by the fingerprint of a spec: all bytes that it depends on, as the API server wrote them, without
-parsing them. Since whoever comes next most often wants the same as whoever came last, a pod is compared with that one
+parsing them. Since a pod most often wants the same as the one before it, it is compared with that one
 before its fingerprint is made. Fields that most pods do not have are left out of it where they are empty, and stand
 behind a mark of their own where they are not: specs that differ in meaning have different fingerprints.
 """

@@ -1,8 +1,8 @@
 """Pods counted by what they are to other pods: how many of a kind stand on each row.
 
 Rules that look across nodes (pod affinity, topology spread) ask "how many such pods are there in this domain". The
-ledger keeps one column for each kind that somebody asks about, in step with its pods, so that an answer is a sum over
-a column and never a walk over pods. Nobody asks, nothing is counted: a cluster of plain pods has no such column.
+ledger keeps one column for each kind that a plugin asks about, in step with its pods, so that an answer is a sum over
+a column and never a walk over pods. Otherwise nothing is counted: a cluster of plain pods has no such column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .podterms import ExistingTerm, PodMatch
 class PodsMatching:
     """Pods that every one of `matches` means; these are resolved.
 
-    Equal only to itself: its column lives for as long as somebody holds it.
+    Equal only to itself: its column lives for as long as it is held.
     """
 
     __slots__ = ("__weakref__", "_last", "alive_only", "matches")

@@ -1,4 +1,4 @@
-"""Which rows changed, in order, so that whoever keeps something for each row asks about those alone.
+"""Which rows changed, in order, so that a reader that keeps something for each row asks about those alone.
 
 Bounded: of a reader that is too far behind all that is known is that anything may have changed.
 """

@@ -1,4 +1,4 @@
-"""Which pods on nodes have which volumes: the one owner of that, told of placements as the ledger is.
+"""Which pods on nodes have which volumes: the one owner of that, called by the ledger for each placement.
 
 Pods without `PodVolumes` never come here. `version` rises with every change.
 Invariant, checked by `check`: every index says what the placements say.

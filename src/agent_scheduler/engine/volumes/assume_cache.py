@@ -107,7 +107,7 @@ class AssumeCache(Generic[K, V]):
         problems = []
         for key, found in self._assumed.items():
             if not found.holders and found.written < 0:
-                problems.append(f"{key} is assumed by nobody")
+                problems.append(f"{key} is assumed without a holder")
             problems += [
                 f"{holder} does not know that it holds {key}"
                 for holder in found.holders

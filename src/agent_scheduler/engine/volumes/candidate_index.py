@@ -14,7 +14,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, ValuesView
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from sortedcontainers import SortedDict
@@ -23,7 +23,7 @@ from ..state.columns import Columns, Ints, Rows
 from ..state.indexes import drop_entry
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import match_selector, reaches
-from ..state.reach import Reach
+from .records import CapacityInfo, VolumeInfo
 
 #: Demands with an index. One more costs a look at all candidates of its group.
 _KEPT: Final = 32
@@ -32,17 +32,8 @@ _KEPT: Final = 32
 _ONE_BY_ONE: Final = 8
 
 
-class Indexed(Protocol):
-    """`class_name` is its group."""
-
-    @property
-    def class_name(self) -> str: ...
-
-    @property
-    def reach(self) -> Reach | None: ...
-
-
-T = TypeVar("T", bound=Indexed)
+#: Candidates; `class_name` is the group of one.
+T = TypeVar("T", VolumeInfo, CapacityInfo)
 D = TypeVar("D", bound=Hashable)
 
 #: Sorts candidates; those to be chosen first are less. Unique.
@@ -135,8 +126,8 @@ class CandidateIndexes(Generic[D, T]):
     demand."""
 
     def __init__(self, key: Callable[[T], Key], suffices: Callable[[T, D], bool]) -> None:
-        self._key = key
-        self._suffices = suffices
+        self._key: Callable[[T], Key] = key
+        self._suffices: Callable[[T, D], bool] = suffices
         self._candidates: dict[str, SortedDict[Key, T]] = {}
         self._indexes: OrderedDict[tuple[str, D], CandidateIndex[T]] = OrderedDict()
 

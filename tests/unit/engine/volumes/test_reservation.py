@@ -130,7 +130,7 @@ def test_a_claim_that_may_not_be_made_for_the_node_is_not_reserved() -> None:
 def test_all_is_reserved_or_nothing() -> None:
     storage = cluster(claim("c"), volume("v", on="a"), claim("d", size="9Gi"))
     refused(storage, pod("c", "d"))
-    assert [each.name for each in storage.catalogue.free("slow")] == ["v"]
+    assert [each.name for each in storage.catalogue.free.of("slow")] == ["v"]
 
 
 def test_a_claim_selected_for_another_node_is_not_reserved() -> None:
@@ -217,7 +217,7 @@ def test_a_write_that_was_taken_leaves_nothing_to_undo() -> None:
     storage = cluster(claim("c"), volume("v"))
     write_all(storage, reserved(storage, pod("c")))
     assert unreserve(storage.catalogue, "pod") == []
-    assert list(storage.catalogue.free("slow")) == []
+    assert list(storage.catalogue.free.of("slow")) == []
 
 
 # ---- waiting
