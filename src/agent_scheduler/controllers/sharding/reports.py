@@ -15,7 +15,7 @@ from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from agent_scheduler.telemetry.sharding import ShardingMetrics
 
-from .configuration import Effective, Taken
+from .configuration import Effective
 from .writes import Result, Written
 
 _LOG_SECONDS = 60.0
@@ -61,15 +61,17 @@ class Reports:
         self._metrics.config_loaded(self._now())
         self._log.info("no configuration", in_effect=_in_effect(effective))
 
-    def configured(self, effective: Effective, taken: Taken) -> None:
+    def configured(self, effective: Effective, warnings: tuple[str, ...]) -> None:
         """A version of the ConfigMap was taken, or refused."""
-        if taken.problem:
+        if effective.problem:
             self._metrics.config_refused()
-            self._log.error("configuration refused", problem=taken.problem, in_effect=_in_effect(effective))
+            self._log.error(
+                "configuration refused", problem=effective.problem, in_effect=_in_effect(effective)
+            )
             self.still_refused(effective)
             return
         self._metrics.config_applied(self._now())
-        for warning in taken.warnings:
+        for warning in warnings:
             self._log.warning("without effect", setting=warning)
         assert effective.settings is not None
         shards = list(effective.settings.plan.names)

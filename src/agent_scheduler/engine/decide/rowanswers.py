@@ -21,6 +21,11 @@ from .snapshot import Snapshot
 Part = TypeVar("Part", bound=ScorePart)
 
 
+#: What reads the nodes alone; and what reads a row and what is on it.
+OF_NODES: Final = (Depends.NODE, Depends.NODES)
+OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)
+
+
 class NodeAnswers:
     """What filters and scores that read the nodes alone say of each row of one snapshot.
 
@@ -31,7 +36,7 @@ class NodeAnswers:
         self, filters: Iterable[CompiledFilter], scores: Iterable[CompiledScore], *, rejected: bool = False
     ) -> None:
         """`rejected`: whether some filter has no node at all."""
-        self.scores = tuple(each for each in scores if _reads_nodes(each))
+        self.scores = tuple(each for each in scores if each.plugin.depends in OF_NODES)
         self._asked = Asked([each for each in filters if each.plugin.depends is Depends.NODE], self.scores)
         self._rejected = rejected
         self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self.scores)
@@ -89,12 +94,6 @@ class NodeAnswers:
         self.base[rows] = REFUSED if self._rejected else np.where(there, total, REFUSED)
 
 
-def _reads_nodes(score: CompiledScore) -> bool:
-    return score.plugin.depends in (Depends.NODE, Depends.NODES)
-
-
-_OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
-
 #: Changed rows that are asked about one by one; more of them in one call of each plugin.
 _ONE_BY_ONE: Final = 16
 
@@ -121,7 +120,7 @@ def by_reading(entries: Iterable[Entry]) -> ByReading[Entry]:
             elsewhere.append(entry)
         elif depends is Depends.ROOM and getattr(plugin, "normalize", None) is None:
             of_capacity.append(entry)
-        elif depends in _OF_THE_ROW:
+        elif depends in OF_A_ROW:
             of_row.append(entry)
     return of_capacity, of_row, elsewhere
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 from weakref import WeakValueDictionary
 
 from ..framework.handle import Handle
-from ..framework.plugin import Depends, Filter, PodUnrankable, Profile, Score
+from ..framework.plugin import Filter, PodUnrankable, Profile, Score
 from ..state.podclass import PodClass
 from .compiled import (
     CompiledFilter,
@@ -23,10 +22,7 @@ from .compiled import (
     filters_of,
     scores_of,
 )
-from .rowanswers import NodeAnswers
-
-_OF_NODES: Final = (Depends.NODE, Depends.NODES)
-_OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)
+from .rowanswers import OF_A_ROW, OF_NODES, NodeAnswers
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -52,7 +48,7 @@ class SharedPreFilters:
         self._blank = SharedPreFilter(self._filters, self._scores)
         plugins: tuple[Filter | Score, ...] = (*self._filters, *(each.plugin for each in self._scores))
         #: Whether no plugin that reads the nodes alone reads amounts.
-        self._answers_hold = not any(each.reads_requests and each.depends in _OF_NODES for each in plugins)
+        self._answers_hold = not any(each.reads_requests and each.depends in OF_NODES for each in plugins)
         #: By what they say; they live as long as a class holds them.
         self._answers: WeakValueDictionary[Hashable, NodeAnswers] = WeakValueDictionary()
         self._kept: WeakValueDictionary[Hashable, SharedPreFilter] = WeakValueDictionary()
@@ -110,4 +106,4 @@ class SharedPreFilters:
 
 def _is_of_one(score: Score) -> bool:
     """Whether each class has to have its own: because of its amounts, or for the raw scores that are kept by row."""
-    return score.reads_requests or (score.normalize is not None and score.depends in _OF_A_ROW)
+    return score.reads_requests or (score.normalize is not None and score.depends in OF_A_ROW)

@@ -123,7 +123,15 @@ def seen(pod: Any) -> tuple[str, str, str, bool]:
 
 def budget_of(*, app: str, allowed: int) -> PDB:
     selector = LabelSelector((Requirement("app", "In", frozenset((app,))),))
-    return PDB("default", app, app, "1", selector, allowed, frozenset())
+    return PDB(
+        namespace="default",
+        name=app,
+        uid=app,
+        resource_version="1",
+        selector=selector,
+        disruptions_allowed=allowed,
+        disrupted_pods=frozenset(),
+    )
 
 
 TestLesser = Machine.TestCase
