@@ -71,9 +71,8 @@ def demand_of(pod: PodInfo, devices: Devices) -> Demand | None:
             extended = None
     if not (pod.claims or extended or left_over):
         return None
-    ref = PodRef(pod.namespace, pod.name, pod.uid)
     return demand(
-        pod.claims, devices, pod=ref, extended=extended, left_over=left_over, profile=pod.scheduler_name
+        pod.claims, devices, pod=pod.ref, extended=extended, left_over=left_over, profile=pod.scheduler_name
     )
 
 

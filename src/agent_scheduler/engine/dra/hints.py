@@ -16,7 +16,7 @@ from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, own_pod
 from ..state.nodeinfo import NodeInfo
-from ..state.podclaims import Demand, PodRef
+from ..state.podclaims import Demand
 from ..state.podinfo import PodInfo
 from ..state.records import same
 from .allocator import CannotAllocate, Undecided, answer
@@ -63,7 +63,7 @@ class Hints:
         devices = self._devices
         if devices is None:
             return True
-        if missing(pod.claims, devices, _ref(pod)):
+        if missing(pod.claims, devices, pod.ref):
             return False
         if frees(old, new) or (new is None and old is not None and _made_for(old) == pod.uid):
             return True
@@ -73,7 +73,7 @@ class Hints:
 
     def _own_claims(self, pod: PodInfo, old: object, new: PodInfo) -> bool:
         devices = self._devices
-        return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, _ref(new)))
+        return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, new.ref))
 
     def _class(self, pod: PodInfo, old: DeviceClassInfo | None, new: DeviceClassInfo) -> bool:
         """It asks for devices of this class, by its name or by a resource that the class is, or no longer is."""
@@ -193,10 +193,6 @@ def _of_pool(each: SliceInfo, devices: Devices) -> tuple[Device, ...]:
     pool = devices.pools.get(each.pool)
     here = pool.newest if pool is not None else ()
     return (*each.devices, *(device for other in here for device in other.devices))
-
-
-def _ref(pod: PodInfo) -> PodRef:
-    return PodRef(pod.namespace, pod.name, pod.uid)
 
 
 def _on(

@@ -14,7 +14,7 @@ from types import TracebackType
 
 import numpy as np
 
-from ..state.columns import Amounts, Columns, Ints
+from ..state.columns import NO_PORTS, Amounts, Columns, Ints
 from ..state.ledger import Ledger
 from ..state.podclass import HostPort
 from ..state.podinfo import PodInfo
@@ -37,7 +37,7 @@ class WhatIf:
     def __enter__(self) -> WhatIf:
         columns, row = self._columns, self.row
         self._taken: Amounts = columns.taken[row]
-        self._ports = columns.ports.get(row)
+        self._ports = columns.ports.get(row, NO_PORTS)
         self._absent = columns.absent
         #: Pods placed here that were taken away.
         self._gone: set[str] = set()
@@ -57,10 +57,7 @@ class WhatIf:
     ) -> None:
         columns, row = self._columns, self.row
         columns.take(row, self._taken)
-        if self._ports is None:
-            columns.ports.pop(row, None)
-        else:
-            columns.ports[row] = self._ports
+        columns.set_ports(row, self._ports)
         columns.absent = self._absent
         columns.hypothetical_pods = self._before
         columns.put_back(row, self._counts)
@@ -111,7 +108,4 @@ class WhatIf:
 
     def _recount_ports(self) -> None:
         taken = frozenset(port for ports in self._there().values() for port in ports)
-        if taken:
-            self._columns.ports[self.row] = taken
-        else:
-            self._columns.ports.pop(self.row, None)
+        self._columns.set_ports(self.row, taken)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 
 from ..events import events
 from ..events.events import ClusterEvent
 from .features import NO_FEATURES, known_features
-from .records import Record
 from .requests import NODE_LIMIT, Amounts
 
 #: A node's taints, in their order; the unit in which TaintToleration decides.
@@ -19,9 +20,12 @@ Taints = tuple[wire.Taint, ...]
 NO_IMAGES: Mapping[str, int] = {}
 
 
-class NodeInfo(Record, frozen=True, gc=False, kw_only=True, eq=False):
+class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     """One node at one resourceVersion."""
 
+    name: str
+    uid: str
+    resource_version: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     taints: Taints
@@ -32,10 +36,16 @@ class NodeInfo(Record, frozen=True, gc=False, kw_only=True, eq=False):
     conditions: Mapping[str, str]
     #: What could not be read, for one log line a node.
     errors: tuple[str, ...]
+    namespace: str = ""
     #: Size in bytes by name of the images that it has; empty where no plugin asks (see `node_info`).
     images: Mapping[str, int] = NO_IMAGES
     #: Names of features that its kubelet has declared, of those that a pod may need.
     features: frozenset[str] = NO_FEATURES
+
+    @property
+    def metadata(self) -> NodeInfo:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
 
 
 def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
