@@ -9,14 +9,15 @@ Versions are left alone: kept answers of views are about the row as it is, and s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 
 import numpy as np
 
-from ..state.columns import Amounts, Columns, Ints
+from ..state.columns import NO_PORTS, Amounts, Columns, Ints
 from ..state.ledger import Ledger
 from ..state.podclass import HostPort
-from ..state.podcounts import Countable
+from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm
 from ..state.podvolumes import PodVolumes
 
@@ -24,32 +25,19 @@ from ..state.podvolumes import PodVolumes
 class WhatIf:
     """A row of `columns` (the ledger's own, or those of a snapshot that is up to date with it)."""
 
-    __slots__ = (
-        "_absent",
-        "_before",
-        "_columns",
-        "_counts",
-        "_gone",
-        "_hypothetical",
-        "_ledger",
-        "_new_terms",
-        "_pods",
-        "_ports",
-        "_taken",
-        "row",
-    )
-
-    def __init__(self, ledger: Ledger, columns: Columns, row: int) -> None:
+    def __init__(self, ledger: Ledger, columns: Columns, row: int, more: Iterable[PodInfo] = ()) -> None:
+        """`more`: pods that stand there, too, to begin with."""
         self._ledger = ledger
         self._columns = columns
         self.row = row
-        #: UID -> host ports of the pods that are there now; None until somebody's ports matter.
+        self._more = more
+        #: UID -> host ports of the pods that are there now; None until ports matter.
         self._pods: dict[str, tuple[HostPort, ...]] | None = None
 
     def __enter__(self) -> WhatIf:
         columns, row = self._columns, self.row
         self._taken: Amounts = columns.taken[row]
-        self._ports = columns.ports.get(row)
+        self._ports = columns.ports.get(row, NO_PORTS)
         self._absent = columns.absent
         #: Pods placed here that were taken away.
         self._gone: set[str] = set()
@@ -60,6 +48,8 @@ class WhatIf:
         columns.hypothetical_pods = self._hypothetical
         self._counts: list[tuple[Ints, int]] = columns.counts_on(row)
         self._new_terms: list[ExistingTerm] = []
+        for pod in self._more:
+            self.add_pod(pod)
         return self
 
     def __exit__(
@@ -67,10 +57,7 @@ class WhatIf:
     ) -> None:
         columns, row = self._columns, self.row
         columns.take(row, self._taken)
-        if self._ports is None:
-            columns.ports.pop(row, None)
-        else:
-            columns.ports[row] = self._ports
+        columns.set_ports(row, self._ports)
         columns.absent = self._absent
         columns.hypothetical_pods = self._before
         columns.put_back(row, self._counts)
@@ -78,7 +65,7 @@ class WhatIf:
             del columns.terms[term]
         self._pods = None
 
-    def add_pod(self, pod: Countable) -> None:
+    def add_pod(self, pod: PodInfo) -> None:
         """The pod stands here, too: one that was taken away, or one that waits."""
         columns = self._columns
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, 1))
@@ -95,7 +82,7 @@ class WhatIf:
                     self._new_terms.append(term)
             columns.count_others(self.row, pod, 1)
 
-    def remove_pod(self, pod: Countable) -> None:
+    def remove_pod(self, pod: PodInfo) -> None:
         """The pod is gone: one that is placed here, or one that was put here."""
         columns = self._columns
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, -1))
@@ -121,7 +108,4 @@ class WhatIf:
 
     def _recount_ports(self) -> None:
         taken = frozenset(port for ports in self._there().values() for port in ports)
-        if taken:
-            self._columns.ports[self.row] = taken
-        else:
-            self._columns.ports.pop(self.row, None)
+        self._columns.set_ports(self.row, taken)
