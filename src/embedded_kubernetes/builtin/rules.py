@@ -2,14 +2,19 @@
 
 A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends in `?` ends the path
 where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A rule is a name, a
-name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, or `#` and the name of a part
-One with `@create` after its name holds for new objects only. Where a required value is missing, the rules after that
-are not asked.
+name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, a list of rules, or `#` and the
+name of a part (`data/parts.json`). One with `@create` after its name holds for new objects only. Where a required value
+is missing, the rules after that are not asked; of `["first", RULES...]`, none after the first that has causes.
+
+`["when", CONDITION, RULES, OTHERS]` asks the rules if the condition holds, else the others, which may be left out. A
+condition has fields, several with `|` between them for any of them, and of each the values that it may have, or whether
+it is set: `{"kind": ["User", "Group"], "name": true}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,8 +28,25 @@ from . import causes, names
 from .metadata import check_annotations, check_labels
 from .selectors import check_label_selector
 
-#: What stands for the stored value where there is none: of a new object, and of what lies in a list.
-NEW: Any = object()
+
+class _New(NamedTuple):
+    """What stands for the stored value where there is none: of a new object, and of what lies in a list, with what the
+    items before it have in its place."""
+
+    items: Sequence[Any] = ()
+    steps: tuple[str, ...] = ()
+
+    def below(self, name: str) -> _New:
+        return _New(self.items, (*self.steps, name))
+
+    def earlier(self) -> Iterator[Any]:
+        for item in self.items:
+            for step in self.steps:
+                item = (item or {}).get(step)
+            yield item
+
+
+NEW: Any = _New()
 #: The causes of a value at a path, which was stored as the last argument.
 Rule = Callable[[str, Any, Any], Iterable[Cause]]
 Check = Callable[[Object, Object | None], Iterable[Cause]]
@@ -86,21 +108,32 @@ def has_rules(part: str) -> bool:
 
 @cache
 def _part(name: str) -> Rule:
-    return _below(data("parts.json")[name])
+    return _rule(data("parts.json")[name])
 
 
 def _below(rules: Mapping[str, Any]) -> Rule:
-    entries = [(_steps(path), [_rule(one) for one in chain]) for path, chain in rules.items()]
+    entries = [(_steps(path), _chain(chain)) for path, chain in rules.items()]
+
+    def check(at: str, value: Any, was: Any) -> list[Cause]:
+        return [
+            cause
+            for steps, rule in entries
+            for path, inner, before in _values(at, value, was, steps)
+            for cause in rule(path, inner, before)
+        ]
+
+    return check
+
+
+def _chain(written: Sequence[Any], *, first: bool = False) -> Rule:
+    rules = [_rule(one) for one in written]
 
     def check(at: str, value: Any, was: Any) -> list[Cause]:
         found: list[Cause] = []
-        for steps, chain in entries:
-            for path, inner, before in _values(at, value, was, steps):
-                for rule in chain:
-                    problems = list(rule(path, inner, before))
-                    found += problems
-                    if problems and problems[-1].reason == "FieldValueRequired":
-                        break
+        for rule in rules:
+            found += rule(at, value, was)
+            if found and (first or (found[-1].reason == "FieldValueRequired" and found[-1].field == at)):
+                break
         return found
 
     return check
@@ -115,21 +148,45 @@ def _values(at: str, value: Any, was: Any, steps: tuple[_Step, ...]) -> Iterator
     at = f"{at}.{step.name}" if at else step.name
     if step.each:
         for index, item in enumerate(inner or ()):
-            yield from _values(f"{at}[{index}]", item, NEW, rest)
+            yield from _values(f"{at}[{index}]", item, _New(inner[:index]), rest)
     elif not step.optional or inner not in _EMPTY:
-        before = NEW if was is NEW else was.get(step.name) if was else None
+        before = was.below(step.name) if isinstance(was, _New) else was.get(step.name) if was else None
         yield from _values(at, inner, before, rest)
 
 
 def _rule(written: Any) -> Rule:
     if isinstance(written, dict):
         return _below(written)
-    name, *arguments = [written] if isinstance(written, str) else written
-    if name.startswith("#"):
-        return _part(name[1:])
+    if isinstance(written, str):
+        return _part(written[1:]) if written.startswith("#") else _named_rule(written)
+    if not written or not isinstance(written[0], str) or written[0].startswith("#"):
+        return _chain(written)
+    if written[0] == "first":
+        return _chain(written[1:], first=True)
+    return _when(*written[1:]) if written[0] == "when" else _named_rule(*written)
+
+
+def _named_rule(name: str, *arguments: Any) -> Rule:
     name, _, when = name.partition("@")
-    rule = _RULES[name]
-    return lambda at, value, was: rule(at, value, was, *arguments) if was is NEW or not when else ()
+    rule = RULES[name]
+    return lambda at, value, was: (
+        rule(at, value, was, *arguments) if not when or isinstance(was, _New) else ()
+    )
+
+
+def _when(condition: Mapping[str, Any], then: Sequence[Any], otherwise: Sequence[Any] = ()) -> Rule:
+    wanted = [(fields.split("|"), values) for fields, values in condition.items()]
+    rules, others = _chain(then), _chain(otherwise)
+
+    def holds(value: Any) -> bool:
+        return all(
+            any(value.get(field) in values for field in fields)
+            if isinstance(values, list)
+            else any(value.get(field) for field in fields) is values
+            for fields, values in wanted
+        )
+
+    return lambda at, value, was: (rules if holds(value or {}) else others)(at, value, was)
 
 
 def _not_negative(at: str, value: Any) -> list[Cause]:
@@ -139,7 +196,7 @@ def _not_negative(at: str, value: Any) -> list[Cause]:
 
 def _fixed(at: str, value: Any, was: Any, detail: str = "") -> list[Cause]:
     """What an update may not change. With a text, that is what is said."""
-    if was is NEW or (value or None) == (was or None):
+    if isinstance(was, _New) or (value or None) == (was or None):
         return []
     return [causes.forbidden(at, detail) if detail else causes.immutable(at, value)]
 
@@ -155,22 +212,13 @@ def _needs(at: str, value: Any, field: str, wanted: str, other: str, detail: str
     return [causes.required(f"{at}.{other}", detail)] if missing else []
 
 
-def _unique(at: str, value: Any, field: str) -> list[Cause]:
-    """Of the items of a list no two have the same value in a field."""
-    held = [item.get(field) for item in value or ()]
-    return [
-        causes.duplicate(f"{at}[{index}].{field}", one)
-        for index, one in enumerate(held)
-        if one in held[:index]
-    ]
-
-
 def _named(rule: Callable[[str], names.Problems]) -> Callable[..., list[Cause]]:
     return lambda at, value, was: causes.check_format(at, value or "", rule)
 
 
-#: By name: from where a value is, what it is and was, and the rule's arguments, to the causes.
-_RULES: dict[str, Callable[..., Iterable[Cause]]] = {
+#: By name: from where a value is, what it is and was, and the rule's arguments, to the causes. Modules whose checks
+#: data names add theirs.
+RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "required": lambda at, value, was, detail="": [] if value else [causes.required(at, detail)],
     "present": lambda at, value, was, detail="": [] if value is not None else [causes.required(at, detail)],
     "one of": lambda at, value, was, *allowed: causes.check_one_of(at, value, allowed),
@@ -223,15 +271,29 @@ _RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ),
     "exactly one of": lambda at, value, was, *given: _exactly_one_of(at, value, *given),
     "needs": lambda at, value, was, *given: _needs(at, value, *given),
-    "unique": lambda at, value, was, field: _unique(at, value, field),
+    # Of an item of a list or of what lies in it: no item before has the same.
+    "once": lambda at, value, was: [causes.duplicate(at, value)] if value in was.earlier() else [],
     "port": lambda at, value, was: causes.check_port(value, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
     "driver name": lambda at, value, was: causes.check_driver_name(value or "", at),
-    "subdomain": _named(names.subdomain),
-    "label": _named(names.label),
-    "qualified": _named(names.qualified),
+    "choice": lambda at, value, was, *allowed: causes.check_choice(at, value, allowed),
+    "invalid": lambda at, value, was, detail, unset=None: [
+        causes.invalid(at, unset if value is None else value, detail)
+    ],
+    "forbidden": lambda at, value, was, detail: [causes.forbidden(at, detail)],
+    "matches": lambda at, value, was, pattern, most, detail: (
+        [] if len(value) <= most and re.fullmatch(pattern, value) else [causes.invalid(at, value, detail)]
+    ),
+    "unset": lambda at, value, was, detail: [] if value is None else [causes.invalid(at, value, detail)],
+    "empty": lambda at, value, was, detail: [causes.invalid(at, value, detail)] if value else [],
+    "not allowed": lambda at, value, was, detail: [causes.forbidden(at, detail)] if value else [],
     "qualified in any case": _named(lambda text: names.qualified(text.lower())),
-    "ip": _named(names.ip),
-    "label 1035": _named(names.label_1035),
     "label 1035 in any case": _named(lambda text: names.label_1035(text.lower())),
+    **{
+        name.replace("_", " "): _named(getattr(names, name))
+        for name in (
+            *("subdomain", "label", "label_1035", "label_value", "qualified", "path_segment", "config_key"),
+            *("port_name", "c_identifier", "ip", "cidr"),
+        )
+    },
 }
