@@ -163,7 +163,8 @@ def _rule(written: Any) -> Rule:
         return _chain(written)
     if written[0] == "first":
         return _chain(written[1:], first=True)
-    return _when(*written[1:]) if written[0] == "when" else _named_rule(*written)
+    make = {"when": _when, "one kind": _one_kind}.get(written[0])
+    return _named_rule(*written) if make is None else make(*written[1:])
 
 
 def _named_rule(name: str, *arguments: Any) -> Rule:
@@ -212,6 +213,21 @@ def _needs(at: str, value: Any, field: str, wanted: str, other: str, detail: str
     return [causes.required(f"{at}.{other}", detail)] if missing else []
 
 
+def _one_kind(none: str, more: str, kinds: Mapping[str, Sequence[Any]]) -> Rule:
+    """Of these fields one is set, the first of which is judged by its rules."""
+    known = {kind: _chain(rules) for kind, rules in kinds.items()}
+
+    def check(at: str, value: Any, was: Any) -> list[Cause]:
+        given = [kind for kind in known if value.get(kind) is not None]
+        if not given:
+            return [causes.required(at, none)]
+        first = given[0]
+        found = list(known[first](f"{at}.{first}", value[first], NEW))
+        return found + [causes.forbidden(f"{at}.{kind}", more) for kind in given[1:]]
+
+    return check
+
+
 def _named(rule: Callable[[str], names.Problems]) -> Callable[..., list[Cause]]:
     return lambda at, value, was: causes.check_format(at, value or "", rule)
 
@@ -226,7 +242,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
         cause for one in value or () for cause in causes.check_one_of(at, one, allowed)
     ],
     "supported": lambda at, value, was, *allowed: (
-        [] if value in allowed else [causes.unsupported(at, value, allowed)]
+        [] if value in allowed else [causes.unsupported(at, "" if value is None else value, allowed)]
     ),
     "no empty name": lambda at, value, was: (
         [] if "" not in (value or {}) else [causes.invalid(at, "", "field can not be empty.")]
@@ -242,6 +258,9 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     # How many items a list has.
     "at most": lambda at, value, was, most, detail: (
         [] if len(value or ()) <= most else [causes.invalid(at, value, detail)]
+    ),
+    "together at most": lambda at, value, was, most, detail: (
+        [] if len(" ".join(value or ())) <= most else [causes.invalid(at, value, detail)]
     ),
     "too many": lambda at, value, was, most: (
         [] if len(value or ()) <= most else [causes.too_many(at, len(value or ()), most)]
@@ -273,7 +292,22 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "needs": lambda at, value, was, *given: _needs(at, value, *given),
     # Of an item of a list or of what lies in it: no item before has the same.
     "once": lambda at, value, was: [causes.duplicate(at, value)] if value in was.earlier() else [],
-    "port": lambda at, value, was: causes.check_port(value, at),
+    # Of a container's security context.
+    "no administrator": lambda at, value, was, detail: [
+        causes.invalid(at, value, detail)
+        for capability in (value.get("capabilities") or {}).get("add") or ()
+        if capability == "CAP_SYS_ADMIN"
+    ],
+    "is": lambda at, value, was, wanted, detail: (
+        [] if value == wanted else [causes.invalid(at, value, detail)]
+    ),
+    # A field of each item of a list, told without the item's place.
+    "each": lambda at, value, was, field, pattern, detail: [
+        causes.invalid(at, item.get(field, ""), detail)
+        for item in value or ()
+        if not re.fullmatch(pattern, item.get(field, ""))
+    ],
+    "port": lambda at, value, was: causes.check_port(value or 0, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
     "driver name": lambda at, value, was: causes.check_driver_name(value or "", at),
     "choice": lambda at, value, was, *allowed: causes.check_choice(at, value, allowed),
