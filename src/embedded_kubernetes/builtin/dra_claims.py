@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
-from . import names
 from .causes import (
-    check_name,
     check_one_of,
     duplicate,
     forbidden,
     immutable,
     invalid,
-    required,
     too_many,
 )
 from .dra_requests import (
     check_claim_spec,
-    check_opaque,
     check_request_name,
     check_request_names,
     default_devices,
+    request_names,
 )
 from .kind import Logic
+from .rules import check_part
 from .selectors import check_node_selector
 
 _MAX_RESULTS = 32
-_MAX_RESERVED = 256
 #: Of a class and of a claim.
 _MAX_CONFIG = 2 * 32
-_SHARE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def forget_devices(claim: Object, old: Object) -> None:
@@ -59,17 +54,7 @@ def check_claim_status(claim: Object, old: Object) -> Iterator[Cause]:
     status, before = claim.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
     reserved = status.get("reservedFor") or []
-    if len(reserved) > _MAX_RESERVED:
-        yield too_many("status.reservedFor", len(reserved), _MAX_RESERVED)
-    seen: set[str] = set()
-    for index, consumer in enumerate(reserved):
-        at, uid = f"status.reservedFor[{index}]", consumer.get("uid", "")
-        yield from (
-            required(f"{at}.{field}") for field in ("resource", "name", "uid") if not consumer.get(field)
-        )
-        if uid and uid in seen:
-            yield duplicate(at, consumer)
-        seen.add(uid)
+    yield from check_part("reservations", status, "status")
     if reserved and not allocation:
         detail = "may not be specified when `allocated` is not set"
         yield forbidden("status.reservedFor", detail)
@@ -89,33 +74,14 @@ def check_claim_status(claim: Object, old: Object) -> Iterator[Cause]:
 
 def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> Iterator[Cause]:
     at = "status.allocation"
-    known: set[str] = set()
-    for request in (spec.get("devices") or {}).get("requests") or ():
-        known.add(request.get("name", ""))
-        known |= {
-            f"{request.get('name')}/{choice.get('name')}" for choice in request.get("firstAvailable") or ()
-        }
+    known = request_names(spec)
     results = (allocation.get("devices") or {}).get("results") or []
     if len(results) > _MAX_RESULTS:
         yield too_many(f"{at}.devices.results", len(results), _MAX_RESULTS)
     for index, result in enumerate(results):
         here = f"{at}.devices.results[{index}]"
         yield from check_request_name(result.get("request", ""), f"{here}.request", known)
-        for field, rule in (("driver", names.subdomain), ("device", names.label)):
-            value = result.get(field, "")
-            yield from check_name(f"{here}.{field}", value, rule)
-        pool = result.get("pool")
-        if not pool:
-            yield required(f"{here}.pool")
-        else:
-            yield from (
-                invalid(f"{here}.pool", pool, why)
-                for part in pool.split("/")
-                for why in names.subdomain(part)
-            )
-        share = result.get("shareID")
-        if share is not None and not _SHARE_ID.fullmatch(share):
-            yield invalid(f"{here}.shareID", share, "must be a UUID in lower case")
+        yield from check_part("allocatedDevice", result, here)
     yield from _check_config(
         (allocation.get("devices") or {}).get("config") or [], f"{at}.devices.config", known
     )
@@ -128,12 +94,9 @@ def _check_config(configs: list[dict[str, Any]], at: str, known: set[str]) -> It
         yield too_many(at, len(configs), _MAX_CONFIG)
     for index, config in enumerate(configs):
         here = f"{at}[{index}]"
-        if not config.get("source"):
-            yield required(f"{here}.source")
-        else:
-            yield from check_one_of(f"{here}.source", config["source"], ("FromClaim", "FromClass"))
+        yield from check_one_of(f"{here}.source", config.get("source"), ("FromClaim", "FromClass"))
         yield from check_request_names(config.get("requests") or (), f"{here}.requests", known)
-        yield from check_opaque(config, here)
+        yield from check_part("opaque", config, here)
 
 
 def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]]) -> Iterator[Cause]:

@@ -309,12 +309,26 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ],
     "port": lambda at, value, was: causes.check_port(value or 0, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
+    # As "once", of what an item has in these fields together.
+    "once by": lambda at, value, was, *fields: (
+        [causes.duplicate(at, value)]
+        if any(all((one.get(key) or "") == (value.get(key) or "") for key in fields) for one in was.earlier())
+        else []
+    ),
     "driver name": lambda at, value, was: causes.check_driver_name(value or "", at),
     "choice": lambda at, value, was, *allowed: causes.check_choice(at, value, allowed),
     "invalid": lambda at, value, was, detail, unset=None: [
         causes.invalid(at, unset if value is None else value, detail)
     ],
+    "invalid as": lambda at, value, was, shown, detail: [causes.invalid(at, shown, detail)],
     "forbidden": lambda at, value, was, detail: [causes.forbidden(at, detail)],
+    "missing": lambda at, value, was, detail: [causes.required(at, detail)],
+    "too long": lambda at, value, was, most: [causes.too_long(at, most)] if len(value) > most else [],
+    "json object": lambda at, value, was: (
+        []
+        if isinstance(value, dict)
+        else [causes.invalid(at, "<value omitted>", "must be a valid JSON object")]
+    ),
     "matches": lambda at, value, was, pattern, most, detail: (
         [] if len(value) <= most and re.fullmatch(pattern, value) else [causes.invalid(at, value, detail)]
     ),
