@@ -1,10 +1,11 @@
 """Checks and defaults that a kind states as data (`data/kinds.json`): by path, a value or a list of rules.
 
-A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends in `?` ends the path
-where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A rule is a name, a
-name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, a list of rules, or `#` and the
-name of a part (`data/parts.json`). One with `@create` after its name holds for new objects only. Where a required value
-is missing, the rules after that are not asked; of `["first", RULES...]`, none after the first that has causes.
+A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends
+in `?` ends the path where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A
+rule is a name, a name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, a list of rules,
+or `#` and the name of a part (`data/parts.json`). One with `@create` after its name holds for new objects only. Where a
+required value is missing, the rules after that are not asked; of `["first", RULES...]`, none after the first that has
+causes.
 
 `["when", CONDITION, RULES, OTHERS]` asks the rules if the condition holds, else the others, which may be left out. A
 condition has fields, several with `|` between them for any of them, and of each the values that it may have, or whether
@@ -30,17 +31,19 @@ from .selectors import check_label_selector
 
 
 class _New(NamedTuple):
-    """What stands for the stored value where there is none: of a new object, and of what lies in a list, with what the
-    items before it have in its place."""
+    """What stands for the stored value where there is none: of a new object, and of what lies in a list, by the steps
+    to it from the item at `place`."""
 
     items: Sequence[Any] = ()
+    place: int = 0
     steps: tuple[str, ...] = ()
 
     def below(self, name: str) -> _New:
-        return _New(self.items, (*self.steps, name))
+        return self._replace(steps=(*self.steps, name))
 
     def earlier(self) -> Iterator[Any]:
-        for item in self.items:
+        """What the items before this one have in its place."""
+        for item in self.items[: self.place]:
             for step in self.steps:
                 item = (item or {}).get(step)
             yield item
@@ -60,9 +63,13 @@ class _Step(NamedTuple):
 
 
 def _steps(path: str) -> tuple[_Step, ...]:
-    return tuple(
-        _Step(part.rstrip("?").removesuffix("[*]"), part.endswith("[*]"), part.endswith("?"))
-        for part in path.split(".")
+    return (
+        ()
+        if not path
+        else tuple(
+            _Step(part.rstrip("?").removesuffix("[*]"), part.endswith("[*]"), part.endswith("?"))
+            for part in path.split(".")
+        )
     )
 
 
@@ -147,8 +154,9 @@ def _values(at: str, value: Any, was: Any, steps: tuple[_Step, ...]) -> Iterator
     inner = value.get(step.name) if value else None
     at = f"{at}.{step.name}" if at else step.name
     if step.each:
-        for index, item in enumerate(inner or ()):
-            yield from _values(f"{at}[{index}]", item, _New(inner[:index]), rest)
+        items: Sequence[Any] = inner or ()
+        for index, item in enumerate(items):
+            yield from _values(f"{at}[{index}]", item, _New(items, index), rest)
     elif not step.optional or inner not in _EMPTY:
         before = was.below(step.name) if isinstance(was, _New) else was.get(step.name) if was else None
         yield from _values(at, inner, before, rest)
@@ -163,8 +171,9 @@ def _rule(written: Any) -> Rule:
         return _chain(written)
     if written[0] == "first":
         return _chain(written[1:], first=True)
-    make = {"when": _when, "one kind": _one_kind}.get(written[0])
-    return _named_rule(*written) if make is None else make(*written[1:])
+    if written[0] == "one kind":
+        return _one_kind(*written[1:])
+    return _when(*written[1:]) if written[0] == "when" else _named_rule(*written)
 
 
 def _named_rule(name: str, *arguments: Any) -> Rule:
@@ -226,6 +235,13 @@ def _one_kind(none: str, more: str, kinds: Mapping[str, Sequence[Any]]) -> Rule:
         return found + [causes.forbidden(f"{at}.{kind}", more) for kind in given[1:]]
 
     return check
+
+
+def _once_as(at: str, value: Any, was: Any, fields: tuple[str, ...]) -> list[Cause]:
+    """As "once by", and shown is no more than these fields."""
+    held = {field: value.get(field) for field in fields}
+    again = any(held == {field: one.get(field) for field in fields} for one in was.earlier())
+    return [causes.duplicate(at, held)] if again else []
 
 
 def _named(rule: Callable[[str], names.Problems]) -> Callable[..., list[Cause]]:
@@ -309,12 +325,19 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ],
     "port": lambda at, value, was: causes.check_port(value or 0, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
+    "required of several": lambda at, value, was: (
+        [causes.required(at)] if not value and len(was.items) > 1 else []
+    ),
+    "external name": lambda at, value, was: causes.check_format(
+        at, (value or "").rstrip("."), names.subdomain
+    ),
     # As "once", of what an item has in these fields together.
     "once by": lambda at, value, was, *fields: (
         [causes.duplicate(at, value)]
         if any(all((one.get(key) or "") == (value.get(key) or "") for key in fields) for one in was.earlier())
         else []
     ),
+    "once as": lambda at, value, was, *fields: _once_as(at, value, was, fields),
     "driver name": lambda at, value, was: causes.check_driver_name(value or "", at),
     "choice": lambda at, value, was, *allowed: causes.check_choice(at, value, allowed),
     "invalid": lambda at, value, was, detail, unset=None: [
