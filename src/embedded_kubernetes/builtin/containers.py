@@ -19,7 +19,6 @@ from .causes import (
 )
 from .environment import check_devices, check_env, check_env_from, check_mounts
 from .rules import check_part
-from .security import check_container_security
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
@@ -93,9 +92,13 @@ def check_containers(containers: list[Container], path: str, parts: PodParts) ->
 def check_image_spaces(containers: list[Container], path: str) -> Iterator[Cause]:
     """What a pod's images may not have, but a template's may."""
     for index, container in enumerate(containers):
-        image = container.get("image") or ""
-        if image != image.strip():
-            yield invalid(f"{path}[{index}].image", image, "must not have leading or trailing whitespace")
+        yield from _check_image_space(container, f"{path}[{index}]")
+
+
+def _check_image_space(container: Container, at: str) -> list[Cause]:
+    image = container.get("image") or ""
+    spaced = image != image.strip()
+    return [invalid(f"{at}.image", image, "must not have leading or trailing whitespace")] if spaced else []
 
 
 def check_init_containers(
@@ -130,9 +133,7 @@ def check_ephemeral_containers(
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
         yield from _check_common(container, at, parts)
-        image = container.get("image") or ""
-        if image != image.strip():
-            yield invalid(f"{at}.image", image, "must not have leading or trailing whitespace")
+        yield from _check_image_space(container, at)
         name, target = container.get("name", ""), container.get("targetContainerName", "")
         if name in seen:
             yield duplicate(f"{at}.name", name)
@@ -169,7 +170,7 @@ def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool
     if policies := container.get("resizePolicy"):
         yield from _check_resize(policies, f"{at}.resizePolicy", parts.restart_policy)
     if security := container.get("securityContext"):
-        yield from check_container_security(security, f"{at}.securityContext", host_users=parts.host_users)
+        yield from _check_security(security, f"{at}.securityContext", host_users=parts.host_users)
 
 
 def _check_inside(container: Container, at: str, parts: PodParts) -> Iterator[Cause]:
@@ -228,3 +229,11 @@ def _check_handler(handler: dict[str, Any], at: str, grace: int | None) -> Itera
     if only and grace is not None and not 0 <= seconds <= grace:
         detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
         yield invalid(f"{at}.sleep", seconds, detail)
+
+
+def _check_security(context: dict[str, Any], path: str, *, host_users: bool) -> Iterator[Cause]:
+    yield from check_part("containerIds", context, path)
+    if host_users and context.get("procMount") == "Unmasked":
+        detail = "`hostUsers` must be false to use `Unmasked`"
+        yield invalid(f"{path}.procMount", "Unmasked", detail)
+    yield from check_part("containerSecurity", context, path)

@@ -27,7 +27,6 @@ from .metadata import check_labels
 from .placement import check_affinity, check_gates, check_spread, check_tolerations
 from .pod_resources import container_requests
 from .rules import check_part
-from .security import check_pod_security
 from .volumes import check_volumes
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -81,7 +80,7 @@ def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> Iterator
     if not plain and (selector := spec.get("nodeSelector")):
         yield from check_labels(selector, f"{path}.nodeSelector")
     if context := spec.get("securityContext"):
-        yield from check_pod_security(context, f"{path}.securityContext", spec)
+        yield from _check_security(context, f"{path}.securityContext", spec)
     if not plain:
         yield from _check_placement(spec, path)
         yield from check_part("podNames", spec, path)
@@ -172,3 +171,12 @@ def _check_tokens(volumes: list[dict[str, Any]], path: str) -> list[Cause]:
         for place, source in enumerate((volume.get("projected") or {}).get("sources") or ())
         if source.get("serviceAccountToken") is not None
     ]
+
+
+def _check_security(context: dict[str, Any], path: str, spec: dict[str, Any]) -> Iterator[Cause]:
+    """A pod's `securityContext`, and the host namespaces that the spec asks for."""
+    yield from check_part("podIds", context, path)
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        yield invalid(f"{path}.shareProcessNamespace", True, detail)
+    yield from check_part("podSecurity", context, path)

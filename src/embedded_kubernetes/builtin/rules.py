@@ -84,6 +84,16 @@ def compile_defaults(defaults: Mapping[str, Any]) -> Callable[[Object], None]:
     return fill
 
 
+def default_part(name: str, value: Any) -> None:
+    """Fill in what a part leaves out, by its defaults in `data/defaults.json`."""
+    _part_defaults(name)(value)
+
+
+@cache
+def _part_defaults(name: str) -> Callable[[Object], None]:
+    return compile_defaults(data("defaults.json")[name])
+
+
 def _fill(node: Any, steps: tuple[_Step, ...], value: Any) -> None:
     step, rest = steps[0], steps[1:]
     if not rest:
