@@ -92,13 +92,9 @@ def check_containers(containers: list[Container], path: str, parts: PodParts) ->
 def check_image_spaces(containers: list[Container], path: str) -> Iterator[Cause]:
     """What a pod's images may not have, but a template's may."""
     for index, container in enumerate(containers):
-        yield from _check_image_space(container, f"{path}[{index}]")
-
-
-def _check_image_space(container: Container, at: str) -> list[Cause]:
-    image = container.get("image") or ""
-    spaced = image != image.strip()
-    return [invalid(f"{at}.image", image, "must not have leading or trailing whitespace")] if spaced else []
+        image = container.get("image") or ""
+        if image != image.strip():
+            yield invalid(f"{path}[{index}].image", image, "must not have leading or trailing whitespace")
 
 
 def check_init_containers(
@@ -133,7 +129,9 @@ def check_ephemeral_containers(
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
         yield from _check_common(container, at, parts)
-        yield from _check_image_space(container, at)
+        image = container.get("image") or ""
+        if image != image.strip():
+            yield invalid(f"{at}.image", image, "must not have leading or trailing whitespace")
         name, target = container.get("name", ""), container.get("targetContainerName", "")
         if name in seen:
             yield duplicate(f"{at}.name", name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -28,11 +29,12 @@ def _matching(pattern: str, limit: int | None, what: str, *examples: str) -> Cal
     shown = ",  or ".join(f"'{example}'" for example in examples)
     problem = f"{what} (e.g. {shown}, regex used for validation is '{pattern}')"
 
+    most = limit or sys.maxsize
+
     def problems_of(text: str) -> Problems:
-        longer = limit is not None and len(text) > limit
-        if match(text):
-            return (_longer(limit or 0),) if longer else ()
-        return (_longer(limit or 0), problem) if longer else (problem,)
+        if len(text) <= most:
+            return () if match(text) else (problem,)
+        return (_longer(most),) if match(text) else (_longer(most), problem)
 
     return problems_of
 

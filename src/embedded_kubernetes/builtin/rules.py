@@ -15,7 +15,7 @@ it is set: `{"kind": ["User", "Group"], "name": true}`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any, NamedTuple
@@ -30,23 +30,33 @@ from .metadata import check_annotations, check_labels
 from .selectors import check_label_selector
 
 
-class _New(NamedTuple):
+class _New:
     """What stands for the stored value where there is none: of a new object, and of what lies in a list, by the steps
-    to it from the item at `place`."""
+    to it from the item at `place`. `held` is what all items have at the end of steps; those of one list share it."""
 
-    items: Sequence[Any] = ()
-    place: int = 0
-    steps: tuple[str, ...] = ()
+    __slots__ = ("held", "items", "place", "steps")
+
+    def __init__(
+        self,
+        items: Sequence[Any] = (),
+        place: int = 0,
+        steps: tuple[str, ...] = (),
+        held: dict[tuple[str, ...], list[Any]] | None = None,
+    ) -> None:
+        self.items, self.place, self.steps, self.held = items, place, steps, {} if held is None else held
 
     def below(self, name: str) -> _New:
-        return self._replace(steps=(*self.steps, name))
+        return _New(self.items, self.place, (*self.steps, name), self.held) if self.items else self
 
-    def earlier(self) -> Iterator[Any]:
+    def earlier(self) -> list[Any]:
         """What the items before this one have in its place."""
-        for item in self.items[: self.place]:
+        found = self.held.get(self.steps)
+        if found is None:
+            found = list(self.items)
             for step in self.steps:
-                item = (item or {}).get(step)
-            yield item
+                found = [(each or {}).get(step) for each in found]
+            self.held[self.steps] = found
+        return found[: self.place]
 
 
 NEW: Any = _New()
@@ -73,13 +83,20 @@ def _steps(path: str) -> tuple[_Step, ...]:
     )
 
 
+def _where_set(path: str) -> str | None:
+    """The field without which nothing lies at a path, if its first is one: most objects have few of those."""
+    first, *_ = _steps(path)
+    return first.name if first.each or first.optional else None
+
+
 def compile_defaults(defaults: Mapping[str, Any]) -> Callable[[Object], None]:
     """A function that fills in what an object leaves out, in place; what lies on the way is made."""
-    entries = [(_steps(path), value) for path, value in defaults.items()]
+    entries = [(_where_set(path), _steps(path), value) for path, value in defaults.items()]
 
     def fill(obj: Object) -> None:
-        for steps, value in entries:
-            _fill(obj, steps, value)
+        for field, steps, value in entries:
+            if field is None or field in obj:
+                _fill(obj, steps, value)
 
     return fill
 
@@ -129,21 +146,22 @@ def _part(name: str) -> Rule:
 
 
 def _below(rules: Mapping[str, Any]) -> Rule:
-    entries = [(_steps(path), _chain(chain)) for path, chain in rules.items()]
+    entries = [(_where_set(path), _reached(_steps(path), _chain(chain))) for path, chain in rules.items()]
 
     def check(at: str, value: Any, was: Any) -> list[Cause]:
-        return [
-            cause
-            for steps, rule in entries
-            for path, inner, before in _values(at, value, was, steps)
-            for cause in rule(path, inner, before)
-        ]
+        found: list[Cause] = []
+        for field, rule in entries:
+            if field is None or (value and field in value):
+                found += rule(at, value, was)
+        return found
 
     return check
 
 
 def _chain(written: Sequence[Any], *, first: bool = False) -> Rule:
     rules = [_rule(one) for one in written]
+    if len(rules) == 1:
+        return rules[0]
 
     def check(at: str, value: Any, was: Any) -> list[Cause]:
         found: list[Cause] = []
@@ -156,20 +174,31 @@ def _chain(written: Sequence[Any], *, first: bool = False) -> Rule:
     return check
 
 
-def _values(at: str, value: Any, was: Any, steps: tuple[_Step, ...]) -> Iterator[tuple[str, Any, Any]]:
+def _reached(steps: tuple[_Step, ...], rule: Rule) -> Rule:
+    """The rule, of what is found by these steps."""
     if not steps:
-        yield at, value, was
-        return
-    step, rest = steps[0], steps[1:]
-    inner = value.get(step.name) if value else None
-    at = f"{at}.{step.name}" if at else step.name
-    if step.each:
-        items: Sequence[Any] = inner or ()
+        return rule
+    name, each, optional = steps[0]
+    inner = _reached(steps[1:], rule)
+
+    def check_items(at: str, value: Any, was: Any) -> list[Cause]:
+        found: list[Cause] = []
+        items: Sequence[Any] = (value.get(name) if value else None) or ()
+        held: dict[tuple[str, ...], list[Any]] = {}
         for index, item in enumerate(items):
-            yield from _values(f"{at}[{index}]", item, _New(items, index), rest)
-    elif not step.optional or inner not in _EMPTY:
-        before = was.below(step.name) if isinstance(was, _New) else was.get(step.name) if was else None
-        yield from _values(at, inner, before, rest)
+            found += inner(
+                f"{at}.{name}[{index}]" if at else f"{name}[{index}]", item, _New(items, index, (), held)
+            )
+        return found
+
+    def check_field(at: str, value: Any, was: Any) -> Iterable[Cause]:
+        held = value.get(name) if value else None
+        if optional and held in _EMPTY:
+            return ()
+        before = was.below(name) if type(was) is _New else was.get(name) if was else None
+        return inner(f"{at}.{name}" if at else name, held, before)
+
+    return check_items if each else check_field
 
 
 def _rule(written: Any) -> Rule:
@@ -189,9 +218,9 @@ def _rule(written: Any) -> Rule:
 def _named_rule(name: str, *arguments: Any) -> Rule:
     name, _, when = name.partition("@")
     rule = RULES[name]
-    return lambda at, value, was: (
-        rule(at, value, was, *arguments) if not when or isinstance(was, _New) else ()
-    )
+    if not when:
+        return (lambda at, value, was: rule(at, value, was, *arguments)) if arguments else rule
+    return lambda at, value, was: rule(at, value, was, *arguments) if type(was) is _New else ()
 
 
 def _when(condition: Mapping[str, Any], then: Sequence[Any], otherwise: Sequence[Any] = ()) -> Rule:
@@ -199,12 +228,11 @@ def _when(condition: Mapping[str, Any], then: Sequence[Any], otherwise: Sequence
     rules, others = _chain(then), _chain(otherwise)
 
     def holds(value: Any) -> bool:
-        return all(
-            any(value.get(field) in values for field in fields)
-            if isinstance(values, list)
-            else any(value.get(field) for field in fields) is values
-            for fields, values in wanted
-        )
+        for fields, values in wanted:
+            held = [value.get(field) for field in fields]
+            if not (any(one in values for one in held) if type(values) is list else any(held) is values):
+                return False
+        return True
 
     return lambda at, value, was: (rules if holds(value or {}) else others)(at, value, was)
 
