@@ -17,7 +17,7 @@ from .causes import (
     not_found,
     required,
 )
-from .environment import check_devices, check_env, check_env_from, check_mounts
+from .environment import check_devices, check_env_from, check_mounts
 from .rules import check_part
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -176,7 +176,7 @@ def _check_inside(container: Container, at: str, parts: PodParts) -> Iterator[Ca
     if ports := container.get("ports"):
         yield from check_part("containerPorts", {"ports": ports}, at)
     if env := container.get("env"):
-        yield from check_env(env, f"{at}.env")
+        yield from check_part("containerEnv", {"env": env}, at)
     if sources := container.get("envFrom"):
         yield from check_env_from(sources, f"{at}.envFrom")
     if mounts := container.get("volumeMounts"):
