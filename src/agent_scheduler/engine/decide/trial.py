@@ -22,7 +22,7 @@ from ..framework.prebind import Writes
 from ..state.columns import Amounts, Columns, Ints
 from ..state.ledger import Ledger
 from ..state.podclass import HostPort, PodClass
-from ..state.podcounts import Countable, PodsMatching
+from ..state.podcounts import PodsMatching
 from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm
 from .classview import ClassView
@@ -41,7 +41,7 @@ START: Final = Mark(0)
 class Change(NamedTuple):
     """A pod that came to a row (1) or left it (-1), and what the row was before."""
 
-    pod: Countable
+    pod: PodInfo
     row: int
     sign: int
     taken: Amounts
@@ -72,11 +72,11 @@ class WhatIf:
     ) -> None:
         self.rollback(START)
 
-    def place(self, pod: Countable, row: int) -> None:
+    def place(self, pod: PodInfo, row: int) -> None:
         """The pod stands on `row`, too: one that waits, or one that was taken away."""
         self._change(pod, row, 1)
 
-    def remove(self, pod: Countable, row: int) -> None:
+    def remove(self, pod: PodInfo, row: int) -> None:
         """The pod is gone from `row`: one that is placed there, or one that was put there."""
         self._change(pod, row, -1)
 
@@ -89,7 +89,7 @@ class WhatIf:
         while len(journal) > mark:
             self._undo(journal.pop())
 
-    def _change(self, pod: Countable, row: int, sign: int) -> None:
+    def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         columns, cls = self._columns, pod.cls
         taken, ports = columns.taken[row], columns.ports.get(row)
         new: tuple[ExistingTerm, ...] = ()
@@ -120,7 +120,7 @@ class WhatIf:
             columns.count_others(row, pod, -sign)
             self._drop_terms(new)
 
-    def _tell_by_name(self, pod: Countable, row: int, sign: int) -> bool:
+    def _tell_by_name(self, pod: PodInfo, row: int, sign: int) -> bool:
         """As `Change.of_placed`."""
         columns, uid = self._columns, pod.uid
         if sign > 0:
@@ -137,7 +137,7 @@ class WhatIf:
         node, placement = self._columns.nodes[row], self._ledger.placements.get(uid)
         return node is not None and placement is not None and placement.node_name == node.name
 
-    def _stands(self, pod: Countable, row: int, sign: int) -> None:
+    def _stands(self, pod: PodInfo, row: int, sign: int) -> None:
         """A pod that is placed nowhere, or elsewhere, comes to stand on `row`, or no longer does."""
         volumes, ports, columns = pod.cls.volumes, pod.cls.host_ports, self._columns
         if volumes is not None:
@@ -205,7 +205,7 @@ class Trial(WhatIf):
         #: UID -> what is reserved for it, by pods that `place` has put somewhere.
         self._reserved: dict[str, Reservations] = {}
         #: Class of pods that came and have terms about others -> one of them, and how often one came.
-        self._speaking: dict[PodClass, tuple[Countable, int]] = {}
+        self._speaking: dict[PodClass, tuple[PodInfo, int]] = {}
         #: Columns of terms that only its pods had. Kept, as answers tell columns apart by identity.
         self._own_terms: dict[ExistingTerm, Ints] = {}
 
@@ -267,7 +267,7 @@ class Trial(WhatIf):
 
     # ---- inside
 
-    def _change(self, pod: Countable, row: int, sign: int) -> None:
+    def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         WhatIf._change(self, pod, row, sign)
         if sign > 0 and pod.cls.existing:
             self._speak(pod, 1)
@@ -282,7 +282,7 @@ class Trial(WhatIf):
             if self._reserved:
                 self._give_back(change.pod)
 
-    def _speak(self, pod: Countable, sign: int) -> None:
+    def _speak(self, pod: PodInfo, sign: int) -> None:
         first, number = self._speaking.get(pod.cls, (pod, 0))
         if number + sign:
             self._speaking[pod.cls] = (first, number + sign)
@@ -314,7 +314,7 @@ class Trial(WhatIf):
         self._follow(before)
         return reservations
 
-    def _give_back(self, pod: Countable) -> None:
+    def _give_back(self, pod: PodInfo) -> None:
         reservations = self._reserved.pop(pod.uid, None)
         if reservations is not None:
             assert isinstance(pod, PodInfo), "only pods that wait have anything reserved"

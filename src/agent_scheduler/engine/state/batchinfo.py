@@ -71,7 +71,7 @@ def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
         group = GroupKey(pod.metadata.namespace, name)
     elif native is not None and native.pod_group_name:
         group = GroupKey(pod.metadata.namespace, native.pod_group_name, native=True)
-    preemptable = said.preemptable if said.preemptable is not None else labels.get(PREEMPTABLE, "")
+    preemptable = said.preemptable if said.preemptable is not None else labels.get(PREEMPTABLE)
     return BatchInfo(
         group,
         said.task_spec or labels.get(TASK_SPEC, ""),
@@ -79,7 +79,7 @@ def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
         _int32(said.task_priority),
         said.queue_name,
         said.queue_allocation_gate == "true",
-        preemptable in _TRUE or not preemptable,
+        preemptable is None or preemptable in _TRUE,
         pod.status.phase,
     )
 
