@@ -16,6 +16,8 @@ from .overcommit import overcommit
 from .pdb import pdb
 from .priority import priority
 from .proportion import proportion
+from .resourcequota import resourcequota
+from .sla import sla
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -40,5 +42,7 @@ PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
         "predicates": _of_nodes,
         "priority": priority,
         "proportion": proportion,
+        "resourcequota": resourcequota,
+        "sla": sla,
     }
 )
