@@ -20,11 +20,10 @@ from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from .actions import ACTIONS
 from .conf import QUEUE_ADMISSION_GATES, SessionConf
 from .model import Job, Requests, Task, TaskStatus
 from .nodes import SessionNodes
-from .plugins import PLUGINS
+from .registry import ACTIONS, PLUGINS
 from .statement import Committer, Evictor
 from .tiers import Tiers
 
