@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pdb(session: Session, option: PluginOption) -> Hooks:
-    pdbs = session.pdbs
+    pdbs = session.view.pdbs
 
     def allowed(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
         if pdbs is None:
