@@ -27,8 +27,10 @@ import numpy as np
 from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
 from .interns import Interns
 from .nodeinfo import NodeInfo, same_for_scheduling
+from .placement import Placement
 from .podclass import PodClass
 from .podcounts import Countable, PodsMatching, TermIndex
+from .queueusage import QueueUsage
 from .rowlog import RowLog
 from .volumeusage import VolumeUse
 
@@ -40,21 +42,6 @@ _ABOVE_ALL = 2**31
 
 #: Classes of which it is kept what their pods change on a row.
 _CHANGES_KEPT = 1024
-
-
-class Placement:
-    """A pod on a node. `assumed` until the API server is known to have it there."""
-
-    __slots__ = ("assumed", "cls", "node_name", "pod", "uid")
-
-    def __init__(self, pod: Countable, node_name: str, assumed: bool) -> None:
-        self.uid = pod.uid
-        self.node_name = node_name
-        #: As it was last seen.
-        self.pod = pod
-        #: What it is counted as.
-        self.cls = pod.cls
-        self.assumed = assumed
 
 
 def _takes_the_same(one: PodClass, other: PodClass) -> bool:
@@ -94,6 +81,8 @@ class Ledger:
         self.counts_version = 0
         #: Volumes of the pods in `placements`.
         self.volume_use = VolumeUse()
+        #: What queues hold of the pods in `placements`.
+        self.usage = QueueUsage(self.placements)
 
     # ---- nodes
 
@@ -168,6 +157,8 @@ class Ledger:
         if placement is not None and placement.assumed:
             placement.assumed = False
             self.assumed -= 1
+            if self.usage.active:
+                self.usage.placed(placement)
 
     def forget(self, uid: str) -> str | None:
         """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
@@ -187,6 +178,8 @@ class Ledger:
             if placement.node_name == node_name and _takes_the_same(placement.cls, pod.cls):
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
+                if self.usage.active:
+                    self.usage.placed(placement)
                 return False
             self.remove_pod(pod.uid)
         self._place(Placement(pod, node_name, False))
@@ -213,6 +206,8 @@ class Ledger:
         self._count_others(placement, row, -1)
         if placement.cls.volumes is not None:
             self.volume_use.remove(uid)
+        if self.usage.active:
+            self.usage.removed(uid)
         return placement
 
     def track(self, kind: PodsMatching) -> None:
@@ -303,6 +298,8 @@ class Ledger:
         self._count_others(placement, row, 1)
         if placement.cls.volumes is not None:
             self.volume_use.set(placement.uid, placement.node_name, placement.cls.volumes)
+        if self.usage.active:
+            self.usage.placed(placement)
 
     def _see_anew(self, placement: Placement, pod: Countable) -> None:
         """The pod of a placement takes the same room and may be something else to other pods."""
