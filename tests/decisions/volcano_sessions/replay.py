@@ -35,6 +35,8 @@ def replay(case: Case) -> list[Obj]:
     world = World(case.input)
     between = case.input.get("between") or []
     answers = []
+    #: A gauge that a session does not set is as the one before left it.
+    gauges: dict[str, dict[str, float]] = {}
     for number in range(case.sessions):
         snapshot, view = world.open()
         nodes = SessionNodes(snapshot, Trial(snapshot), profile_of(case.conf, VOLCANO))
@@ -43,7 +45,9 @@ def replay(case: Case) -> list[Obj]:
         for _ in session.run():
             pass
         result = close(session)
-        answers.append(_answer(world, session, result))
+        for queue, found in result.gauges.items():
+            _set_gauges(gauges.setdefault(queue, {}), found)
+        answers.append(_answer(world, session, result, gauges))
         bound = [(task.pod.key, task.node_name) for tasks in session.bound.values() for task in tasks]
         world.write(result, bound, [task.pod.key for task, _ in session.evicted])
         if number < len(between):
@@ -51,7 +55,7 @@ def replay(case: Case) -> list[Obj]:
     return answers
 
 
-def _answer(world: World, session: Session, result: Result) -> Obj:
+def _answer(world: World, session: Session, result: Result, gauges: Mapping[str, Mapping[str, float]]) -> Obj:
     groups = {key: {"inSession": False} for key in world.groups}
     for each in result.groups:
         key = f"{each.group.key.namespace}/{each.group.key.name}"
@@ -79,13 +83,21 @@ def _answer(world: World, session: Session, result: Result) -> Obj:
             each.queue.name: {
                 "allocated": {name: amount for name, amount in each.allocated.items() if amount},
                 "statusWritten": each.write,
-                **({"gauges": _gauges(found)} if (found := result.gauges.get(each.queue.name)) else {}),
+                **({"gauges": _gauges(found)} if (found := gauges.get(each.queue.name)) else {}),
             }
             for each in result.queues
         },
         "gatesRemoved": [pod.key for pod in result.ungated],
         "events": _events(result),
     }
+
+
+def _set_gauges(gauges: dict[str, float], found: Mapping[str, float]) -> None:
+    """With a vector's cpu go those of its other resources that it has no more."""
+    for name in [name for name in gauges if "Scalar" in name]:
+        if f"{name.split('Scalar')[0]}MilliCPU" in found:
+            del gauges[name]
+    gauges.update(found)
 
 
 def _gauges(found: Mapping[str, float]) -> Obj:

@@ -197,8 +197,8 @@ class SessionNodes:
                 continue
             if isinstance(entry.plugin, NodeResourcesFit):
                 reasons: Mapping[str, int] = self._lacking(entry, refused, room=room)
-                # Nothing else is asked of a node that lacks room.
-                settled = refused
+                # Nothing else is asked of a node that lacks room, but for one that is full of pods.
+                settled = refused if room else refused[:0]
             else:
                 reasons = entry.plugin.reasons(entry.state, columns, refused)
                 settled = refused[~entry.plugin.curable(entry.state, columns, refused)]

@@ -154,8 +154,9 @@ def _place_sub_jobs(statement: Statement, job: Job, sheet: Sheet) -> Generator[N
     if tried and (tiers.job_ready(job) or tiers.job_pipelined(job)):
         for attempt in tried:
             statement.merge(attempt)
+        # A sub-group that could not be placed is not tried again in this session.
         sheet.clear()
-        sheet.update({name: tasks for name, tasks in left.items() if tasks})
+        sheet.update({sub_job.uid: left[sub_job.uid] for sub_job in waiting})
         return True
     for attempt in tried:
         attempt.discard()
