@@ -13,7 +13,7 @@ from .device_reading import without_extended
 from .rules import cluster_of, refusal
 
 if TYPE_CHECKING:
-    from agent_scheduler.engine.state.placement import Placement
+    from agent_scheduler.engine.state.ledger import Placement
     from agent_scheduler.fastpath.scheduler import FastPath
 
     from .evictions import Evictions

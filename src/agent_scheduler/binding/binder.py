@@ -167,6 +167,9 @@ class Binder:
         )
         if not is_as_decided and not self._stands(result):
             return
+        if cluster.ledger.usage.active and (short := cluster.ledger.usage.full(pod)) is not None:
+            self._failures.queue_full(entry, pod, short, started=result.started)
+            return
         try:
             choice = self._choose(result)
         except Exception as error:

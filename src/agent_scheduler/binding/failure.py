@@ -1,9 +1,9 @@
 """Failed attempts: the pod is queued for another one, and its condition and an event say why.
 
 Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else; and
-`NodeShardNotReady` and `QueueFull` where no node was asked, which autoscalers do not take for a want of nodes. The condition is
-written only if it says something new; status writes and events have budgets of their own, so that ten thousand refused
-pods never delay a bind.
+`NodeShardNotReady` and `QueueFull` where no node was asked, which autoscalers do not take for a want of nodes. The
+condition is written only if it says something new; status writes and events have budgets of their own, so that ten
+thousand refused pods never delay a bind.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.quotas.book import Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.queueusage import QueueUsage
 
 from .history import History
 from .queue_gate import NAME as QUEUE_CAPACITY
@@ -63,10 +64,12 @@ class FailureHandler:
         messenger: Messenger,
         observer: AttemptObserver,
         history: History,
+        usage: QueueUsage,
     ) -> None:
         self._queue = queue
         self._messenger = messenger
         self._observer = observer
+        self._usage = usage
         #: For the binder, too, which knows of the attempts that succeed.
         self.history = history
 
@@ -122,6 +125,8 @@ class FailureHandler:
     ) -> bool:
         """`plugins`: those whose events wake the pod. Returns whether it still waits."""
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
+        if self._usage.active and reason != QUEUE_FULL:
+            self._usage.unplaced(pod.uid)
         result = "error" if reason == SCHEDULER_ERROR else "unschedulable"
         self._observer.attempted(pod.scheduler_name, result, started)
         if place is None:

@@ -27,7 +27,6 @@ import numpy as np
 from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
 from .interns import Interns
 from .nodeinfo import NodeInfo, same_for_scheduling
-from .placement import Placement
 from .podclass import PodClass
 from .podcounts import Countable, PodsMatching, TermIndex
 from .queueusage import QueueUsage
@@ -44,11 +43,19 @@ _ABOVE_ALL = 2**31
 _CHANGES_KEPT = 1024
 
 
-def _takes_the_same(one: PodClass, other: PodClass) -> bool:
-    """Whether a node's columns cannot tell pods of the two classes apart."""
-    return one is other or (
-        one.requests == other.requests and one.nonzero == other.nonzero and one.host_ports == other.host_ports
-    )
+class Placement:
+    """A pod on a node. `assumed` until the API server is known to have it there."""
+
+    __slots__ = ("assumed", "cls", "node_name", "pod", "uid")
+
+    def __init__(self, pod: Countable, node_name: str, assumed: bool) -> None:
+        self.uid = pod.uid
+        self.node_name = node_name
+        #: As it was last seen.
+        self.pod = pod
+        #: What it is counted as.
+        self.cls = pod.cls
+        self.assumed = assumed
 
 
 class Ledger:
@@ -175,7 +182,7 @@ class Ledger:
         """
         placement = self.placements.get(pod.uid)
         if placement is not None:
-            if placement.node_name == node_name and _takes_the_same(placement.cls, pod.cls):
+            if placement.node_name == node_name and placement.cls.takes_the_same(pod.cls):
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
                 if self.usage.active:

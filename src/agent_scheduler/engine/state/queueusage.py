@@ -7,18 +7,21 @@ nothing is counted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from agent_scheduler.objects.batch import Queue
+from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
 from ..quotas.book import QuotaBook, Shortfall, Standing
 from ..quotas.queues import QueueInfo, queue_info
 from ..quotas.vector import Vector, of_requests
 from ..quotas.waiting import WaitingPods
 from .batchinfo import GroupKey
-from .placement import Placement
 from .podclass import PodClass
 from .podinfo import PodInfo
+
+if TYPE_CHECKING:
+    from .ledger import Placement
 
 #: Classes of which the vector is kept.
 _KEPT = 1024
@@ -33,6 +36,12 @@ class QueueUsage:
     def __init__(self, placements: Mapping[str, Placement]) -> None:
         """`placements`: all that there are, by UID."""
         self._placements = placements
+        #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
+        self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
+        #: Called when `active` has changed.
+        self.on_active: Callable[[], object] = lambda: None
+        #: Names by which pods ask for the batch scheduler: with it, who names no queue is in the default one.
+        self.batch_schedulers: Collection[str] = ()
         self.book = QuotaBook()
         self.waiting = WaitingPods()
         self._infos: dict[str, QueueInfo] = {}
@@ -71,6 +80,11 @@ class QueueUsage:
         elif not self.active:
             self.book = QuotaBook()
             self._called.clear()
+        if self.active != was_active:
+            self.on_active()
+        if not self.active:
+            self._ask_again()
+        self._call()
 
     def set_namespace(self, name: str, queue: str) -> None:
         """The queue that a namespace names; empty: none, or there is no such namespace."""
@@ -80,8 +94,7 @@ class QueueUsage:
             self._namespaces[name] = queue
         else:
             del self._namespaces[name]
-        if self.active:
-            self._recount(each for each in self._placements.values() if each.pod.namespace == name)
+        self._recount(each for each in self._placements.values() if each.pod.namespace == name)
 
     def set_group(self, key: GroupKey, queue: str, members: Collection[str]) -> None:
         """The queue of a group, whose members have these UIDs; empty: it is not known."""
@@ -91,12 +104,19 @@ class QueueUsage:
             self._groups[key] = queue
         else:
             del self._groups[key]
-        if self.active:
-            self._recount(self._placements[uid] for uid in members if uid in self._placements)
+        self._recount(self._placements[uid] for uid in members if uid in self._placements)
 
     def _recount(self, placements: Iterable[Placement]) -> None:
-        for placement in list(placements):
-            self.placed(placement)
+        """These pods may be in another queue than before, and so may any that waits."""
+        if self.active:
+            for placement in list(placements):
+                self.placed(placement)
+            self._ask_again()
+            self._call()
+
+    def _ask_again(self) -> None:
+        if self.waiting:
+            self.on_room(self.waiting.all())
 
     # ---- placements
 
@@ -114,6 +134,7 @@ class QueueUsage:
     def removed(self, uid: str) -> None:
         """It is placed no more."""
         self.book.remove(uid)
+        self._call()
 
     # ---- questions
 
@@ -125,13 +146,14 @@ class QueueUsage:
                 return said.queue
             if said.group is not None:
                 return self._groups.get(said.group, "")
-        return self._namespaces.get(pod.namespace, "")
+        queue = self._namespaces.get(pod.namespace, "")
+        return DEFAULT_QUEUE if not queue and pod.scheduler_name in self.batch_schedulers else queue
 
     def concerns(self, pod: PodInfo) -> bool:
         return self.active and bool(self.queue_of(pod))
 
     def full(self, pod: PodInfo) -> Shortfall | None:
-        """Why the pod's queue, or one above it, cannot hold it now. Then it waits until `called` names it."""
+        """Why the pod's queue, or one above it, cannot hold it now. Then it waits until `on_room` names it."""
         queue = self.queue_of(pod)
         vector = self._vector(pod.cls)
         short = self.book.shortfall(queue, vector, pod.uid) if queue else None
@@ -157,6 +179,7 @@ class QueueUsage:
     def withdraw(self, pod: PodInfo) -> None:
         """A pod that was admitted is not assumed after all."""
         self.book.remove(pod.uid)
+        self._call()
 
     def _vector(self, cls: PodClass) -> Vector:
         vector = self._vectors.get(cls)
@@ -168,24 +191,22 @@ class QueueUsage:
 
     # ---- waking
 
-    def called(self) -> list[str]:
-        """Pods that may try again, since more fits into their queues than when this was asked last: as many as fit
-        beside one another. Each is to be placed, or `unplaced` or `left` has to be called."""
-        if not self.active:
-            return self.waiting.all() if self.waiting else []
+    def _call(self) -> None:
+        """Those that are called are to be placed, or `unplaced` or `left` is to be called for them."""
         fallen = self.book.fallen
-        if not fallen:
-            return []
-        found = self.waiting.fitting(self.book, fallen) if self.waiting else []
-        fallen.clear()
-        self._called.update(found)
-        return [uid for uid, _ in found]
+        if fallen:
+            found = self.waiting.fitting(self.book, fallen) if self.waiting else []
+            fallen.clear()
+            if found:
+                self._called.update(found)
+                self.on_room([uid for uid, _ in found])
 
     def unplaced(self, uid: str) -> None:
         """The pod has no node after all: others may have the room that it was called for."""
         queue = self._called.pop(uid, "")
         if queue:
             self.book.fallen.add(queue)
+            self._call()
 
     def left(self, uid: str) -> None:
         """The pod waits for nothing any more."""
