@@ -70,7 +70,6 @@ class FailureHandler:
         self._messenger = messenger
         self._observer = observer
         self._usage = usage
-        #: For the binder, too, which knows of the attempts that succeed.
         self.history = history
 
     def unschedulable(
@@ -142,6 +141,10 @@ class FailureHandler:
         """Other pods took the nodes that it was to go to. It is tried again before all others."""
         self.history.outraced(pod.uid, started=started)
         self._queue.requeue_urgent(entry)
+
+    def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None:
+        """After failed attempts it is bound."""
+        self.history.scheduled(pod.uid, node_name, started=started)
 
     def outdated(self, entry: Entry) -> None:
         """It wants something else than what was decided on. It is tried again before all others."""

@@ -24,7 +24,7 @@ import msgspec
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.preemption import Attempt, Preemption
-from agent_scheduler.binding.result import ScheduleResult
+from agent_scheduler.binding.result import Owner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
@@ -102,6 +102,7 @@ class Worker:
         self._cluster = cluster
         self._binder = binder
         self._failures = failures
+        self._owner = Owner(cluster.queue, failures)
         self._candidates = candidates
         self._clock = timing.clock
         self._now = timing.now
@@ -168,7 +169,9 @@ class Worker:
         else:
             version = self._cluster.catalogue.version
             self._binder.submit(
-                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version, view.reserves)
+                ScheduleResult(
+                    entry, pod, view.pod, decision, view.filters, started, self._owner, version, view.reserves
+                )
             )
 
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:

@@ -7,13 +7,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.state.ledger import Ledger
 from tests.decisions.volcano_sessions.recording import Case, Obj
-from tests.decisions.volcano_sessions.trial import Trial
 from tests.decisions.volcano_sessions.world import VOLCANO, World
 
 #: Recorded shares have so many digits.
@@ -30,6 +33,13 @@ class Cluster:
         return True
 
 
+class NoWrites:
+    """No recorded pod has volumes or devices."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name}: nothing is reserved")
+
+
 def replay(case: Case) -> list[Obj]:
     """What each session decided."""
     world = World(case.input)
@@ -38,8 +48,8 @@ def replay(case: Case) -> list[Obj]:
     #: A gauge that a session does not set is as the one before left it.
     gauges: dict[str, dict[str, float]] = {}
     for number in range(case.sessions):
-        snapshot, view = world.open()
-        nodes = SessionNodes(snapshot, Trial(snapshot), profile_of(case.conf, VOLCANO))
+        ledger, view = world.open()
+        nodes = nodes_of(case, ledger)
         cluster = Cluster()
         session = Session(case.conf, view, nodes, committer=cluster, evictor=cluster, uid=f"session-{number}")
         for _ in session.run():
@@ -53,6 +63,12 @@ def replay(case: Case) -> list[Obj]:
         if number < len(between):
             world.apply(between[number] or ())
     return answers
+
+
+def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
+    snapshot = Snapshot(ledger)
+    views = ClassViews(profile_of(case.conf, VOLCANO), snapshot)
+    return SessionNodes(snapshot, Trial(ledger, snapshot, {VOLCANO: views}, NoWrites()))
 
 
 def _answer(world: World, session: Session, result: Result, gauges: Mapping[str, Mapping[str, float]]) -> Obj:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.quotas.vector import of_resources
@@ -42,7 +41,7 @@ class World:
 
     # ---- what a session sees
 
-    def open(self) -> tuple[Snapshot, View]:
+    def open(self) -> tuple[Ledger, View]:
         ledger = Ledger()
         for node in self.nodes.values():
             ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
@@ -54,7 +53,7 @@ class World:
         for info in infos.values():
             if info.scheduler_name == VOLCANO and info.batch is not None and info.batch.group is not None:
                 members.setdefault(info.batch.group, []).append(info)
-        return Snapshot(ledger), View(
+        return ledger, View(
             groups=[self._group(group) for group in self.groups.values()],
             pods=members,
             queues=[self._queue(queue) for queue in self.queues.values()],

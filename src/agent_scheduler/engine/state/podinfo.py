@@ -13,7 +13,7 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.salvage import salvage
 
-from .batchinfo import BatchInfo, batch_info
+from .batchinfo import BATCH_LABELS, BatchInfo, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
 from .podclaims import PodClaim
@@ -167,7 +167,9 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         needs_of(spec) if cls.extended else None,
         told.resource_claim_name if told is not None else "",
         metadata.generation or 0,
-        batch_info(pod, labels),
+        None
+        if metadata.annotations is None and spec.scheduling_group is None and BATCH_LABELS.isdisjoint(labels)
+        else batch_info(pod, labels),
     )
 
 

@@ -94,10 +94,10 @@ def _place(
             if view.rejection is None and _goes_on(job, sub_job):
                 continue
             break
-        if nodes.has_room(task, row):
-            statement.allocate(task, row)
-        else:
+        if not nodes.has_room(task, row):
             statement.pipeline(task, row)
+        elif not statement.allocate(task, row, view):
+            continue
         if tiers.sub_job_ready(job, sub_job):
             break
         yield
@@ -158,7 +158,7 @@ def _place_sub_jobs(statement: Statement, job: Job, sheet: Sheet) -> Generator[N
         sheet.clear()
         sheet.update({sub_job.uid: left[sub_job.uid] for sub_job in waiting})
         return True
-    for attempt in tried:
+    for attempt in reversed(tried):
         attempt.discard()
     return False
 
