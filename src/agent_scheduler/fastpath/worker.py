@@ -141,6 +141,10 @@ class Worker:
                 entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
             )
             return None
+        usage = self._cluster.ledger.usage
+        if usage.active and (short := usage.full(pod)) is not None:
+            self._failures.queue_full(entry, pod, short, started=started)
+            return None
         try:
             decided = self._decide(pod, cycle_began - started)
         except PodUnrankable as why:

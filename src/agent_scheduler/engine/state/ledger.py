@@ -30,6 +30,7 @@ from .nodeinfo import NodeInfo, same_for_scheduling
 from .podclass import PodClass
 from .podcounts import PodsMatching, TermIndex
 from .podinfo import PodInfo
+from .queueusage import QueueUsage
 from .rowlog import RowLog
 from .volumeusage import VolumeUse
 
@@ -56,13 +57,6 @@ class Placement:
         #: What it is counted as.
         self.cls = pod.cls
         self.assumed = assumed
-
-
-def _takes_the_same(one: PodClass, other: PodClass) -> bool:
-    """Whether a node's columns cannot tell pods of the two classes apart."""
-    return one is other or (
-        one.requests == other.requests and one.nonzero == other.nonzero and one.host_ports == other.host_ports
-    )
 
 
 class Ledger:
@@ -95,6 +89,8 @@ class Ledger:
         self.counts_version = 0
         #: Volumes of the pods in `placements`.
         self.volume_use = VolumeUse()
+        #: What queues hold of the pods in `placements`.
+        self.usage = QueueUsage(self.placements)
 
     # ---- nodes
 
@@ -169,6 +165,8 @@ class Ledger:
         if placement is not None and placement.assumed:
             placement.assumed = False
             self.assumed -= 1
+            if self.usage.active:
+                self.usage.placed(placement)
 
     def forget(self, uid: str) -> str | None:
         """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
@@ -185,9 +183,11 @@ class Ledger:
         """
         placement = self.placements.get(pod.uid)
         if placement is not None:
-            if placement.node_name == node_name and _takes_the_same(placement.cls, pod.cls):
+            if placement.node_name == node_name and placement.cls.takes_the_same(pod.cls):
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
+                if self.usage.active:
+                    self.usage.placed(placement)
                 return False
             self.remove_pod(pod.uid)
         self._place(Placement(pod, node_name, False))
@@ -214,6 +214,8 @@ class Ledger:
         self._count_others(placement, row, -1)
         if placement.cls.volumes is not None:
             self.volume_use.remove(uid)
+        if self.usage.active:
+            self.usage.removed(uid)
         return placement
 
     def track(self, kind: PodsMatching) -> None:
@@ -304,6 +306,8 @@ class Ledger:
         self._count_others(placement, row, 1)
         if placement.cls.volumes is not None:
             self.volume_use.set(placement.uid, placement.node_name, placement.cls.volumes)
+        if self.usage.active:
+            self.usage.placed(placement)
 
     def _see_anew(self, placement: Placement, pod: PodInfo) -> None:
         """The pod of a placement takes the same room and may be something else to other pods."""

@@ -102,6 +102,14 @@ class PodClass:
         self.reserves = self.volumes is not None or self.claims is not None
         self.extended = any("/" in resource for resource in self.requests)
 
+    def takes_the_same(self, other: PodClass) -> bool:
+        """Whether a node's columns cannot tell pods of the two classes apart."""
+        return self is other or (
+            self.requests == other.requests
+            and self.nonzero == other.nonzero
+            and self.host_ports == other.host_ports
+        )
+
     def in_context(
         self,
         matching_terms: tuple[ExistingTerm, ...],
