@@ -17,6 +17,7 @@ from contextlib import suppress
 import numpy.ma  # noqa: F401
 
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
@@ -58,6 +59,8 @@ class FastPath:
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
         state.ledger.usage.on_active = self._set_gates
+        if groups is not None:
+            groups.count_in(state.ledger.usage)
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
         self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
         self._informers = self._watching.informers
@@ -67,7 +70,7 @@ class FastPath:
         binding = build_binding(
             state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
         )
-        self.binder = binding.binder
+        self.binder, self.writes, self.evict = binding.binder, binding.writes, self._calls.evict
         self.preemption = build_preemption(
             state,
             self._calls,
@@ -97,6 +100,10 @@ class FastPath:
             transport=transport,
             timing=timing,
         )
+
+    def profile(self, name: str) -> Profile:
+        """The profile of this name as it is in force, on this cluster; also of a scheduler beside."""
+        return self._rules.profile(name)
 
     @property
     def settings(self) -> FastPathSettings:
