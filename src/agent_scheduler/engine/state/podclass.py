@@ -72,14 +72,14 @@ class PodClass:
     terms: PodTerms = NO_TERMS
     existing: tuple[ExistingTerm, ...] = field(init=False)
     spread: tuple[SpreadConstraint, ...] = ()
-    #: Empty where nobody asks (see `PodClasses`).
+    #: Empty where no plugin asks (see `PodClasses`).
     images: Images = NO_IMAGES
     #: Empty where nothing in the spec makes them matter.
     namespace: str = ""
     labels: Labels = field(default_factory=dict)
     #: Affinity and anti-affinity terms of existing pods that match this one.
     matching_terms: tuple[ExistingTerm, ...] = ()
-    #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
+    #: The pods that it is spread among if it does not say so itself and its profile spreads pods by default.
     siblings: Siblings | None = None
     #: Its claims and disks; None where every node has all that it mounts.
     volumes: PodVolumes | None = None
@@ -116,7 +116,7 @@ class PodClass:
         siblings: Siblings | None = None,
         claims: Demand | None = None,
     ) -> PodClass:
-        """This class with these in place of its own. Equal arguments give the same object while anybody holds it."""
+        """This class with these in place of its own. Equal arguments give the same object while it is held."""
         if self.spread:
             siblings = None
         if matching_terms == self.matching_terms and siblings == self.siblings and claims is self.claims:
