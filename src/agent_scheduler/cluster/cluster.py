@@ -31,6 +31,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.objects.batch import Queue
 
 #: A pod that was popped, or waits.
 Entry = QueuedPodInfo[PodInfo]
@@ -190,6 +191,8 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
+            if self.ledger.usage.active:
+                self.ledger.usage.seen(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)
@@ -245,10 +248,22 @@ class Cluster:
             return pod
         return replace(pod, nominated_node_name="")
 
+    # ---- queues
+
+    def set_queue(self, queue: Queue) -> None:
+        """A queue was added or changed."""
+        problems = self.ledger.usage.set_queue(queue)
+        if problems:
+            self._observer.malformed("Queue", queue.name, "; ".join(problems))
+
+    def delete_queue(self, queue: Queue) -> None:
+        self.ledger.usage.delete_queue(queue.name)
+
     # ---- namespaces
 
-    def set_namespace(self, name: str, labels: Labels | None) -> None:
-        """A namespace was added or changed; None: it is gone."""
+    def set_namespace(self, name: str, labels: Labels | None, queue: str = "") -> None:
+        """A namespace was added or changed; None: it is gone. `queue` is that of its pods that name none."""
+        self.ledger.usage.set_namespace(name, queue)
         old = self.namespaces.get(name)
         if labels is None:
             self.namespaces.delete(name)

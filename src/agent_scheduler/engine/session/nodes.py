@@ -7,7 +7,7 @@ there is. For the others it is kept how the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..quotas.vector import COMMON, Total, in_order, of_requests
 from ..state.columns import Ints, Rows
 from ..state.podclass import PODS, PodClass
 from .fit import FitErrors, fit_message
-from .model import Task, TaskStatus
+from .model import Job, Task, TaskStatus
 
 #: Volcano's reason for a node that is full of pods, where it looks at nothing else of its room.
 _TOO_MANY_PODS = "node(s) pod number exceeded"
@@ -42,6 +42,10 @@ class SessionNodes:
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
+        #: Row -> UID -> task of a job that is there, or has a claim there; None until it is asked for.
+        self._tasks: dict[int, dict[str, Task]] | None = None
+        #: Jobs of the session by name, as it has them.
+        self.jobs: Mapping[str, Job] = {}
         #: (class, whether room was looked at) -> why no node would do, as of this change of the snapshot.
         self._kept: dict[tuple[PodClass, bool], FitErrors] = {}
         self._kept_at = -1
@@ -79,6 +83,16 @@ class SessionNodes:
 
     # ---- what the session does
 
+    def tasks_on(self, row: int) -> Collection[Task]:
+        """Those on a row, and those that have a claim there."""
+        if self._tasks is None:
+            self._tasks = {}
+            for job in self.jobs.values():
+                for task in job.tasks.values():
+                    if task.row >= 0 and task.node_name:
+                        self._tasks.setdefault(task.row, {})[task.uid] = task
+        return self._tasks.get(row, {}).values()
+
     def leave(self, task: Task) -> None:
         """A pod is being deleted: the room that it has is about to be free. Not counted of a pod with host ports or
         terms about others, which are in the way for as long as it is there."""
@@ -96,6 +110,8 @@ class SessionNodes:
             self._trial.place(task.pod, task.row)
         elif not self._trial.try_place(task.pod, task.row, view):
             return None
+        if self._tasks is not None:
+            self._tasks.setdefault(task.row, {})[task.uid] = task
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, -1, 1)
         return mark
@@ -107,6 +123,8 @@ class SessionNodes:
             self._trial.rollback(mark)
         else:
             self._trial.remove(task.pod, task.row)
+        if self._tasks is not None:
+            del self._tasks[task.row][task.uid]
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, 1, -1)
 
@@ -175,6 +193,41 @@ class SessionNodes:
             if offered - used - waiting.get(resource, 0) < amount:
                 return False
         return True
+
+    def fits_without(self, task: Task, row: int, leaving: Iterable[Task] = ()) -> bool:
+        """Whether there is the room to come for a task on a row once others have left, too."""
+        columns = self.columns
+        known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
+        freed: dict[str, int] = {}
+        for each in leaving:
+            for resource, amount in each.pod.cls.requests.items():
+                freed[resource] = freed.get(resource, 0) + amount
+        for resource, amount in task.pod.cls.requests.items():
+            index = known.get(resource, columns.resources)
+            offered, used = (offers[index], taken[index]) if index < columns.resources else (0, 0)
+            if offered - used + freed.get(resource, 0) < amount:
+                return False
+        return True
+
+    def in_score_order(self, view: ClassView) -> list[int]:
+        """Rows that no filter refuses for what would stay if pods left, the best first; of equals the first."""
+        columns = self.columns
+        if view.rejection is not None:
+            return []
+        rows = np.flatnonzero(columns.present[: columns.size])
+        for entry in view.filters:
+            if isinstance(entry.plugin, NodeResourcesFit) or not rows.size:
+                continue
+            passed = entry.feasible(columns, rows)
+            refused = rows[~passed]
+            if refused.size:
+                passed[~passed] = entry.plugin.curable(entry.state, columns, refused)
+                rows = rows[passed]
+        scores = np.zeros(rows.size, dtype=np.int64)
+        for each in view.plugin_scores(columns, rows).values():
+            scores += each
+        found: list[int] = rows[np.argsort(-scores, kind="stable")].tolist()
+        return found
 
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
         """Why no node would do. `room`: whether the room of nodes is looked at for anything but pods."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from .actions.allocate import allocate
 from .actions.backfill import backfill
 from .actions.enqueue import enqueue
+from .actions.preempt import preempt
+from .actions.reclaim import reclaim
 from .conf import PluginOption
 from .hooks import Hooks, Plugin
 from .plugins.capacity import capacity
@@ -16,6 +18,7 @@ from .plugins.conformance import conformance
 from .plugins.drf import drf
 from .plugins.gang import gang
 from .plugins.overcommit import overcommit
+from .plugins.pdb import pdb
 from .plugins.priority import priority
 from .plugins.proportion import proportion
 from .plugins.resourcequota import resourcequota
@@ -26,7 +29,13 @@ if TYPE_CHECKING:
 
 #: Each is a generator that pauses between small steps.
 ACTIONS: Final[Mapping[str, Callable[[Session], Iterator[None]]]] = MappingProxyType(
-    {"enqueue": enqueue, "allocate": allocate, "backfill": backfill}
+    {
+        "enqueue": enqueue,
+        "allocate": allocate,
+        "backfill": backfill,
+        "preempt": preempt,
+        "reclaim": reclaim,
+    }
 )
 
 
@@ -44,6 +53,7 @@ PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
         "gang": gang,
         "nodeorder": _of_nodes,
         "overcommit": overcommit,
+        "pdb": pdb,
         "predicates": _of_nodes,
         "priority": priority,
         "proportion": proportion,

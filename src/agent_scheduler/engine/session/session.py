@@ -16,6 +16,7 @@ from agent_scheduler.objects.batch import ResourceQuotaStatus
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
 from ..gangs.group import Group
+from ..preemption.pdbs import PDBs
 from ..quotas.demand import JobDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
@@ -46,6 +47,8 @@ class View(Struct, frozen=True, kw_only=True):
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.
     default_priority: int = 0
+    #: None: nobody asks.
+    pdbs: PDBs | None = None
 
 
 class Event(NamedTuple):
@@ -83,9 +86,12 @@ class Session:
         self.total: Vector = nodes.total()
         #: By the group's `namespace/name`; those whose queue there is.
         self.jobs: dict[str, Job] = {}
+        nodes.jobs = self.jobs
         #: What each of them held and asked for when the session was opened.
         self.demands: list[JobDemand] = []
+        #: Each once.
         self.events: list[Event] = []
+        self._recorded: set[Event] = set()
         #: Job -> its dominant share of the cluster, when the actions are done; empty without drf.
         self.shares: dict[str, float] = {}
         #: Pods that are to lose the gate of their queue's capacity, in the order in which they were let in.
@@ -196,4 +202,7 @@ class Session:
             self.gates_removed[task.uid] = task
 
     def record(self, job: Job, kind: str, reason: str, message: str) -> None:
-        self.events.append(Event(job.group.key, kind, reason, message))
+        event = Event(job.group.key, kind, reason, message)
+        if event not in self._recorded:
+            self._recorded.add(event)
+            self.events.append(event)

@@ -83,7 +83,7 @@ def _sub_job_pipelined(sub_job: SubJob) -> int:
 
 def gang(session: Session, option: PluginOption) -> Hooks:
     def job_closed(job: Job) -> None:
-        if job.tasks:
+        if job.tasks and (job.is_ready or not _is_leaving(job)):
             job.set_condition(_condition(session, job))
 
     return Hooks(
@@ -99,6 +99,11 @@ def gang(session: Session, option: PluginOption) -> Hooks:
         reclaimable=_protected,
         job_closed=job_closed,
     )
+
+
+def _is_leaving(job: Job) -> bool:
+    """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for."""
+    return job.ready + job.best_effort + job.count(TaskStatus.RELEASING) >= job.minimum
 
 
 def _condition(session: Session, job: Job) -> PodGroupCondition:
