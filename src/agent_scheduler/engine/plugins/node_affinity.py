@@ -92,11 +92,12 @@ class NodeAffinity(Filter):
     name = "NodeAffinity"
     depends = Depends.NODE
     reads_requests = False
-    narrowing = NodeNames()
 
-    def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
-        """`enforced` holds for every pod, besides its own."""
+    def __init__(self, enforced: wire.NodeAffinity | None = None, *, narrows: bool = True) -> None:
+        """`enforced` holds for every pod, besides its own. `narrows`: whether nodes that the terms do not name are told
+        apart from others that do not match."""
         self._enforced = enforced.required if enforced else None
+        self.narrowing = NodeNames() if narrows else None
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
         return self._wanted(pod)
