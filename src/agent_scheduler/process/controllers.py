@@ -79,7 +79,8 @@ class ControllersProcess(Process):
         self._leading = False
         self.metrics = ControllersMetrics(version=__version__)
         self.metrics.families.read_from(self)
-        #: Set while `run` runs, those that are enabled.
+        #: Set while `run` runs: those that are enabled.
+        self._running: list[Controller] = []
         self.sharding: ShardingController | None = None
         self.queues: QueueController | None = None
         self._reconciling: Reconciling | None = None
@@ -110,9 +111,9 @@ class ControllersProcess(Process):
             events = self._recorder(
                 writes, controller=NAME, count=self._count_event, qps=_EVENTS_QPS, burst=_EVENTS_BURST
             )
-            controllers = self._controllers(writes, events)
+            controllers = self._running = self._controllers(writes, events)
             if settings.serving.port:
-                server = server_of(settings.serving, self.sources(controllers), transport)
+                server = server_of(settings.serving, self.sources(), transport)
                 await server.start()
                 stack.push_async_callback(server.stop)
             self._log.info(
@@ -232,7 +233,7 @@ class ControllersProcess(Process):
         )
         return Leases({election.resource_name: elector}, identity=self._identity)
 
-    def sources(self, controllers: Sequence[Controller]) -> Sources:
+    def sources(self) -> Sources:
         """What the HTTP server shows of this process."""
         return Sources(
             metrics=self.metrics.exposition,
@@ -248,13 +249,13 @@ class ControllersProcess(Process):
             ready=(
                 Check(
                     "sync",
-                    lambda: None if all(each.is_synced for each in controllers) else "not synced yet",
+                    lambda: None if all(each.is_synced for each in self._running) else "not synced yet",
                 ),
                 Check(
                     "kinds",
-                    lambda: named("the API server lacks", _all(each.missing for each in controllers)),
+                    lambda: named("the API server lacks", _all(each.missing for each in self._running)),
                 ),
-                Check("informer-watch", lambda: named(SILENT, _all(each.stale for each in controllers))),
+                Check("informer-watch", lambda: named(SILENT, _all(each.stale for each in self._running))),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             live=(Check("leaderElection", self.leases.problem),),

@@ -18,11 +18,10 @@ from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
-from tests.batched import CRDS, GROUP, install
+from tests.batched import COMMANDS, command, install
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.kustomize import CONFIG
 
-COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 MERGE = "application/merge-patch+json"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -88,19 +87,8 @@ class BatchWorld:
     async def patch(self, path: str, body: dict[str, Any]) -> Any:
         return await self.cluster.ask("PATCH", path, body, content_type=MERGE)
 
-    async def command(self, action: str, queue: str, name: str = "") -> None:
-        target = {"apiVersion": GROUP, "kind": "Queue", "name": queue, "uid": "u"}
-        await self.cluster.ask(
-            "POST",
-            COMMANDS,
-            {
-                "apiVersion": "bus.volcano.sh/v1alpha1",
-                "kind": "Command",
-                "metadata": {"name": name} if name else {"generateName": "order-"},
-                "action": action,
-                "target": target,
-            },
-        )
+    async def command(self, action: str, queue: str) -> None:
+        await self.cluster.ask("POST", COMMANDS, command(action, queue))
 
     # ---- what there is
 
@@ -153,5 +141,4 @@ async def batch_world(*, kinds: bool = True, **server: Any) -> AsyncIterator[Bat
 async def install_all(cluster: EmbeddedCluster) -> None:
     await install(cluster)
     commands = CONFIG / "crd" / "bus.volcano.sh_commands.yaml"
-    assert commands not in CRDS
     await cluster.ask("POST", _DEFINITIONS, yaml.safe_load(commands.read_text()))

@@ -15,45 +15,16 @@ from agent_scheduler.objects.workload import MemberPod
 from agent_scheduler.process.controller_flags import PODGROUP
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.batched import OWNERS, reference
+from tests.batched import owner as owner_of
 from tests.embedded import PODS, EmbeddedCluster, until
 
 from .batch_world import BatchWorld, batch_world, install_all
 
-OWNERS = {
-    "ReplicaSet": ("apps/v1", "replicasets"),
-    "StatefulSet": ("apps/v1", "statefulsets"),
-    "DaemonSet": ("apps/v1", "daemonsets"),
-    "Job": ("batch/v1", "jobs"),
-}
 
-
-def reference(kind: str, uid: str, *, controller: bool = True) -> dict[str, Any]:
-    version = OWNERS.get(kind, ("v1", ""))[0]
-    found = {"apiVersion": version, "kind": kind, "name": "own", "uid": uid, "blockOwnerDeletion": True}
-    return {**found, "controller": True} if controller else found
-
-
-async def add_owner(cluster: EmbeddedCluster, kind: str, replicas: int = 2, **annotations: str) -> Any:
-    version, plural = OWNERS[kind]
-    template = {
-        "metadata": {"labels": {"app": "w"}},
-        "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"},
-    }
-    spec: dict[str, Any] = {"selector": {"matchLabels": {"app": "w"}}, "template": template}
-    if kind in ("ReplicaSet", "StatefulSet"):
-        spec["replicas"] = replicas
-    if kind == "StatefulSet":
-        spec["serviceName"] = "own"
-    if kind == "Job":
-        template["spec"]["restartPolicy"] = "Never"
-        spec = {"template": template}
-    body = {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": "own", "annotations": {k.replace("__", "/"): v for k, v in annotations.items()}},
-        "spec": spec,
-    }
-    return await cluster.ask("POST", f"/apis/{version}/namespaces/default/{plural}", body)
+async def add_owner(cluster: EmbeddedCluster, kind: str, **annotations: str) -> Any:
+    path, body = owner_of(kind, annotations={k.replace("__", "/"): v for k, v in annotations.items()})
+    return await cluster.ask("POST", path, body)
 
 
 async def add_pod(

@@ -113,7 +113,10 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[
     assert main(["controllers", "--enable", "job"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == "agent-scheduler controllers: --enable: unknown controller 'job'; allowed: podgroup, queue, sharding\n"
+    assert (
+        shown.err
+        == "agent-scheduler controllers: --enable: unknown controller 'job'; allowed: podgroup, queue, sharding\n"
+    )
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_line_and_exit_code_2(

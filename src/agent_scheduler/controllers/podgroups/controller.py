@@ -278,8 +278,7 @@ class PodGroupController:
         plural = _WORKLOADS.get((owner.api_version, owner.kind))
         if plural is None:
             return {}
-        if (seen := self._workloads.get(owner.uid)) is not None:
-            return seen.metadata.annotations or {}
+        # Its watch may not have shown it yet, though that of its pods has shown one.
         path = f"/apis/{owner.api_version}/namespaces/{segment(namespace)}/{plural}/{segment(owner.name)}"
         failure, response = await send_once(
             self._transport, Send("GET", path, asked_at(path, Verb.GET, owner.uid))
