@@ -133,7 +133,7 @@ def test_every_flag_and_gate_is_documented() -> None:
 
 
 def test_every_flag_of_controllers_and_shards_is_documented() -> None:
-    text = (DOCS / "sharding.md").read_text()
+    text = "".join((DOCS / f"{page}.md").read_text() for page in ("controllers", "sharding"))
     for add in (controlling.add_arguments, shardmap.add_arguments):
         parser = argparse.ArgumentParser(add_help=False)
         add(parser)
