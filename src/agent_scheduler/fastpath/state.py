@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from agent_scheduler.binding.failure import QUEUE_FULL
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.cluster.cluster import Cluster, ClusterObserver
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.storage import Storage
@@ -53,7 +55,12 @@ def build_state(
     """`messenger` is told of pods that wait no more."""
     ledger = Ledger()
     devices = Devices(ledger.touch)
-    rules = Rules(settings, ledger, devices)
+    rules = Rules(
+        settings,
+        ledger,
+        devices,
+        QueueGate(ledger.usage, told=lambda pod, short: messenger.refused(pod, QUEUE_FULL, str(short))),
+    )
     feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
 
     def waits(uid: str) -> bool:
@@ -62,6 +69,8 @@ def build_state(
     def settled(pod: PodInfo) -> None:
         messenger.settled(pod)
         history.leaves(pod.uid, gone=pod.uid not in cluster.pods)
+        if ledger.usage.active:
+            ledger.usage.left(pod.uid)
 
     queue: SchedulingQueue[PodInfo] = SchedulingQueue(
         clock=timing.clock,
@@ -75,6 +84,7 @@ def build_state(
         is_pending=waits,
     )
     feed.attach(queue)
+    ledger.usage.on_room = queue.activate
     cluster = Cluster(
         ledger=ledger,
         devices=devices,
@@ -92,8 +102,8 @@ def build_state(
         feed=feed,
         deadline_moved=deadline_moved,
         history=history,
-        storage=Storage(cluster.catalogue, queue),
-        claims=ResourceClaims(devices, queue),
+        storage=Storage(cluster.catalogue, cluster.events),
+        claims=ResourceClaims(devices, cluster.events),
         snapshot=snapshot,
         nominations=Nominations(queue.nominator, ledger, snapshot, rules.profile),
     )

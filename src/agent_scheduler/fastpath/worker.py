@@ -24,7 +24,7 @@ import msgspec
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.preemption import Attempt, Preemption
-from agent_scheduler.binding.result import ScheduleResult
+from agent_scheduler.binding.result import Owner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
@@ -102,6 +102,7 @@ class Worker:
         self._cluster = cluster
         self._binder = binder
         self._failures = failures
+        self._owner = Owner(cluster.queue, failures)
         self._candidates = candidates
         self._clock = timing.clock
         self._now = timing.now
@@ -140,6 +141,10 @@ class Worker:
                 entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
             )
             return None
+        usage = self._cluster.ledger.usage
+        if usage.active and (short := usage.full(pod)) is not None:
+            self._failures.queue_full(entry, pod, short, started=started)
+            return None
         try:
             decided = self._decide(pod, cycle_began - started)
         except PodUnrankable as why:
@@ -164,7 +169,9 @@ class Worker:
         else:
             version = self._cluster.catalogue.version
             self._binder.submit(
-                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version, view.reserves)
+                ScheduleResult(
+                    entry, pod, view.pod, decision, view.filters, started, self._owner, version, view.reserves
+                )
             )
 
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
@@ -327,9 +334,10 @@ class WorkerPool:
         while True:
             goes_on = bool(self._unfinished) and has_room()
             entry = self._feed.next(has_room) if goes_on else await self._feed.pop(has_room)
+            more = goes_on
             if entry is not None:
                 self._search.left = PORTION
-                self._turn(entry)
+                more = self._turn(entry) or goes_on
             elif not goes_on:
                 return
             if goes_on:
@@ -338,15 +346,21 @@ class WorkerPool:
                     self._unfinished.append(unfinished)
                 self._binder.judge()
             self._binder.send()
-            await asyncio.sleep(0)
+            if more or self._unfinished:
+                # Otherwise it is the wait for a pod that gives others their turn.
+                await asyncio.sleep(0)
 
-    def _turn(self, first: Entry) -> None:
+    def _turn(self, first: Entry) -> bool:
+        """Whether it ended though there may be more pods."""
         ends = self._clock() + _SECONDS
         entry: Entry | None = first
         for _ in range(self._rounds):
-            if not self._round(entry) or self._clock() >= ends:
-                return
+            if not self._round(entry):
+                return False
+            if self._clock() >= ends:
+                return True
             entry = None
+        return True
 
     def _round(self, entry: Entry | None) -> bool:
         """Whether there was a pod for each worker; `entry` is the first's, where it has been popped already."""

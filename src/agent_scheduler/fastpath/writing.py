@@ -101,7 +101,11 @@ def build_binding(
 ) -> Binding:
     settings = state.rules.settings
     failures = FailureHandler(
-        queue=state.queue, messenger=messenger, observer=observer, history=state.history
+        queue=state.queue,
+        messenger=messenger,
+        observer=observer,
+        history=state.history,
+        usage=state.ledger.usage,
     )
     background = Background()
     writes = PluginWrites(
@@ -126,7 +130,6 @@ def build_binding(
     binder = Binder(
         cluster=state.cluster,
         wake=state.feed.wake,
-        failures=failures,
         messenger=messenger,
         binds=calls.binds,
         policy=settings.policy,

@@ -236,12 +236,15 @@ class World:
         )
         self.history = History(self.clock)
         failures = FailureHandler(
-            queue=self.queue, messenger=messages, observer=self.reports, history=self.history
+            queue=self.queue,
+            messenger=messages,
+            observer=self.reports,
+            history=self.history,
+            usage=self.ledger.usage,
         )
         self.binder = Binder(
             cluster=self.cluster,
             wake=feed.wake,
-            failures=failures,
             messenger=messages,
             binds=self,
             policy=policy,

@@ -382,13 +382,13 @@ async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_atte
         async with scheduling(faulty) as running:
             forgotten: list[bool] = []
             fast_path = running.fast_path
-            error = fast_path.binder._failures.error
+            error = fast_path._workers[0]._failures.error
 
             def failed(*args: Any, **more: Any) -> None:
                 forgotten.append(nothing_reserved(running))
                 error(*args, **more)
 
-            fast_path.binder._failures.error = failed  # type: ignore[method-assign]
+            fast_path._workers[0]._failures.error = failed  # type: ignore[method-assign]
             await world.add_class("late", provisioner=provisioner)
             await world.add_volume("v", on="a", class_name="late" if "/" in provisioner else "other")
             await world.add_claim("data")
@@ -492,7 +492,7 @@ async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_fir
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with storage() as world, scheduling(world.cluster.transport) as running:
-        failures = running.fast_path.binder._failures
+        failures = running.fast_path._workers[0]._failures
         judged, error, left = running.reports.judged, failures.error, []
 
         def broken(*_args: Any, **_more: Any) -> None:
@@ -524,7 +524,7 @@ async def test_with_a_shape_a_pod_goes_where_its_claim_leaves_least_room_or_most
             await world.add_nodes("small", "large")
             await world.add_volume("v-small", on="small", capacity={"storage": "2Gi"})
             await world.add_volume("v-large", on="large", capacity={"storage": "9Gi"})
-            await until(lambda: len(list(running.fast_path.cluster.catalogue.free("late"))) == 2)
+            await until(lambda: len(list(running.fast_path.cluster.catalogue.free.of("late"))) == 2)
             await world.add_claim("data")
             await world.add_pod("p", "data")
             assert await until(world.cluster.placed) == {"p": node}
