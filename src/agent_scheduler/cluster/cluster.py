@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events
 from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import Labels
@@ -51,6 +52,7 @@ class Cluster:
         observer: ClusterObserver,
         settled: Callable[[PodInfo], None],
         devices: Devices | None = None,
+        groups: NativeGroups | None = None,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one."""
         self.ledger = ledger
@@ -61,6 +63,8 @@ class Cluster:
         self.owners = Owners()
         #: What resource claims are allocated from, as last seen, and what decisions assume of it.
         self.devices = devices or Devices(ledger.touch)
+        #: Kubernetes' own PodGroups as last seen, and their members.
+        self.groups = groups or NativeGroups()
         self.handle = Handle(
             ledger,
             namespaces=self.namespaces,
@@ -118,6 +122,7 @@ class Cluster:
             return
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        joins = pod.batch is not None and self.groups.see(pod)
         if pod.node_name:
             self._set_assigned(pod, old)
             return
@@ -134,6 +139,8 @@ class Cluster:
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)
+        if joins:
+            self.queue.move_all(events.UNSCHEDULED_POD_ADD, None, pod)
 
     def _set_assigned(self, pod: PodInfo, old: PodInfo | None) -> None:
         if pod.cls.error and (old is None or old.cls is not pod.cls):
@@ -160,6 +167,8 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
+        if pod.batch is not None:
+            self.groups.drop(pod)
         placement = self.ledger.remove_pod(uid)
         if not pod.node_name:
             self._leave_queue(pod)

@@ -12,6 +12,7 @@ from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
@@ -53,7 +54,8 @@ def build_state(
     """`messenger` is told of pods that wait no more."""
     ledger = Ledger()
     devices = Devices(ledger.touch)
-    rules = Rules(settings, ledger, devices)
+    groups = NativeGroups()
+    rules = Rules(settings, ledger, devices, groups)
     feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
 
     def waits(uid: str) -> bool:
@@ -78,6 +80,7 @@ def build_state(
     cluster = Cluster(
         ledger=ledger,
         devices=devices,
+        groups=groups,
         queue=queue,
         profiles=rules.profiles,
         observer=observer,

@@ -57,6 +57,8 @@ class Watching:
         self._cluster.owners.schedulers = reading(Reads.OWNERS)
         if self._cluster.owners.schedulers:
             self.informers.also(informers.owners(self._cluster))
+        if any(profile.gangs for profile in profiles.values()):
+            self.informers.also([informers.native_groups(self._cluster)])
 
 
 def build_shard(state: State, informers: Informers) -> Shard | None:

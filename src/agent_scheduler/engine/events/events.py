@@ -37,6 +37,7 @@ class Resource(StrEnum):
     RESOURCE_SLICE = "ResourceSlice"
     DEVICE_CLASS = "DeviceClass"
     NODE_SHARD = "NodeShard"
+    POD_GROUP = "PodGroup"
     WILDCARD = "*"
 
     def overlaps(self, other: Resource) -> bool:

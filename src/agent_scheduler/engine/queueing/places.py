@@ -201,12 +201,32 @@ class Places(Generic[PodT]):
             if entry is None:
                 return None
             self._recorder.incoming(ACTIVE, POP_FROM_BACKOFF)
+        self._start(entry)
+        return entry
+
+    def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        """As `SchedulingQueue.take`."""
+        entry = self.active.remove(uid) or self.backoff.remove(uid)
+        if entry is None:
+            entry = self.unschedulable.entries.get(uid)
+            if entry is None:
+                return None
+            if entry.gated and not self._pre_enqueue.run(entry):
+                # Another gate may hold it now than the one that it is filed under.
+                self._to_unschedulable(entry, label=POP_FROM_BACKOFF)
+                return None
+            self.unschedulable.remove(uid)
+        if entry.initial_attempt_timestamp is None:
+            entry.initial_attempt_timestamp = entry.timestamp
+        self._start(entry)
+        return entry
+
+    def _start(self, entry: QueuedPodInfo[PodT]) -> None:
         entry.attempts += 1
         entry.backoff_expiration = 0.0
         if entry.counted:
             self._count(entry, ())
         self.in_flight.start(entry)
-        return entry
 
     def remove(self, uid: str) -> None:
         """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""

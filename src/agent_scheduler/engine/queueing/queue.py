@@ -208,6 +208,13 @@ class SchedulingQueue(Generic[PodT]):
         """Whether `pop` has a pod to give, but for what a burst that has not ended will wake."""
         return bool(self._active) or (self.places.settings.pop_from_backoff and bool(self._refused))
 
+    def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        """`uid` from wherever it waits, in flight from here on, though it is not its turn: it is decided on together
+        with a pod that was popped (kube-scheduler: `PopSpecificPod`). None for one that is gated, in flight or unknown.
+        """
+        self.waker.catch_up(uid)
+        return self.places.take(uid)
+
     def done(self, uid: str) -> None:
         """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""
         self.places.in_flight.done(uid)

@@ -1,0 +1,122 @@
+"""Kubernetes' own PodGroups (scheduling.k8s.io, KEP-4671) as last seen, and the pods that name them.
+
+Which pods a group has is known from the pods alone: they name the group, which may come later, or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from agent_scheduler.objects.batch import NativePodGroup
+
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
+
+#: The condition that the scheduler keeps on a group.
+POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
+
+_NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
+
+
+class NativeGroup(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One PodGroup at one resourceVersion."""
+
+    key: GroupKey
+    uid: str
+    resource_version: str
+    #: Members that have to have a node for any to be bound. 1 for the basic policy, whose pods need not wait for one
+    #: another.
+    minimum: int
+    generation: int = 0
+    #: (status, reason, message, observed generation) of the condition that the API server holds, or None.
+    condition: tuple[str, str, str, int] | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.key.namespace
+
+    @property
+    def name(self) -> str:
+        return self.key.name
+
+    @property
+    def metadata(self) -> NativeGroup:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
+
+
+def native_group(group: NativePodGroup) -> NativeGroup:
+    metadata, gang = group.metadata, group.spec.scheduling_policy.gang
+    condition = None
+    for each in group.status.conditions or ():
+        if each.type == POD_GROUP_SCHEDULED:
+            condition = (each.status, each.reason, each.message, each.observed_generation or 0)
+    return NativeGroup(
+        GroupKey(metadata.namespace, metadata.name, native=True),
+        metadata.uid,
+        metadata.resource_version,
+        1 if gang is None else gang.min_count,
+        metadata.generation or 0,
+        condition,
+    )
+
+
+def native_key(pod: PodInfo) -> GroupKey | None:
+    """The native group that a pod names; None for most pods."""
+    batch = pod.batch
+    if batch is None or batch.group is None or not batch.group.native:
+        return None
+    return batch.group
+
+
+class NativeGroups:
+    """Owner of the groups, and of who belongs to them.
+
+    Invariant: `members` has just the pods that exist, are not finished and name the group, at their last version.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupKey, NativeGroup] = {}
+        self._members: dict[GroupKey, dict[str, PodInfo]] = {}
+
+    def get(self, key: GroupKey) -> NativeGroup | None:
+        return self._groups.get(key)
+
+    def set(self, group: NativeGroup) -> bool:
+        """Whether a decision can see the change; a condition that was written is none."""
+        old = self._groups.get(group.key)
+        self._groups[group.key] = group
+        return old is None or (old.uid, old.minimum) != (group.uid, group.minimum)
+
+    def delete(self, group: NativeGroup) -> bool:
+        return self._groups.pop(group.key, None) is not None
+
+    def members(self, key: GroupKey) -> Mapping[str, PodInfo]:
+        """By UID; to be read."""
+        return self._members.get(key, _NOBODY)
+
+    def see(self, pod: PodInfo) -> bool:
+        """A pod was added or changed. Whether it is a member that was not known."""
+        key = native_key(pod)
+        if key is None:
+            return False
+        members = self._members.setdefault(key, {})
+        new = pod.uid not in members
+        members[pod.uid] = pod
+        return new
+
+    def drop(self, pod: PodInfo) -> None:
+        """A pod is gone or finished."""
+        key = native_key(pod)
+        members = self._members.get(key) if key is not None else None
+        if key is not None and members is not None and members.pop(pod.uid, None) is not None and not members:
+            del self._members[key]
+
+    def has_enough(self, key: GroupKey) -> bool:
+        """Whether the group is there, and as many members exist as it needs, bound ones and gated ones among them."""
+        group = self._groups.get(key)
+        return group is not None and len(self.members(key)) >= group.minimum
