@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, quote
 import yaml
 
 from embedded_kubernetes.builtin import BUILTIN
+from tests.kustomize import CONFIG
 
 from .comparison import compare
 from .derivation import Place, blueprint, creatable, is_bound, needed, shown, split
@@ -20,12 +21,24 @@ from .doors import TOKEN, Client
 from .lines import Line
 from .state import STATE
 
-_CRDS = Path(__file__).parent / "crds"
+#: As the recording has them, where those that are installed have other columns; then those that are installed.
+_CRDS = (Path(__file__).parent / "crds", CONFIG / "crd")
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _GROUPS = {resource.group for resource in BUILTIN}
 _PLACEHOLDER = re.compile(r"\{(uid|rv)_([^}]+)\}|\{(rv|cont)\}")
 #: Longer than any watch in a recording asks to last.
 _PATIENCE = 10.0
+
+
+def _definitions(group: str) -> dict[str, Any]:
+    """CustomResourceDefinitions of a group, by name."""
+    found: dict[str, Any] = {}
+    for folder in _CRDS:
+        for file in sorted(folder.glob("*.yaml")):
+            definition = yaml.safe_load(file.read_text())
+            if definition["kind"] == "CustomResourceDefinition" and definition["spec"]["group"] == group:
+                found.setdefault(definition["metadata"]["name"], definition)
+    return found
 
 
 class Replay:
@@ -74,10 +87,8 @@ class Replay:
         group = line.path.split("/")[2] if line.path.startswith("/apis/") else ""
         if group and group not in _GROUPS and group not in self._installed:
             self._installed.add(group)
-            for file in sorted(_CRDS.glob("*.yaml")):
-                definition = yaml.safe_load(file.read_text())
-                if definition["spec"]["group"] == group:
-                    await self._must("POST", _DEFINITIONS, definition)
+            for definition in _definitions(group).values():
+                await self._must("POST", _DEFINITIONS, definition)
         for method, path, media, body in STATE.get(line.name, ()):
             await self._must(method, path, body, media=media)
         for place in needed(line):

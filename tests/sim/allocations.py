@@ -328,15 +328,17 @@ class Allocations:
         )
 
     def check_books(self, process: Process, fast_path: FastPath) -> None:
-        """What a process has booked; of devices that others give away, too, it may see two owners."""
+        """What a process has booked."""
         for problem in fast_path.cluster.devices.check():
-            # A device or, for the counters that its devices share, a pool.
-            where = problem.partition(" is had ")[0].partition(": ")[0]
-            shared = problem.endswith(" in use") and any(
-                each.startswith(f"{where}/") for each in self._contested
-            )
-            if where not in self._contested and not shared:
+            if not self.is_contested(problem):
                 self._wrong("S7", process, problem)
+
+    def is_contested(self, problem: str) -> bool:
+        """Whether what `Devices.check` finds is of devices that others give away, too: these may have two owners."""
+        # A device or, for the counters that its devices share, a pool.
+        where = problem.partition(" is had ")[0].partition(": ")[0]
+        shared = problem.endswith(" in use") and any(each.startswith(f"{where}/") for each in self._contested)
+        return shared or where in self._contested
 
     def nobody_knows_devices(self) -> None:
         """A process may have been told of an older state: of what is allocated by now it knows nothing."""

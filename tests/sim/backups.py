@@ -120,6 +120,10 @@ class Backups:
     def must_start_over(self, process: Process) -> bool:
         return self._unaware.get(process.identity) == float("inf")
 
+    def may_start_over(self, process: Process) -> bool:
+        """Whether a process may find that a write of its own was undone, as one of a claim."""
+        return process.identity in self._unaware
+
     def leads_by_what_was(self, process: Process) -> bool:
         """Whether a process goes by a lease that it held when the store went back, and may do so for now."""
         until = self._led.get(process.identity, 0.0) + self._world.stopped_for(process.name)

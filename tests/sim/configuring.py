@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent_scheduler.config.load import Source
+from agent_scheduler.config.load import Source, Texts
 from agent_scheduler.config.schema import Configuration
 
 from .device_attaching import TIMEOUT
@@ -89,15 +89,15 @@ class _Source(Source):
         self._text = file
         self._scheduler = scheduler
 
-    def text(self) -> str:
-        return self._text.of(self._scheduler, self._text.text)
+    def texts(self) -> Texts:
+        return Texts(self._text.of(self._scheduler, self._text.text))
 
     def valid(self) -> str:
         return self._text.of(self._scheduler, self._text.valid)
 
     def start(self) -> Configuration:
         """What a process begins with."""
-        return self.load(self.valid())
+        return self.load(Texts(self.valid()))
 
 
 def ask_for_more(shape: Shape, rng: random.Random) -> None:

@@ -329,7 +329,11 @@ async def _check_itself(world: World, process: Process) -> None:
     context.run(PROCESS.set, process.name)
     report = await world.loop.create_task(fast_path.selfcheck.run(), context=context)
     told = [
-        *(" ".join((each.where, each.kind, each.name, each.problem)) for each in report.differences),
+        *(
+            " ".join((each.where, each.kind, each.name, each.problem))
+            for each in report.differences
+            if world.allocations is None or not world.allocations.is_contested(each.problem)
+        ),
         *(f"unsettled {name}" for name in report.unsettled),
         *(f"not listed {kind}: {why}" for kind, why in report.not_listed.items()),
     ]

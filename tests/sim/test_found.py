@@ -54,6 +54,17 @@ FOUND = [
     pytest.param(
         "devices", 1795409929528, id="the write of a claim is undone by a restore that raises revisions"
     ),
+    pytest.param(
+        "devices",
+        1795576537118,
+        id="another allocator gives a device away that is in use, until the world rests",
+    ),
+    pytest.param("devices", 1795576537243, id="a process finds the write of a claim undone after SIGTERM"),
+    pytest.param(
+        "replicas",
+        1795576537742,
+        id="a place is given away while a deletion for its pod waits for a connection",
+    ),
 ]
 
 #: With the faults that it takes.

@@ -32,6 +32,7 @@ _COMMANDS = {
         "agent_scheduler.cli.shards",
         "show which nodes are in which shard, or what would move",
     ),
+    "queues": ("agent_scheduler.cli.queues", "show the tree of queues, and what is allocated in each"),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
     "demo": (
         "agent_scheduler.demo.command",

@@ -16,7 +16,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.shard import NodeShard
 
-from .shard_view import table
+from .tables import table
 
 
 class Outlook(NamedTuple):

@@ -11,6 +11,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.objects.shard import NodeShard
 
 from .shard_reading import Holder
+from .tables import age, table
 
 _HEAD = ("SHARD", "DESIRED", "IN USE", "ADD", "REMOVE", "HOLDER", "UPDATED")
 _WIDE = (*_HEAD, "RENEWED", "MANAGED BY", "AGE")
@@ -116,26 +117,3 @@ def _state(node: NodeInfo) -> str:
     if node.unschedulable:
         return "cordoned"
     return "ready" if node.conditions.get("Ready") == "True" else "not ready"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Lines that end in a newline; no spaces at their ends."""
-    lines = [tuple(head), *(tuple("-" if cell in ("", None) else str(cell) for cell in row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
-        for line in lines
-    )
-
-
-def age(stamp: str | None, now: datetime) -> str:
-    """`12s`, `5m`, `3h` or `40d` since an RFC 3339 time; empty for none, or for what is no time."""
-    try:
-        then = datetime.fromisoformat(stamp or "")
-        seconds = max(0, int((now - then).total_seconds()))
-    except (ValueError, TypeError):
-        return ""
-    for unit, size, until in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
-        if seconds < until:
-            return f"{seconds // size}{unit}"
-    return f"{seconds // 86400}d"

@@ -25,7 +25,7 @@ from agent_scheduler.kube.transport import Endpoint, Transport
 
 from . import shard_plan, shard_view
 from . import shard_reading as reading
-from .shard_reading import Unreadable
+from .listing import Unreadable
 
 FAILED = 2
 #: Namespace and name of the ConfigMap, as config/controllers has them, and as Volcano and the controller by itself do;

@@ -37,7 +37,8 @@ from .cluster import Cluster
 
 R = TypeVar("R", bound=Object)
 
-#: What the API server is asked for: a pod that finished holds nothing, so it leaves the watch as DELETED.
+#: What the API server is asked for where no groups are kept: a pod that finished holds nothing, so it leaves the watch
+#: as DELETED.
 _LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
 #: Seconds that lists of kinds which are not vital may take at a takeover, and between later tries at those that took
@@ -297,9 +298,19 @@ class Informers:
                 self._observer.change_failed(kind.name, key, error)
 
 
-def kinds(cluster: Cluster, classes: PodClasses, found: PDBs) -> list[Kind]:
-    """What is watched whatever the profiles, beside what volumes and devices need (`storage`, `claims`)."""
-    return [nodes(cluster, classes), pods(cluster, classes), namespaces(cluster), budgets(found)]
+class GroupsOfPods(Protocol):
+    """Who is told of pods after the cluster, those that have ended included."""
+
+    def set_pod(self, pod: PodInfo) -> None: ...
+    def delete_pod(self, uid: str) -> None: ...
+
+
+def kinds(
+    cluster: Cluster, classes: PodClasses, found: PDBs, groups: GroupsOfPods | None = None
+) -> list[Kind]:
+    """What is watched whatever the profiles, beside what volumes, devices and groups need (`storage`, `claims`,
+    `groups`)."""
+    return [nodes(cluster, classes), pods(cluster, classes, groups), namespaces(cluster), budgets(found)]
 
 
 def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
@@ -316,18 +327,39 @@ def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
     )
 
 
-def pods(cluster: Cluster, classes: PodClasses) -> Kind:
+def pods(cluster: Cluster, classes: PodClasses, groups: GroupsOfPods | None = None) -> Kind:
     read = PodReader(classes)
+    if groups is None:
+        return Kind(
+            "Pod",
+            "/api/v1/pods",
+            read,
+            cluster.set_pod,
+            lambda pod: cluster.delete_pod(pod.uid),
+            query=_LIVING_PODS,
+            read_event=read.read_event,
+            vital=True,
+            known=lambda pod: cluster.pods.get(pod.uid),
+        )
+
+    def put(pod: PodInfo) -> None:
+        cluster.set_pod(pod)
+        groups.set_pod(pod)
+
+    def delete(pod: PodInfo) -> None:
+        cluster.delete_pod(pod.uid)
+        groups.delete_pod(pod.uid)
+
     return Kind(
         "Pod",
         "/api/v1/pods",
         read,
-        cluster.set_pod,
-        lambda pod: cluster.delete_pod(pod.uid),
-        query=_LIVING_PODS,
+        put,
+        delete,
         read_event=read.read_event,
         vital=True,
-        known=lambda pod: cluster.pods.get(pod.uid),
+        # Of a pod that has ended the cluster keeps nothing.
+        known=lambda pod: pod if pod.finished else cluster.pods.get(pod.uid),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from agent_scheduler.config.batch import check_sessions
 from agent_scheduler.config.codec import Warn, silent
 from agent_scheduler.config.errors import Invalid
 from agent_scheduler.config.profiles import build_profiles
@@ -37,6 +38,14 @@ def check(configuration: Configuration, warn: Warn = silent) -> None:
                 ("profiles", index, "schedulerName"),
                 f"found {profile.scheduler_name!r}, which profiles[{first}] is called already; names are unique",
             )
+    if configuration.batch is not None:
+        name = configuration.batch.scheduler_name
+        if name in seen:
+            raise Invalid(
+                ("batch", "schedulerName"),
+                f"found {name!r}, which profiles[{seen[name]}] is called already; names are unique",
+            )
+        check_sessions(configuration.batch, warn, ("batch",))
     build_profiles(configuration, warn=warn)
 
 

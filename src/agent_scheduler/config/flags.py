@@ -69,6 +69,11 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds every flag of a running scheduler to `parser`; `load` reads what it parsed."""
     parser.add_argument("--config", metavar="FILE", help="configuration file; flags override what it says")
     parser.add_argument(
+        "--scheduler-conf",
+        metavar="FILE",
+        help="Volcano's own file for the batch scheduler: actions, tiers, configurations (default: none; see batch)",
+    )
+    parser.add_argument(
         "--scheduler-name",
         metavar="NAME",
         help="schedule the pods with this spec.schedulerName (default: agent-scheduler)",

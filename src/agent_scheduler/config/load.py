@@ -10,15 +10,16 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from agent_scheduler.config import flags as command_line
+from agent_scheduler.config.batch import SessionsFile
 from agent_scheduler.config.checks import check
-from agent_scheduler.config.codec import Reading, Warn, decode, encode, suggest
+from agent_scheduler.config.codec import Reading, Warn, decode, encode, fields, suggest, unknown_key
 from agent_scheduler.config.document import Document, text_of
-from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
+from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, found, show
 from agent_scheduler.config.flags import Flag
 from agent_scheduler.config.kube_scheduler import BRING_YOUR_FILE, FOREIGN, KUBE_API_GROUP, refuse
 from agent_scheduler.config.kube_scheduler import translated as translated_flags
@@ -48,8 +49,16 @@ def _ignore(message: str) -> None:
     pass
 
 
+class Texts(NamedTuple):
+    """What the files of a configuration say; None for one that was not given."""
+
+    config: str | None
+    #: Volcano's own file of the batch scheduler, `--scheduler-conf`.
+    sessions: str | None = None
+
+
 class Source:
-    """What a configuration is loaded from: flags and, if these name one, a file. It can be loaded again."""
+    """What a configuration is loaded from: flags and the files that these name, if any. It can be loaded again."""
 
     def __init__(
         self,
@@ -64,8 +73,9 @@ class Source:
         self._namespace_file = namespace_file
         #: The file's name as it was given; None without a file.
         self.file: str | None = getattr(self._args, "config", None)
-        #: What the file said when it was last loaded without a mistake.
-        self.loaded: str | None = None
+        self.sessions_file: str | None = getattr(self._args, "scheduler_conf", None)
+        #: What the files said when they were last loaded without a mistake.
+        self.loaded: Texts | None = None
         #: Where each namespace stands that was given, by its path.
         self._given: dict[Path, str] = {}
 
@@ -75,19 +85,25 @@ class Source:
         said = self._given.get(tuple(path))
         return said or own_namespace(self._environ, self._namespace_file).source
 
-    def text(self) -> str | None:
-        """What the file says now; None without a file. Raises ConfigurationError if it cannot be read."""
-        return None if self.file is None else _read(self.file)
+    def texts(self) -> Texts:
+        """What the files say now. Raises ConfigurationError for one that cannot be read."""
+        return Texts(
+            None if self.file is None else _read("--config", self.file),
+            None if self.sessions_file is None else _read("--scheduler-conf", self.sessions_file),
+        )
 
-    def load(self, text: str | None = None, *, warn: Callable[[str], None] = _ignore) -> Configuration:
-        """The configuration. `text`: what the file says, if it was read before. `warn` is told, with the place, what
-        was read and has no effect.
+    def load(self, texts: Texts | None = None, *, warn: Callable[[str], None] = _ignore) -> Configuration:
+        """The configuration. `texts`: what the files say, if they were read before. `warn` is told, with the place,
+        what was read and has no effect.
 
         Raises ConfigurationError with one complete message.
         """
-        if text is None:
-            text = self.text()
-        document = None if text is None else _document(text, str(self.file))
+        if texts is None:
+            texts = self.texts()
+        document = None if texts.config is None else _document(texts.config, str(self.file))
+        sessions = None
+        if texts.sessions is not None:
+            sessions = Document(texts.sessions, source=str(self.sessions_file))
         refuse(self._args)
         given = command_line.given(self._args)
         origin = _Origin(document, given)
@@ -101,6 +117,9 @@ class Source:
                 _put(data, flag.path, value)
             for kube_flag, text_value in translated_flags(self._args):
                 _put(data, kube_flag.path, text_value)
+            if sessions is not None:
+                _put_sessions(data, sessions, warn)
+                origin.sessions = sessions
             configuration = _complete(
                 _decode(data, reading),
                 scheduler_name=getattr(self._args, "scheduler_name", None),
@@ -111,7 +130,7 @@ class Source:
         except Invalid as error:
             raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
         _refuse_idle_flags(given, configuration)
-        self.loaded = text
+        self.loaded = texts
         self._given = {path: origin.of(path) for path in NAMESPACES if (data.get(path[0]) or {}).get(path[1])}
         return configuration
 
@@ -131,7 +150,7 @@ def load_text(
     text: str, *, source: str = "configuration", warn: Callable[[str], None] = _ignore
 ) -> Configuration:
     """As `load`, of a file's text alone, as outside a cluster."""
-    return Source(argparse.Namespace(config=source), environ={}).load(text, warn=warn)
+    return Source(argparse.Namespace(config=source), environ={}).load(Texts(text), warn=warn)
 
 
 def _decode(data: Any, reading: Reading) -> Configuration:
@@ -163,12 +182,21 @@ class _Origin:
     def __init__(self, document: Document | None, given: Mapping[Flag, object]) -> None:
         self._document = document
         self._flags: dict[Path, str] = {flag.path: flag.names[0] for flag in given}
+        #: Where the section `batch` has what Volcano's own file can say, if that is where it comes from.
+        self.sessions: Document | None = None
 
     def of(self, path: Path) -> str:
         flag = self._flags.get(path)
         if flag:
             return flag
         at = show(path)
+        if (
+            self.sessions is not None
+            and path[:1] == ("batch",)
+            and path[1:2]
+            and path[1] in fields(SessionsFile)
+        ):
+            return f"{self.sessions.where(path[1:])}: {show(path[1:])}"
         if self._document is None:
             return at or "configuration"
         where = self._document.where(path)
@@ -178,13 +206,35 @@ class _Origin:
         return lambda path, message: tell(f"{self.of(path)}: {message}")
 
 
-def _read(name: str) -> str:
+def _read(flag: str, name: str) -> str:
     try:
         return FilePath(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(f"--config {name}: {error.strerror}") from None
+        raise ConfigurationError(f"{flag} {name}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"--config {name}: is not UTF-8 text: {error.reason}") from None
+        raise ConfigurationError(f"{flag} {name}: is not UTF-8 text: {error.reason}") from None
+
+
+def _put_sessions(data: dict[str, Any], document: Document, warn: Callable[[str], None]) -> None:
+    """What Volcano's own file says, as the section `batch`. Raises ConfigurationError, and Invalid for what the
+    configuration says, too."""
+    said, keys = document.data, fields(SessionsFile)
+    if not isinstance(said, dict):
+        raise ConfigurationError(
+            f"{document.where(())}: found {found(said)}; allowed: an object with {', '.join(keys)}"
+        )
+    for key, value in said.items():
+        if key == "metrics":
+            warn(f"{document.where((key,))}: metrics: has no effect: no plugin reads usage from elsewhere")
+        elif key not in keys:
+            raise ConfigurationError(f"{document.where((str(key),))}: {key}: {unknown_key(key, keys)}")
+        elif (data.get("batch") or {}).get(key) is not None:
+            message = "is given beside --scheduler-conf, whose file says it, too; allowed: one of them"
+            raise Invalid(("batch", key), message)
+        else:
+            _put(data, ("batch", key), value)
+    if data.get("batch") is None:
+        data["batch"] = {}
 
 
 def _document(text: str, name: str) -> Document:

@@ -1,4 +1,4 @@
-"""The configuration file while the process runs: it is looked at, and what it comes to say takes effect, or is refused.
+"""The configuration's files while the process runs: what they come to say takes effect, or is refused.
 
 The file is compared by its content, every few seconds: a ConfigMap is replaced by swapping symbolic links, which no
 watch on the file itself sees. A new content counts once it was seen twice, so that a file which is just being written
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from agent_scheduler.config.codec import extra, settings
 from agent_scheduler.config.errors import ConfigurationError
-from agent_scheduler.config.load import Source, to_dict
+from agent_scheduler.config.load import Source, Texts, to_dict
 from agent_scheduler.config.schema import Configuration
 
 #: Seconds between two looks at the file.
@@ -27,9 +27,9 @@ CHANGEABLE = frozenset(
 
 
 class _Content(NamedTuple):
-    """What the file says, or why it cannot be read."""
+    """What the files say, or why one cannot be read."""
 
-    text: str | None
+    texts: Texts | None
     problem: str
 
 
@@ -91,7 +91,7 @@ class Reloader:
 
     def _read(self) -> _Content:
         try:
-            return _Content(self._source.text(), "")
+            return _Content(self._source.texts(), "")
         except ConfigurationError as error:
             return _Content(None, str(error))
 
@@ -101,7 +101,7 @@ class Reloader:
             self._observer.refused(content.problem)
             return
         try:
-            wanted = self._source.load(content.text, warn=self._observer.without_effect)
+            wanted = self._source.load(content.texts, warn=self._observer.without_effect)
             changed = differences(self._current, wanted)
             fixed = [path for path in changed if not _is_changeable(path)]
             if fixed:

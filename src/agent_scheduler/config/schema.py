@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from agent_scheduler.config.batch import Batch
 from agent_scheduler.config.values import LIVE, Duration, Name, Port, PositiveInt, Rate, Section, flag
 from agent_scheduler.telemetry.logs import LogFormat, LogLevel
 
@@ -251,6 +252,8 @@ class Configuration(Section, frozen=True, kw_only=True):
     events: Events = Events()
     leader_election: LeaderElection = LeaderElection()
     sharding: Sharding = Sharding()
+    #: None: no pod is scheduled in sessions.
+    batch: Batch | None = None
     serving: Serving = Serving()
     #: How long binds under way may take to end once the process was asked to stop.
     shutdown_grace_period: Annotated[Duration, LIVE] = 20.0

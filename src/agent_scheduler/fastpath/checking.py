@@ -132,7 +132,7 @@ class SelfCheck:
                 malformed=lambda raw, _error: identify(raw).uid,
             )
         except RequestFailed as error:
-            if kind.optional and error.failure.kind is FailureClass.NOT_FOUND:
+            if kind.optional and error.failure.kind is FailureClass.NOT_SERVED:
                 return {}
             raise
         return {
@@ -166,7 +166,7 @@ class SelfCheck:
         if kind.name == "Pod":
             yield from selfcheck.of_pod(
                 uid,
-                fresh,
+                None if isinstance(fresh, PodInfo) and fresh.finished else fresh,
                 is_ours=isinstance(fresh, PodInfo) and self._cluster.is_ours(fresh),
                 ledger=self._cluster.ledger,
                 queue=self._cluster.queue,

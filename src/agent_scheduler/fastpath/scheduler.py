@@ -16,6 +16,7 @@ from contextlib import suppress
 # np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
@@ -45,7 +46,9 @@ class FastPath:
         observer: FastPathObserver,
         recorder: QueueRecorder | None = None,
         timing: Timing = REAL,
+        groups: Groups | None = None,
     ) -> None:
+        """`groups` are kept from the same watches, where there is a batch scheduler beside."""
         self._timing = timing
         self._messages = Messages(settings, transport=transport, observer=observer, timing=timing)
         messenger = self._messages.messenger
@@ -55,7 +58,7 @@ class FastPath:
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
-        self._watching = Watching(state, transport=transport, observer=observer, timing=timing)
+        self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
         self._informers = self._watching.informers
         #: None where all nodes are this scheduler's.
         self.shard = build_shard(state, self._informers)

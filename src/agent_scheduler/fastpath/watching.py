@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent_scheduler.cluster import informers
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.cluster.informers import InformerObserver, Informers
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
@@ -22,16 +23,24 @@ class Watching:
     """Owner of the informers, of the classes of pods that they read, and of the disruption budgets."""
 
     def __init__(
-        self, state: State, *, transport: Transport, observer: InformerObserver, timing: Timing
+        self,
+        state: State,
+        *,
+        transport: Transport,
+        observer: InformerObserver,
+        timing: Timing,
+        groups: Groups | None = None,
     ) -> None:
+        """With `groups`, these are kept, too, and what they read is watched."""
         self._cluster = state.cluster
         self._classes = PodClasses()
         self.pdbs = PDBs()
         self.informers = Informers(
             [
-                *informers.kinds(state.cluster, self._classes, self.pdbs),
+                *informers.kinds(state.cluster, self._classes, self.pdbs, groups),
                 *state.storage.kinds(),
                 *state.claims.kinds(),
+                *(groups.kinds() if groups is not None else ()),
             ],
             transport=transport,
             times=state.rules.settings.watch_times,

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.cli.shard_view import age, table
+from agent_scheduler.cli.tables import age, table
 from agent_scheduler.controllers.sharding import writes
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS

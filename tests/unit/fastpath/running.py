@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.config.load import load
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.recount import contradictions
@@ -121,14 +122,14 @@ class Running:
 
 @asynccontextmanager
 async def scheduling(
-    transport: Transport, settings: FastPathSettings = SETTINGS, **changes: Any
+    transport: Transport, settings: FastPathSettings = SETTINGS, groups: Groups | None = None, **changes: Any
 ) -> AsyncIterator[Running]:
     """A synced fast path that schedules. On leaving, its invariants are checked and it is stopped."""
     reports = Reports()
     # A pod that is tried again is not waited for longer than it takes to tell it from one that is tried at once.
     changes.setdefault("initial_backoff", 0.1)
     fast_path = FastPath(
-        replace(settings, **changes), transport=transport, observer=reports, recorder=reports
+        replace(settings, **changes), transport=transport, observer=reports, recorder=reports, groups=groups
     )
     watching = asyncio.create_task(fast_path.watch())
     scheduling_task: asyncio.Task[None] | None = None

@@ -1,0 +1,55 @@
+"""Lists of objects for commands that show what there is. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from agent_scheduler.kube.errors import FailureClass, RequestFailed
+from agent_scheduler.kube.paging import collect
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import Decode, Object
+from agent_scheduler.objects.batch import API_VERSION, POD_GROUPS, QUEUES
+from agent_scheduler.objects.shard import API_VERSION as SHARDS_API_VERSION
+from agent_scheduler.objects.shard import NODE_SHARDS
+
+T = TypeVar("T", bound=Object)
+
+#: Seconds for each request.
+_PATIENCE: Final = 60.0
+#: Of custom resources that config/crd installs.
+_KINDS: Final[Mapping[str, str]] = {
+    NODE_SHARDS: f"NodeShard ({SHARDS_API_VERSION})",
+    QUEUES: f"Queue ({API_VERSION})",
+    POD_GROUPS: f"PodGroup ({API_VERSION})",
+}
+
+
+class Unreadable(Exception):
+    """The message says what could not be read, and what may help."""
+
+
+async def list_all(
+    transport: Transport, path: str, decode: Decode[T], query: Mapping[str, str] | None = None
+) -> list[T]:
+    """Raises Unreadable, for an object that has no meaning, too: what is shown is to be all there is."""
+
+    def malformed(raw: bytes, error: Exception) -> str:
+        raise Unreadable(f"list {path}: an object cannot be read: {error}")
+
+    try:
+        _, found, _ = await collect(
+            transport,
+            path,
+            decode,
+            query=query or {},
+            timeout=_PATIENCE,
+            malformed=malformed,
+        )
+    except RequestFailed as error:
+        if path in _KINDS and error.failure.kind is FailureClass.NOT_SERVED:
+            raise Unreadable(
+                f"the API server has no {_KINDS[path]}; install it: kubectl apply -k config/crd"
+            ) from None
+        raise Unreadable(str(error)) from None
+    return list(found.values())

@@ -1,0 +1,185 @@
+"""The command line of `agent-scheduler queues`: the tree of Queues with what they may have and what they have.
+
+Exit codes: 0, or 2 where the command is used wrongly or the cluster cannot be read, with one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import yaml
+
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.credentials import KubeConfigError
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
+from agent_scheduler.objects.wire import Resources
+
+from .listing import Unreadable, list_all
+from .tables import table
+
+FAILED: Final = 2
+OUTPUTS: Final = ("table", "wide", "json", "yaml")
+_HEAD = ("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "PENDING", "INQUEUE", "RUNNING")
+_WIDE = (*_HEAD, "UNKNOWN", "COMPLETED", "GUARANTEE", "WEIGHT", "PRIORITY", "RECLAIMABLE")
+
+_decode = msgspec.json.Decoder(Queue).decode
+
+
+class Leaf(NamedTuple):
+    """A queue and how it is indented: `last` says for it, and before that for each of its ancestors below the top,
+    whether it is the last child."""
+
+    queue: Queue
+    last: tuple[bool, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", metavar="QUEUE", help="only this queue and those below it (default: all)"
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=OUTPUTS,
+        default="table",
+        help="a table for people, a wider one, JSON or YAML",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        queues = asyncio.run(_read(load_endpoint(kubeconfig=args.kubeconfig)))
+        leaves = list(tree(queues, args.name))
+    except (KubeConfigError, Unreadable) as error:
+        print(f"agent-scheduler queues: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
+    if args.output in ("json", "yaml"):
+        shown = {"queues": [plain(leaf.queue) for leaf in leaves]}
+        text = (
+            json.dumps(shown, indent=1) + "\n"
+            if args.output == "json"
+            else yaml.safe_dump(shown, sort_keys=False)
+        )
+    else:
+        if not leaves:
+            print("agent-scheduler queues: there are no queues", file=sys.stderr)
+        wide = args.output == "wide"
+        text = table(_WIDE if wide else _HEAD, [row(leaf, wide=wide) for leaf in leaves])
+    print(text, end="")
+    return 0
+
+
+async def _read(endpoint: Endpoint) -> list[Queue]:
+    transport = Http1Transport(endpoint)
+    try:
+        return await list_all(transport, QUEUES, _decode)
+    finally:
+        await transport.close()
+
+
+def tree(queues: Sequence[Queue], top: str | None = None) -> Iterator[Leaf]:
+    """Parents before children, siblings by name; a queue whose ancestors are not there, or are a circle, at the top.
+
+    A queue that names no parent is a child of root. Raises Unreadable where there is no queue `top`.
+    """
+    by_name = {queue.name: queue for queue in queues}
+    children: dict[str, list[str]] = {}
+    tops = []
+    for name, queue in sorted(by_name.items()):
+        parent = _parent(queue)
+        if parent in by_name and not _is_in_a_circle(name, by_name):
+            children.setdefault(parent, []).append(name)
+        else:
+            tops.append(name)
+    if top is not None:
+        if top not in by_name:
+            raise Unreadable(f"there is no queue {top}; there are {', '.join(sorted(by_name)) or 'none'}")
+        tops = [top]
+
+    def below(name: str, last: tuple[bool, ...]) -> Iterator[Leaf]:
+        yield Leaf(by_name[name], last)
+        if _is_in_a_circle(name, by_name):
+            return
+        for child in (there := children.get(name, [])):
+            yield from below(child, (*last, child == there[-1]))
+
+    for name in tops:
+        yield from below(name, ())
+
+
+def _parent(queue: Queue) -> str:
+    return "" if queue.name == ROOT_QUEUE else queue.spec.parent or ROOT_QUEUE
+
+
+def _is_in_a_circle(name: str, by_name: Mapping[str, Queue]) -> bool:
+    seen: list[str] = []
+    at: str = name
+    while at in by_name and at not in seen:
+        seen.append(at)
+        at = _parent(by_name[at])
+    return at == name
+
+
+def row(leaf: Leaf, *, wide: bool) -> Sequence[object]:
+    """Cells of a line of the table."""
+    queue = leaf.queue
+    spec, status = queue.spec, queue.status
+    indent = "".join("   " if last else "│  " for last in leaf.last[:-1])
+    branch = ("└─ " if leaf.last[-1] else "├─ ") if leaf.last else ""
+    cells: list[object] = [
+        indent + branch + queue.name,
+        status.state,
+        _amounts(spec.capability),
+        _amounts(spec.deserved),
+        _amounts(status.allocated),
+        status.pending,
+        status.inqueue,
+        status.running,
+    ]
+    if wide:
+        guarantee = spec.guarantee.resource if spec.guarantee is not None else None
+        reclaimable = "false" if spec.reclaimable is False else "true"
+        cells += [
+            status.unknown,
+            status.completed,
+            _amounts(guarantee),
+            spec.weight,
+            spec.priority,
+            reclaimable,
+        ]
+    return cells
+
+
+def _amounts(resources: Resources | None) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in sorted((resources or {}).items()))
+
+
+def plain(queue: Queue) -> dict[str, Any]:
+    """For programs; null for what is not there."""
+    spec, status = queue.spec, queue.status
+    return {
+        "name": queue.name,
+        "parent": _parent(queue) or None,
+        "state": status.state or None,
+        "capability": spec.capability,
+        "deserved": spec.deserved,
+        "guarantee": spec.guarantee.resource if spec.guarantee is not None else None,
+        "allocated": status.allocated,
+        "weight": spec.weight,
+        "priority": spec.priority,
+        "reclaimable": spec.reclaimable is not False,
+        "podGroups": {
+            phase: getattr(status, phase)
+            for phase in ("pending", "inqueue", "running", "unknown", "completed")
+        },
+    }

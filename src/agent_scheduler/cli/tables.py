@@ -1,0 +1,29 @@
+"""Tables as kubectl prints them, for commands that show what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Lines that end in a newline; no spaces at their ends."""
+    lines = [tuple(head), *(tuple("-" if cell in ("", None) else str(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "".join(
+        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
+        for line in lines
+    )
+
+
+def age(stamp: str | None, now: datetime) -> str:
+    """`12s`, `5m`, `3h` or `40d` since an RFC 3339 time; empty for none, or for what is no time."""
+    try:
+        then = datetime.fromisoformat(stamp or "")
+        seconds = max(0, int((now - then).total_seconds()))
+    except (ValueError, TypeError):
+        return ""
+    for unit, size, until in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
+        if seconds < until:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"

@@ -1,0 +1,277 @@
+"""Groups of pods and the queues that they wait in, as the API server has them.
+
+Pods come in with those of `Cluster`, by the same watch. Where groups are kept that watch has finished pods, too: a
+group counts the members that have ended, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.objects import batch
+
+from .informers import Kind
+
+#: What `Kind.name` and metrics call Kubernetes' own PodGroup, beside Volcano's.
+NATIVE_POD_GROUP: Final = "PodGroup.scheduling.k8s.io"
+
+
+class GroupsObserver(Protocol):
+    """Is told of each change after it was taken in. What was there before is not told."""
+
+    def group_changed(self, key: GroupKey) -> None:
+        """Of its object, of a member, or of who its members are. It may be gone."""
+
+    def bare_pod_changed(self, uid: str) -> None:
+        """Of a pod of the batch scheduler's that names no group. It may be gone."""
+
+    def queue_changed(self, name: str) -> None:
+        """It may be gone."""
+
+    def priority_classes_changed(self) -> None: ...
+
+    def quotas_changed(self, namespace: str) -> None:
+        """Of a ResourceQuota in a namespace."""
+
+
+class Group:
+    """One group as last seen. Owner: `Groups`, which alone changes it.
+
+    Invariant: it is known while its object is there or a pod names it.
+    """
+
+    __slots__ = ("key", "members", "object")
+
+    def __init__(self, key: GroupKey) -> None:
+        self.key: Final = key
+        #: None while there is no such PodGroup.
+        self.object: batch.PodGroup | batch.NativePodGroup | None = None
+        #: By UID, in the order in which they were seen first; those that have ended and are still there are among them.
+        self.members: dict[str, PodInfo] = {}
+
+
+class Groups:
+    """Owner of groups, their members, queues, priority classes and quotas, each at its last seen version.
+
+    Invariant: a pod is in at most one of a group's members, the group that it names, and `bare`.
+    """
+
+    def __init__(self, *, schedulers: Collection[str], observer: GroupsObserver) -> None:
+        """`schedulers`: names by which pods ask for the batch scheduler."""
+        self._schedulers = frozenset(schedulers)
+        self._observer = observer
+        self._groups: dict[GroupKey, Group] = {}
+        #: Where each member is, by UID.
+        self._group_of: dict[str, GroupKey] = {}
+        #: Pods of the batch scheduler's that name no group and have not ended, by UID.
+        self._bare: dict[str, PodInfo] = {}
+        self._queues: dict[str, batch.Queue] = {}
+        self._priority_classes: dict[str, batch.PriorityClass] = {}
+        #: By namespace and name.
+        self._quotas: dict[str, dict[str, batch.ResourceQuota]] = {}
+
+    # ---- questions
+
+    @property
+    def groups(self) -> Mapping[GroupKey, Group]:
+        return self._groups
+
+    @property
+    def bare(self) -> Mapping[str, PodInfo]:
+        """Groups of one: pods of the batch scheduler's that name no group and have not ended, by UID."""
+        return self._bare
+
+    @property
+    def queues(self) -> Mapping[str, batch.Queue]:
+        return self._queues
+
+    @property
+    def priority_classes(self) -> Mapping[str, batch.PriorityClass]:
+        return self._priority_classes
+
+    def quotas(self, namespace: str) -> Iterable[batch.ResourceQuota]:
+        return self._quotas.get(namespace, {}).values()
+
+    def get_pod(self, uid: str) -> PodInfo | None:
+        """The member or bare pod of this UID."""
+        key = self._group_of.get(uid)
+        return self._bare.get(uid) if key is None else self._groups[key].members[uid]
+
+    # ---- pods
+
+    def set_pod(self, pod: PodInfo) -> None:
+        """A pod was added or changed, or has ended."""
+        info = pod.batch
+        key = None if info is None else info.group
+        before = self._group_of.get(pod.uid)
+        if before is not None and before != key:
+            self._leave(pod.uid, before)
+        if key is not None:
+            self._drop_bare(pod.uid)
+            self._group_of[pod.uid] = key
+            self._group(key).members[pod.uid] = pod
+            self._observer.group_changed(key)
+        elif pod.finished or pod.scheduler_name not in self._schedulers:
+            self._drop_bare(pod.uid)
+        else:
+            self._bare[pod.uid] = pod
+            self._observer.bare_pod_changed(pod.uid)
+
+    def delete_pod(self, uid: str) -> None:
+        """A pod is gone. Unknown is fine."""
+        key = self._group_of.get(uid)
+        if key is not None:
+            self._leave(uid, key)
+        else:
+            self._drop_bare(uid)
+
+    def _leave(self, uid: str, key: GroupKey) -> None:
+        del self._group_of[uid]
+        group = self._groups[key]
+        del group.members[uid]
+        self._drop_if_empty(group)
+        self._observer.group_changed(key)
+
+    def _drop_bare(self, uid: str) -> None:
+        if self._bare.pop(uid, None) is not None:
+            self._observer.bare_pod_changed(uid)
+
+    # ---- groups
+
+    def _group(self, key: GroupKey) -> Group:
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(key)
+        return group
+
+    def _drop_if_empty(self, group: Group) -> None:
+        if group.object is None and not group.members:
+            del self._groups[group.key]
+
+    def set_group(self, found: batch.PodGroup | batch.NativePodGroup) -> None:
+        key = _key(found)
+        self._group(key).object = found
+        self._observer.group_changed(key)
+
+    def delete_group(self, gone: batch.PodGroup | batch.NativePodGroup) -> None:
+        """Its object is gone; one of the same name may have taken its place."""
+        key = _key(gone)
+        group = self._groups.get(key)
+        if group is None or group.object is None or group.object.metadata.uid != gone.metadata.uid:
+            return
+        group.object = None
+        self._drop_if_empty(group)
+        self._observer.group_changed(key)
+
+    # ---- queues, priority classes, quotas
+
+    def set_queue(self, found: batch.Queue) -> None:
+        self._queues[found.name] = found
+        self._observer.queue_changed(found.name)
+
+    def delete_queue(self, gone: batch.Queue) -> None:
+        known = self._queues.get(gone.name)
+        if known is not None and known.metadata.uid == gone.metadata.uid:
+            del self._queues[gone.name]
+            self._observer.queue_changed(gone.name)
+
+    def set_priority_class(self, found: batch.PriorityClass) -> None:
+        self._priority_classes[found.metadata.name] = found
+        self._observer.priority_classes_changed()
+
+    def delete_priority_class(self, gone: batch.PriorityClass) -> None:
+        known = self._priority_classes.get(gone.metadata.name)
+        if known is not None and known.metadata.uid == gone.metadata.uid:
+            del self._priority_classes[gone.metadata.name]
+            self._observer.priority_classes_changed()
+
+    def set_quota(self, found: batch.ResourceQuota) -> None:
+        self._quotas.setdefault(found.metadata.namespace, {})[found.metadata.name] = found
+        self._observer.quotas_changed(found.metadata.namespace)
+
+    def delete_quota(self, gone: batch.ResourceQuota) -> None:
+        namespace, name = gone.metadata.namespace, gone.metadata.name
+        known = self._quotas.get(namespace, {}).get(name)
+        if known is None or known.metadata.uid != gone.metadata.uid:
+            return
+        del self._quotas[namespace][name]
+        if not self._quotas[namespace]:
+            del self._quotas[namespace]
+        self._observer.quotas_changed(namespace)
+
+    # ---- watches
+
+    def kinds(self, *, quotas: bool = False) -> list[Kind]:
+        """What is watched beside pods; `quotas`: whether ResourceQuotas are asked for."""
+        found = [
+            queues(self.set_queue, self.delete_queue, known=lambda each: self._queues.get(each.name)),
+            pod_groups(self.set_group, self.delete_group, known=self._known),
+            Kind(
+                NATIVE_POD_GROUP,
+                batch.NATIVE_POD_GROUPS,
+                msgspec.json.Decoder(batch.NativePodGroup).decode,
+                self.set_group,
+                self.delete_group,
+                optional=True,
+                known=self._known,
+            ),
+            Kind(
+                "PriorityClass",
+                batch.PRIORITY_CLASSES,
+                msgspec.json.Decoder(batch.PriorityClass).decode,
+                self.set_priority_class,
+                self.delete_priority_class,
+                known=lambda each: self._priority_classes.get(each.metadata.name),
+            ),
+        ]
+        if quotas:
+            found.append(
+                Kind(
+                    "ResourceQuota",
+                    batch.RESOURCE_QUOTAS,
+                    msgspec.json.Decoder(batch.ResourceQuota).decode,
+                    self.set_quota,
+                    self.delete_quota,
+                    optional=True,
+                    known=lambda each: self._quotas.get(each.metadata.namespace, {}).get(each.metadata.name),
+                )
+            )
+        return found
+
+    def _known(
+        self, found: batch.PodGroup | batch.NativePodGroup
+    ) -> batch.PodGroup | batch.NativePodGroup | None:
+        group = self._groups.get(_key(found))
+        return None if group is None else group.object
+
+
+def queues(
+    put: Callable[[batch.Queue], None],
+    delete: Callable[[batch.Queue], None],
+    *,
+    known: Callable[[batch.Queue], batch.Queue | None] | None = None,
+) -> Kind:
+    """Optional: its CustomResourceDefinition may not be installed."""
+    read = msgspec.json.Decoder(batch.Queue).decode
+    return Kind("Queue", batch.QUEUES, read, put, delete, optional=True, known=known)
+
+
+def pod_groups(
+    put: Callable[[batch.PodGroup], None],
+    delete: Callable[[batch.PodGroup], None],
+    *,
+    known: Callable[[batch.PodGroup], batch.PodGroup | batch.NativePodGroup | None] | None = None,
+) -> Kind:
+    """Volcano's. Optional: its CustomResourceDefinition may not be installed."""
+    read = msgspec.json.Decoder(batch.PodGroup).decode
+    return Kind("PodGroup", batch.POD_GROUPS, read, put, delete, optional=True, known=known)
+
+
+def _key(found: batch.PodGroup | batch.NativePodGroup) -> GroupKey:
+    metadata = found.metadata
+    return GroupKey(metadata.namespace, metadata.name, native=isinstance(found, batch.NativePodGroup))

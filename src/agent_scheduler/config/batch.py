@@ -1,0 +1,283 @@
+"""The batch scheduler's settings, in the form of Volcano's own file: `actions`, `tiers` of plugins, `configurations` of
+actions (Volcano: `pkg/scheduler/conf`).
+
+Volcano ignores arguments that it does not know and logs plugins that it does not have. Here both are refused by name:
+an operator who asks for a rule would otherwise run without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, field
+from msgspec.structs import fields
+
+from agent_scheduler.config.codec import Warn, decode, suggest
+from agent_scheduler.config.errors import Invalid, Path, found
+from agent_scheduler.config.values import LIVE, Duration, Name, Section, flag
+from agent_scheduler.config.volcano_args import Arguments, boolean
+
+#: Volcano's defaults (`pkg/scheduler/util.go`, `defaultSchedulerConf`).
+DEFAULT_ACTIONS: Final = "enqueue, allocate, backfill"
+
+ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
+_REFUSED_ACTIONS: Mapping[str, str] = {
+    "gangpreempt": "is not supported: preempt evicts whole gangs or what is above their minimum already",
+    "gangreclaim": "is not supported: reclaim evicts whole gangs or what is above their minimum already",
+    "shuffle": "is not supported: running pods are evicted for others alone",
+}
+
+_NO_RULE = "is not supported: without its rule pods would be placed elsewhere"
+_NO_ORDER = "is not supported: without its rule other jobs would come first"
+_REFUSED_PLUGINS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("numaaware", "task-topology", "network-topology-aware", "nodegroup", "deviceshare", "usage"),
+        _NO_RULE,
+    ),
+    **dict.fromkeys(("tdm", "cdp", "rescheduling", "extender", "jobflow"), _NO_ORDER),
+    "resource-strategy-fit": _NO_RULE,
+    "capacity-card": "is not supported: see capacity",
+}
+
+#: Argument -> how it is checked: "switch", "weight", "factor" (1 or more), "names", "duration".
+_WEIGHTS: Mapping[str, str] = dict.fromkeys(
+    (
+        "nodeaffinity.weight",
+        "podaffinity.weight",
+        "leastrequested.weight",
+        "balancedresource.weight",
+        "mostrequested.weight",
+        "tainttoleration.weight",
+        "imagelocality.weight",
+        "podtopologyspread.weight",
+    ),
+    "weight",
+)
+_SWITCHES: Mapping[str, str] = dict.fromkeys(
+    (
+        *("predicate.NodeAffinityEnable", "predicate.NodePortsEnable", "predicate.TaintTolerationEnable"),
+        *("predicate.PodAffinityEnable", "predicate.NodeVolumeLimitsEnable", "predicate.VolumeZoneEnable"),
+        *("predicate.PodTopologySpreadEnable", "predicate.VolumeBindingEnable", "predicate.CacheEnable"),
+        "predicate.DynamicResourceAllocationEnable",
+    ),
+    "switch",
+)
+#: Plugin -> its arguments.
+PLUGINS: Mapping[str, Mapping[str, str]] = {
+    "priority": {},
+    "gang": {},
+    "conformance": {},
+    "overcommit": {"overcommit-factor": "factor"},
+    "drf": {},
+    "predicates": {**_SWITCHES, "volumebinding.bindTimeoutSeconds": "weight"},
+    "proportion": {},
+    "capacity": {},
+    "nodeorder": _WEIGHTS,
+    "binpack": {
+        "binpack.weight": "weight",
+        "binpack.cpu": "weight",
+        "binpack.memory": "weight",
+        "binpack.resources": "names",
+    },
+    "pdb": {},
+    "resourcequota": {},
+    "sla": {"sla-waiting-time": "duration"},
+}
+#: Of these arguments each resource that `binpack.resources` names may have one.
+_BINPACK_RESOURCE = "binpack.resources."
+
+
+class PluginOption(Section, frozen=True, kw_only=True):
+    """A plugin of a tier. A switch that is not given is on, but for `enableHierarchy`."""
+
+    name: Name
+    enable_job_order: bool | None = None
+    enable_sub_job_order: bool | None = None
+    enable_hierarchy: bool | None = None
+    enable_job_ready: bool | None = None
+    enable_sub_job_ready: bool | None = None
+    enable_job_pipelined: bool | None = None
+    enable_sub_job_pipelined: bool | None = None
+    enable_task_order: bool | None = None
+    enable_preemptable: bool | None = None
+    enable_reclaimable: bool | None = None
+    enable_preemptive: bool | None = None
+    enable_queue_order: bool | None = None
+    enable_predicate: bool | None = None
+    enable_best_node: bool | None = None
+    enable_node_order: bool | None = None
+    enable_target_job: bool | None = None
+    enable_reserved_nodes: bool | None = None
+    enable_job_enqueued: bool | None = None
+    enabled_victim: bool | None = None
+    enable_job_starving: bool | None = None
+    enabled_overused: bool | None = None
+    enabled_allocatable: bool | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Those that are given, by their key in a file."""
+        return {
+            each.encode_name: value
+            for each in fields(type(self))
+            if isinstance(value := getattr(self, each.name), bool)
+        }
+
+
+class Tier(Section, frozen=True, kw_only=True):
+    """Plugins that vote together: a tier that decides keeps the later ones from being asked."""
+
+    plugins: tuple[PluginOption, ...] = ()
+
+
+class ActionOption(Section, frozen=True, kw_only=True):
+    name: Name
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def _tier(*names: str) -> Tier:
+    return Tier(plugins=tuple(PluginOption(name=name) for name in names))
+
+
+#: Volcano's defaults (`pkg/scheduler/util.go`, `defaultSchedulerConf`).
+DEFAULT_TIERS: Final = (
+    _tier("priority", "gang", "conformance"),
+    _tier("overcommit", "drf", "predicates", "proportion", "nodeorder"),
+)
+
+
+class SessionsFile(Section, frozen=True, kw_only=True):
+    """What Volcano's own file has."""
+
+    actions: str = DEFAULT_ACTIONS
+    tiers: tuple[Tier, ...] = DEFAULT_TIERS
+    configurations: tuple[ActionOption, ...] = ()
+
+
+class Batch(SessionsFile, frozen=True, kw_only=True):
+    """Pods that are scheduled in sessions: in gangs, from queues. Without this section there are none."""
+
+    actions: Annotated[str, LIVE] = DEFAULT_ACTIONS
+    tiers: Annotated[tuple[Tier, ...], LIVE] = DEFAULT_TIERS
+    configurations: Annotated[tuple[ActionOption, ...], LIVE] = ()
+    scheduler_name: Name = "volcano"
+    schedule_period: Annotated[
+        float,
+        Meta(gt=0, extra={"duration": True}),
+        flag("--schedule-period", "least time between the beginnings of two sessions", "DURATION"),
+    ] = 1.0
+    default_queue: Annotated[Name, flag("--default-queue", "queue of groups that name none", "QUEUE")] = (
+        "default"
+    )
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """In their order."""
+        return tuple(_named(self.actions))
+
+
+def check_sessions(given: SessionsFile, warn: Warn, at: Path) -> None:
+    """`at`: where it stands. Raises Invalid for the first name, argument or combination that cannot be honoured."""
+    actions = list(_named(given.actions))
+    for name in actions:
+        if name in _REFUSED_ACTIONS:
+            raise Invalid((*at, "actions"), f"{name} {_REFUSED_ACTIONS[name]}")
+        if name not in ACTIONS:
+            raise Invalid((*at, "actions"), f"found {name!r}; {suggest(name, ACTIONS)}")
+        if actions.count(name) > 1:
+            raise Invalid((*at, "actions"), f"found {name!r} a second time")
+    if "allocate" not in actions:
+        warn((*at, "actions"), "has no allocate: only pods without requests are ever placed, by backfill")
+    seen: dict[str, PluginOption] = {}
+    for tier, index, option in _options(given):
+        place = (*at, "tiers", tier, "plugins", index)
+        _check_plugin(option, place)
+        if option.name in seen:
+            raise Invalid((*place, "name"), f"found {option.name!r} a second time")
+        seen[option.name] = option
+    _check_together(seen, (*at, "tiers"), warn)
+    for index, each in enumerate(given.configurations):
+        if each.name not in ACTIONS:
+            raise Invalid(
+                (*at, "configurations", index, "name"), f"found {each.name!r}; {suggest(each.name, ACTIONS)}"
+            )
+        for key in each.arguments:
+            warn((*at, "configurations", index, "arguments", key), "has no effect")
+
+
+def _options(given: SessionsFile) -> Iterator[tuple[int, int, PluginOption]]:
+    for tier, plugins in enumerate(given.tiers):
+        for index, option in enumerate(plugins.plugins):
+            yield tier, index, option
+
+
+def _named(actions: str) -> Iterator[str]:
+    return filter(None, (part.strip() for part in actions.split(",")))
+
+
+def _check_plugin(option: PluginOption, at: Path) -> None:
+    name = option.name
+    if name in _REFUSED_PLUGINS:
+        raise Invalid((*at, "name"), f"{name} {_REFUSED_PLUGINS[name]}")
+    if name not in PLUGINS:
+        raise Invalid((*at, "name"), f"found {name!r}; {suggest(name, PLUGINS)}")
+    if option.enable_hierarchy and name == "drf":
+        raise Invalid(
+            (*at, "enableHierarchy"), "hierarchical drf is not supported; see capacity with enableHierarchy"
+        )
+    arguments = Arguments(option.arguments, (*at, "arguments"))
+    for key, kind in PLUGINS[name].items():
+        _check_argument(arguments, key, kind)
+    if name == "binpack":
+        for resource in _resources(option):
+            arguments.number(_BINPACK_RESOURCE + resource, 1)
+    arguments.check()
+
+
+def _resources(option: PluginOption) -> Iterator[str]:
+    return _named(str(option.arguments.get("binpack.resources") or ""))
+
+
+def _check_argument(arguments: Arguments, key: str, kind: str) -> None:
+    place = (*arguments.at, key)
+    if kind == "weight":
+        arguments.number(key, 0)
+        return
+    value = arguments.take(key)
+    if value is None:
+        return
+    if kind == "switch":
+        boolean(value, place)
+    elif kind == "factor":
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = 0.0
+        if isinstance(value, bool) or not 1 <= number <= 1000:
+            raise Invalid(place, f"found {found(value)}; allowed: a number from 1 to 1000")
+    elif kind == "duration":
+        decode({"at": value}, _OneDuration, path=arguments.at)
+    elif not isinstance(value, str):
+        raise Invalid(place, f"found {found(value)}; allowed: names of resources separated by commas")
+
+
+class _OneDuration(Section, frozen=True, kw_only=True):
+    at: Duration = 0.0
+
+
+def _check_together(seen: Mapping[str, PluginOption], at: Path, warn: Warn) -> None:
+    if "proportion" in seen and "capacity" in seen:
+        raise Invalid(
+            at,
+            "has proportion and capacity, which divide the cluster among queues by different rules; keep one",
+        )
+    for name, why in (
+        ("predicates", "of a node only its room is looked at"),
+        ("gang", "pods are bound though their group's minimum is not reached"),
+    ):
+        if name not in seen:
+            warn(at, f"has no {name}: {why}")
+    if not {"proportion", "capacity"} & seen.keys():
+        warn(at, "has neither proportion nor capacity: queues have no limits")

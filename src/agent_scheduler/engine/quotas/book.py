@@ -1,0 +1,250 @@
+"""The one book of what queues hold, for all schedulers of a process.
+
+A pod counts in its queue and in all of the queue's ancestors, from the moment it is let in until it is gone. What a
+queue may hold is what its object and those of its ancestors declare (`spec.capability`), whatever room the nodes have:
+a full cluster is not a full queue, and only the first is a reason to add nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from agent_scheduler.objects.quantity import text_of
+
+from .queues import QueueInfo, QueueTree
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units
+
+
+class Standing(Enum):
+    """How far a pod has come. reserved: let past its gate, and waits for room. assumed: a node is chosen, the bind is
+    not confirmed. bound: the cluster says that it is on a node."""
+
+    RESERVED = "reserved"
+    ASSUMED = "assumed"
+    BOUND = "bound"
+
+
+class Entry(NamedTuple):
+    """What a pod counts as. `queue` need not exist."""
+
+    queue: str
+    vector: Vector
+    standing: Standing
+
+
+class Shortfall(NamedTuple):
+    """The queue that cannot hold more: so much is `missing` of its capability; nothing if it takes no pods at all,
+    since there is none or it is in another `state` than Open."""
+
+    queue: str
+    missing: Mapping[str, float]
+    state: str | None = None
+
+    def __str__(self) -> str:
+        if not self.missing:
+            if self.state is None:
+                return f"queue {self.queue} does not exist"
+            return f"queue {self.queue} takes no pods: its state is {self.state or 'not set'}"
+        lacking = ", ".join(
+            f"{text_of(resource, in_ledger_units(resource, amount))} of {resource}"
+            for resource, amount in self.missing.items()
+        )
+        return f"queue {self.queue} has too little capability left: {lacking} missing"
+
+
+class _Queue:
+    """`limits` are the declared ones that are any. Invariant: `used` is the sum of the pods of this queue and of those
+    below it; amounts of 0 are left out."""
+
+    __slots__ = ("chain", "info", "limits", "name", "own", "pods", "used")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: None while there is no such object; its pods are counted for when there is.
+        self.info: QueueInfo | None = None
+        self.limits: dict[str, float] = {}
+        #: Itself and its ancestors.
+        self.chain: tuple[_Queue, ...] = (self,)
+        self.used: Total = {}
+        #: Its own pods, without those of queues below, by standing.
+        self.own: dict[Standing, Total] = {standing: {} for standing in Standing}
+        #: How many of its own there are.
+        self.pods = 0
+
+
+def _declared(info: QueueInfo | None) -> dict[str, float]:
+    """The limits that an object declares: 0 of cpu or memory is none, and Volcano limits no pods by queues."""
+    if info is None or info.capability is None:
+        return {}
+    return {
+        resource: limit
+        for resource, limit in info.capability.items()
+        if resource != PODS and (limit > 0 or resource not in COMMON)
+    }
+
+
+def _count(total: Total, vector: Vector, sign: int) -> None:
+    """Leaves out what comes to nothing, or a queue would keep the name of every resource that it ever held."""
+    for resource, amount in vector.items():
+        new = total.get(resource, 0) + sign * amount
+        if new:
+            total[resource] = new
+        else:
+            total.pop(resource, None)
+
+
+def _missing(queue: _Queue, wanted: Vector, counted: Vector) -> dict[str, float]:
+    """By how much the queue would exceed its limits with `wanted` more, of which `counted` is in what it holds."""
+    missing = {}
+    for resource, amount in wanted.items():
+        limit = queue.limits.get(resource)
+        if limit is not None and amount > 0:
+            over = queue.used.get(resource, 0) - counted.get(resource, 0) + amount - limit
+            if over > 0:
+                missing[resource] = over
+    return missing
+
+
+class QuotaBook:
+    """Owner: the cluster's state, as of the ledger. Told of each pod that has a queue, and of all queues when one
+    changes.
+
+    Invariants: each UID stands in one queue, at one standing; a queue's `used` is the sum over the entries of it and of
+    the queues below it. `fallen` are the queues in which more may fit since it was last cleared.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._entries: dict[str, Entry] = {}
+        self.tree = QueueTree(())
+        self.fallen: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Whether there is any queue. Without one nobody need ask."""
+        return bool(self.tree.queues)
+
+    # -- queues
+
+    def set_queues(self, queues: Iterable[QueueInfo]) -> None:
+        """These are all that there are. Usage is rolled up anew where the tree has changed."""
+        before, self.tree = self.tree, QueueTree(queues)
+        for name in before.queues.keys() | self.tree.queues.keys():
+            info, old = self.tree.queues.get(name), before.queues.get(name)
+            if info == old:
+                continue
+            queue = self._queue(name)
+            queue.info = info
+            queue.limits = _declared(info)
+            self.fallen.add(name)
+        if self.tree.ancestors != before.ancestors:
+            self._roll_up()
+
+    def _roll_up(self) -> None:
+        for name in self._queues.keys() - self.tree.queues.keys():
+            self._drop_if_unused(self._queues[name])
+        for queue in self._queues.values():
+            queue.used = {}
+        for name, queue in self._queues.items():
+            queue.chain = (queue, *(self._queue(above) for above in self.tree.ancestors.get(name, ())))
+        for queue in self._queues.values():
+            for total in queue.own.values():
+                for each in queue.chain:
+                    add_to(each.used, total)
+        self.fallen.update(self._queues)
+
+    def _drop_if_unused(self, queue: _Queue) -> None:
+        if queue.info is None and not queue.pods:
+            del self._queues[queue.name]
+
+    def _queue(self, name: str) -> _Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = _Queue(name)
+        return queue
+
+    # -- pods
+
+    def set(self, uid: str, queue: str, vector: Vector, standing: Standing) -> None:
+        """From now on the pod counts so, whatever it was before."""
+        entry = Entry(queue, vector, standing)
+        before = self._entries.get(uid)
+        if before == entry:
+            return
+        self._entries[uid] = entry
+        if before is not None and before.queue == queue and before.vector == vector:
+            own = self._queues[queue].own
+            _count(own[before.standing], vector, -1)
+            _count(own[standing], vector, 1)
+            return
+        if before is not None:
+            self._uncount(before)
+        at = self._queue(queue)
+        at.pods += 1
+        _count(at.own[standing], vector, 1)
+        for each in at.chain:
+            _count(each.used, vector, 1)
+
+    def remove(self, uid: str) -> None:
+        """The pod counts no more; nothing if it did not."""
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            self._uncount(entry)
+
+    def _uncount(self, entry: Entry) -> None:
+        at = self._queues[entry.queue]
+        at.pods -= 1
+        _count(at.own[entry.standing], entry.vector, -1)
+        for each in at.chain:
+            _count(each.used, entry.vector, -1)
+            self.fallen.add(each.name)
+        self._drop_if_unused(at)
+
+    def entry(self, uid: str) -> Entry | None:
+        return self._entries.get(uid)
+
+    # -- questions
+
+    def shortfall(self, queue: str, wanted: Vector, uid: str = "") -> Shortfall | None:
+        """The first queue, from `queue` up to the root, that cannot hold `wanted` more; None if all can.
+
+        Of what is wanted, each resource that a queue declares a limit for counts, but pods, which Volcano does not
+        limit by queues. The pod `uid` is not counted twice. A queue that does not exist takes nothing.
+        """
+        at = self._queues.get(queue)
+        if at is None or at.info is None:
+            return Shortfall(queue, {})
+        if not at.info.open:
+            return Shortfall(queue, {}, at.info.state)
+        own = self._entries.get(uid) if uid else None
+        for each in at.chain:
+            if not each.limits:
+                continue
+            counted = own.vector if own is not None and each in self._queues[own.queue].chain else EMPTY
+            missing = _missing(each, wanted, counted)
+            if missing:
+                return Shortfall(each.name, missing)
+        return None
+
+    def used(self, queue: str) -> Mapping[str, float]:
+        """What the queue's pods and those of the queues below it count as."""
+        at = self._queues.get(queue)
+        return MappingProxyType(at.used) if at is not None else EMPTY
+
+    def own(self, queue: str, standing: Standing) -> Mapping[str, float]:
+        """What the queue's own pods of that standing count as."""
+        at = self._queues.get(queue)
+        return MappingProxyType(at.own[standing]) if at is not None else EMPTY
+
+    def entries(self) -> Iterator[tuple[str, Entry]]:
+        return iter(self._entries.items())
+
+    def above_capability(self) -> Iterator[tuple[str, str, float]]:
+        """Queues, resources and by how much more is used than is declared: limits that were lowered, or pods that
+        somebody else bound."""
+        for name, queue in self._queues.items():
+            for resource, limit in queue.limits.items():
+                if queue.used.get(resource, 0) > limit:
+                    yield name, resource, queue.used[resource] - limit

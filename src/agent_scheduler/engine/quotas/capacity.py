@@ -1,0 +1,368 @@
+"""The accounts of Volcano's plugin capacity: each queue says what it deserves, and how much it may hold at most.
+
+Flat, the queues share the cluster. In a hierarchy (`enableHierarchy`) a queue's limit is within its parent's as well,
+and only leaves hold jobs. One fault in the hierarchy stops it all: nothing is admitted, allocated or reclaimed until
+the tree is mended (`buildHierarchicalQueueAttrs` in `pkg/scheduler/plugins/capacity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from agent_scheduler.objects.batch import ROOT_QUEUE
+
+from .accounts import (
+    Account,
+    Gauges,
+    Refusal,
+    Reservations,
+    total_guarantee,
+    unlimited_where_unset,
+    zero,
+)
+from .demand import JobDemand
+from .queues import QueueInfo, QueueTree
+from .vector import (
+    COMMON,
+    EMPTY,
+    PODS,
+    UNLIMITED,
+    Total,
+    Vector,
+    add_to,
+    any_above,
+    any_within,
+    at_least,
+    at_most,
+    exceeding,
+    insufficient,
+    is_empty,
+    less_equal,
+    minus,
+    names,
+    plus,
+    share,
+    take_from,
+)
+
+
+def _share(account: Account) -> float:
+    """A queue that deserves nothing comes after all that have less than they deserve, with or without jobs."""
+    return 1.0 if is_empty(account.deserved) else share(account.allocated, account.deserved)
+
+
+class CapacityAccounts:
+    """What each queue holds and may hold in a session. Owner: the session's plugin.
+
+    `fault` says why nothing is done; then the accounts are of no use but for `overused`. In a flat session only queues
+    with jobs have an account. `ancestor_reclaim_level`: how many levels above a leaf are judged as well when room is
+    reclaimed.
+    """
+
+    def __init__(
+        self,
+        tree: QueueTree,
+        jobs: Sequence[JobDemand],
+        total: Vector,
+        *,
+        hierarchy: bool = False,
+        ancestor_reclaim_level: int = 0,
+    ) -> None:
+        self.tree = tree
+        self.hierarchy = hierarchy
+        self.ancestor_reclaim_level = ancestor_reclaim_level if hierarchy else 0
+        self.accounts: dict[str, Account] = {}
+        self.gauges: dict[str, Gauges] = {}
+        self.reservations = Reservations()
+        self.fault = ""
+        if hierarchy:
+            self._open_tree(jobs, total)
+        else:
+            self._open_flat(jobs, total)
+
+    # -- opening
+
+    def _open_flat(self, jobs: Sequence[JobDemand], total: Vector) -> None:
+        queues = self.tree.queues
+        shared = exceeding(total, total_guarantee(queues.values()))
+        for job in jobs:
+            account = self.accounts.get(job.queue)
+            if account is None:
+                account = self.accounts[job.queue] = Account(queues[job.queue])
+                account.real_capability = _flat_limit(account.info, shared)
+            account.count(job, job.admitted())
+        for account in self.accounts.values():
+            limited = at_most(account.deserved, account.real_capability, missing=UNLIMITED)
+            account.deserved = at_least(limited, account.guarantee)
+            account.share = _share(account)
+        for name, queue in queues.items():
+            held = self.accounts.get(name)
+            if held is not None:
+                self.gauges[name] = _gauges(held)
+            else:
+                self.gauges[name] = Gauges(
+                    allocated=zero(),
+                    request=EMPTY,
+                    inqueue=EMPTY,
+                    deserved=queue.deserved,
+                    real_capability=_flat_limit(queue, shared, unset=False),
+                )
+
+    def _open_tree(self, jobs: Sequence[JobDemand], total: Vector) -> None:
+        tree = self.tree
+        if tree.faults:
+            self.fault = "; ".join(fault.message for fault in tree.faults)
+            return
+        accounts = self.accounts
+        for name, queue in tree.queues.items():
+            accounts[name] = account = Account(queue)
+            if account.capability is None:
+                account.capability = zero()
+        for job in jobs:
+            if not tree.is_leaf(job.queue):
+                self.fault = f"queue {job.queue} has both jobs and queues below it"
+                return
+            admitted = job.admitted()
+            for each in (job.queue, *tree.ancestors[job.queue]):
+                accounts[each].count(job, admitted)
+        root = accounts[ROOT_QUEUE]
+        assert root.capability is not None
+        if is_empty(root.capability):
+            root.capability = dict.fromkeys((*COMMON, *total), UNLIMITED)
+        root.real_capability = root.capability
+        self._limit_children(ROOT_QUEUE)
+        for name, account in accounts.items():
+            account.share = _share(account)
+            self.gauges[name] = _gauges(account)
+
+    def _limit_children(self, name: str) -> None:
+        account = self.accounts[name]
+        children = [self.accounts[child] for child in self.tree.children[name]]
+        deserved, guaranteed = zero(), zero()
+        for child in children:
+            child.deserved = at_least(child.deserved, child.guarantee)
+            add_to(deserved, child.deserved)
+            add_to(guaranteed, child.guarantee)
+            child.capability = _inherited(child.capability or zero(), account.capability or zero())
+        if name == ROOT_QUEUE:
+            account.guarantee, account.deserved = guaranteed, deserved
+        shared = exceeding(account.real_capability, guaranteed)
+        for child in children:
+            own = plus(shared, child.guarantee)
+            child.real_capability = at_most(own, child.capability or EMPTY, missing=UNLIMITED)
+        for child in children:
+            self._limit_children(child.info.name)
+
+    # -- as a session goes
+
+    def allocate(self, queue: str, wanted: Vector, uid: str) -> None:
+        """A task of the queue was given room, or a claim on room that is about to be free."""
+        self._change(queue, add_to, wanted)
+        self.reservations.remove(queue, uid)
+
+    def deallocate(self, queue: str, wanted: Vector) -> None:
+        """A task of the queue lost its room."""
+        self._change(queue, take_from, wanted)
+
+    def _change(self, queue: str, change: Callable[[Total, Vector], None], wanted: Vector) -> None:
+        account = self.accounts.get(queue)
+        if account is None:
+            return
+        change(account.allocated, wanted)
+        account.share = _share(account)
+        gauges = self.gauges.get(queue)
+        if gauges is not None:
+            gauges.allocated, gauges.share = dict(account.allocated), account.share
+        if self.hierarchy:
+            for above in self.tree.ancestors[queue]:
+                change(self.accounts[above].allocated, wanted)
+
+    def _upwards(self, queue: str) -> Iterable[Account]:
+        yield self.accounts[queue]
+        if self.hierarchy:
+            for above in self.tree.ancestors[queue]:
+                yield self.accounts[above]
+
+    def takes_jobs(self, queue: str) -> bool:
+        """Whether anything may be admitted to or allocated in the queue at all."""
+        if self.fault or not self.tree.queues[queue].open:
+            return False
+        return not self.hierarchy or self.tree.is_leaf(queue)
+
+    def cannot_allocate(self, queue: str, wanted: Vector, uid: str) -> Refusal | None:
+        """The first queue from the task's own up to the root that would hold more than it may; None if it fits.
+
+        Only resources that the task wants count. What other tasks have reserved counts in their own queue alone.
+        """
+        for account in self._upwards(queue):
+            name = account.info.name
+            used = plus(account.allocated, wanted)
+            add_to(used, self.reservations.of_others(name, uid))
+            lacking = insufficient(used, account.real_capability, wanted)
+            if lacking:
+                return Refusal(name, lacking)
+        return None
+
+    def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:
+        """As `cannot_allocate`, for a job's minimum."""
+        for account in self._upwards(queue):
+            lacking = insufficient(account.after_admitting(minimum), account.real_capability, minimum)
+            if lacking:
+                return Refusal(account.info.name, lacking)
+        return None
+
+    def admit(self, queue: str, minimum: Vector) -> None:
+        if queue in self.accounts:
+            for account in self._upwards(queue):
+                add_to(account.inqueue, minimum)
+
+    def may_reclaim(self, queue: str, wanted: Vector) -> bool:
+        """Whether the queue, with `wanted` more, is within what it deserves of anything that is wanted, and within its
+        limit of all of it. An ancestor's desert serves as well, where `ancestor_reclaim_level` says so."""
+        if self.fault or not self.tree.queues[queue].open:
+            return False
+        account = self.accounts[queue]
+        used = plus(account.allocated, wanted)
+        if insufficient(used, account.real_capability, wanted):
+            return False
+        if any_within(used, account.deserved, wanted):
+            return True
+        return any(
+            any_within(plus(self.accounts[above].allocated, wanted), self.accounts[above].deserved, wanted)
+            for above in self.tree.ancestors[queue][: self.ancestor_reclaim_level]
+            if above != ROOT_QUEUE
+        )
+
+    # -- order
+
+    def compare(self, left: str, right: str) -> int:
+        """Which queue comes first: negative is `left`. With a fault there is no order."""
+        if self.fault:
+            return 0
+        one, other = self.tree.queues[left].priority, self.tree.queues[right].priority
+        if one != other:
+            return other - one
+        if not self.hierarchy:
+            return self._compare_shares(left, right)
+        leaf, other_leaf = self.tree.is_leaf(left), self.tree.is_leaf(right)
+        if leaf != other_leaf:
+            return -1 if leaf else 1
+        if leaf:
+            below = self.tree.common_levels(left, right) + 1
+            left, right = self.tree.branch_at(left, below), self.tree.branch_at(right, below)
+        return self._compare_shares(left, right)
+
+    def _compare_shares(self, left: str, right: str) -> int:
+        one, other = self.accounts[left], self.accounts[right]
+        if one.share != other.share:
+            return -1 if one.share < other.share else 1
+        return is_empty(one.deserved) - is_empty(other.deserved)
+
+    def compare_victims(self, left: str, right: str, preemptor: str) -> int:
+        """Which queue gives first: negative is `left`. Queues near the preemptor's in the tree do."""
+        if self.fault or not self.hierarchy:
+            return 0
+        return self.tree.common_levels(right, preemptor) - self.tree.common_levels(left, preemptor)
+
+    # -- closing
+
+    def close(self) -> None:
+        """Sets the gauge of overused queues: those that hold more of anything than they deserve of it."""
+        for name, account in self.accounts.items():
+            gauges = self.gauges.setdefault(name, Gauges(allocated={}, request=EMPTY, inqueue=EMPTY))
+            gauges.overused = account.share > 1
+
+
+class Reclaiming:
+    """For one reclaimer, which tasks of other queues may go, asked in the order in which they would.
+
+    Each answer of yes counts in those that follow. `request` is the reclaimer's, of the queue `queue`.
+    """
+
+    def __init__(self, accounts: CapacityAccounts, queue: str, request: Vector) -> None:
+        self._accounts = accounts
+        self._queue = queue
+        self._request = request
+        self._wanted = {each for each in names(request) if each != PODS}
+        #: What would be left to each queue.
+        self._allocated: dict[str, Total] = {}
+
+    def may_go(self, queue: str, held: Vector) -> bool:
+        accounts = self._accounts
+        account = accounts.accounts.get(queue)
+        if account is None or not any(each in self._wanted for each in names(held)):
+            return False
+        allocated = self._left(queue)
+        if not less_equal(account.guarantee, minus(allocated, held)):
+            return False
+        if _irrelevant(held, account.deserved):
+            if self._spares_relatives(queue):
+                return False
+        elif not any_above(allocated, account.deserved, held):
+            return False
+        judged = self._judged_ancestors(queue)
+        for above in judged:
+            deserved = accounts.accounts[above].deserved
+            if not _irrelevant(held, deserved) and not any_above(self._left(above), deserved, held):
+                return False
+        for each in (queue, *judged):
+            take_from(self._left(each), held)
+        return True
+
+    def _left(self, queue: str) -> Total:
+        left = self._allocated.get(queue)
+        if left is None:
+            left = self._allocated[queue] = dict(self._accounts.accounts[queue].allocated)
+        return left
+
+    def _spares_relatives(self, queue: str) -> bool:
+        """Whether both have an ancestor in common, within the levels that are judged, and the reclaimer's queue
+        deserves nothing of what it wants: then neither has more right to the room than the other."""
+        level = self._accounts.ancestor_reclaim_level
+        ancestors = self._accounts.tree.ancestors
+        common = set(ancestors[self._queue][:level]) & set(ancestors[queue][:level])
+        deserved = self._accounts.accounts[self._queue].deserved
+        return bool(common - {ROOT_QUEUE}) and _irrelevant(self._request, deserved)
+
+    def _judged_ancestors(self, queue: str) -> list[str]:
+        """Ancestors of the victim's queue that are not the reclaimer's at the same level."""
+        level = self._accounts.ancestor_reclaim_level
+        theirs = self._accounts.tree.ancestors[queue][:level]
+        ours = self._accounts.tree.ancestors[self._queue]
+        return [
+            above
+            for depth, above in enumerate(theirs)
+            if above != ROOT_QUEUE and not (depth < len(ours) and ours[depth] == above)
+        ]
+
+
+def _irrelevant(wanted: Vector, deserved: Vector) -> bool:
+    """Whether nothing that is wanted is deserved at all."""
+    return not set(names(wanted)) & set(names(deserved))
+
+
+def _flat_limit(queue: QueueInfo, shared: Vector, *, unset: bool = True) -> Total:
+    """What the cluster has besides the guarantees of others, within the queue's capability. `unset`: whether a
+    capability without cpu or memory limits neither."""
+    own = plus(shared, queue.guarantee)
+    if not queue.capability:
+        return own
+    capability = {**zero(), **queue.capability}
+    return at_most(own, unlimited_where_unset(capability) if unset else capability, missing=UNLIMITED)
+
+
+def _inherited(capability: Total, parent: Vector) -> Total:
+    """A queue's capability with its parent's, where it says nothing: of cpu and memory, 0 is nothing."""
+    unset = [each for each in parent if each not in capability or (each in COMMON and capability[each] <= 0)]
+    return {**capability, **{each: parent[each] for each in unset}}
+
+
+def _gauges(account: Account) -> Gauges:
+    return Gauges(
+        allocated=dict(account.allocated),
+        request=dict(account.request),
+        inqueue=dict(account.inqueue),
+        deserved=dict(account.deserved),
+        real_capability=account.real_capability,
+        share=account.share,
+    )

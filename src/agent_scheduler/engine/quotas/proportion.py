@@ -1,0 +1,156 @@
+"""The accounts of Volcano's plugin proportion: the cluster is divided among the queues by their weights.
+
+What a queue deserves is found as water finds its level: what is left is given out by weight, no queue gets more than it
+asks for or may hold, and what those leave is given out again (`pkg/scheduler/plugins/proportion`). Shares by weight are
+fractions, hence the only floats; they are added up in the order of the queues' names, so that a cluster gets the same
+shares each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .accounts import Account, Gauges, Refusal, total_guarantee, unlimited_where_unset, zero
+from .demand import JobDemand
+from .queues import QueueTree
+from .vector import (
+    EMPTY,
+    UNLIMITED,
+    Total,
+    Vector,
+    add_to,
+    at_least,
+    at_most,
+    exceeding,
+    insufficient,
+    is_empty,
+    less_equal,
+    plus,
+    share,
+    take_from,
+)
+
+
+class ProportionAccounts:
+    """What each queue with jobs deserves and holds in a session. Owner: the session's plugin."""
+
+    def __init__(self, tree: QueueTree, jobs: Sequence[JobDemand], total: Vector) -> None:
+        self.tree = tree
+        self.accounts: dict[str, Account] = {}
+        shared = exceeding(total, total_guarantee(tree.queues.values()))
+        for job in jobs:
+            account = self.accounts.get(job.queue)
+            if account is None:
+                account = self.accounts[job.queue] = Account(tree.queues[job.queue])
+                account.deserved = zero()
+                limit = plus(shared, account.guarantee)
+                if account.capability:
+                    limit = at_most(limit, unlimited_where_unset(account.capability), missing=UNLIMITED)
+                account.real_capability = limit
+            account.count(job, job.admitted())
+        _divide(sorted(self.accounts.values(), key=lambda each: each.info.name), total)
+        self.gauges: dict[str, Gauges] = {}
+        for name in tree.queues:
+            held = self.accounts.get(name)
+            if held is None:
+                self.gauges[name] = Gauges(allocated=zero(), request=EMPTY, inqueue=EMPTY)
+                continue
+            held.share = share(held.allocated, held.deserved)
+            self.gauges[name] = Gauges(
+                allocated=dict(held.allocated),
+                request=dict(held.request),
+                inqueue=dict(held.inqueue),
+                deserved=held.deserved,
+                share=held.share,
+            )
+
+    def allocate(self, queue: str, wanted: Vector) -> None:
+        """A task of the queue was given room, or a claim on room that is about to be free."""
+        self._change(queue, add_to, wanted)
+
+    def deallocate(self, queue: str, wanted: Vector) -> None:
+        """A task of the queue lost its room."""
+        self._change(queue, take_from, wanted)
+
+    def _change(self, queue: str, change: Callable[[Total, Vector], None], wanted: Vector) -> None:
+        account = self.accounts.get(queue)
+        if account is None:
+            return
+        change(account.allocated, wanted)
+        account.share = share(account.allocated, account.deserved)
+        gauges = self.gauges[queue]
+        gauges.allocated, gauges.share = dict(account.allocated), account.share
+
+    def overused(self, queue: str) -> bool:
+        """Whether the queue holds all that it deserves, of each resource. Sets its gauge."""
+        account = self.accounts[queue]
+        overused = less_equal(account.deserved, account.allocated)
+        self.gauges[queue].overused = overused
+        return overused
+
+    def cannot_allocate(self, queue: str, wanted: Vector) -> Refusal | None:
+        """None if the queue is open and deserves what it would hold, of what is wanted."""
+        account = self.accounts[queue]
+        lacking = insufficient(plus(account.allocated, wanted), account.deserved, wanted)
+        return Refusal(queue, lacking) if lacking or not account.info.open else None
+
+    def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:
+        """None if the queue may hold what it holds and has admitted, and a job's minimum besides."""
+        account = self.accounts[queue]
+        lacking = insufficient(account.after_admitting(minimum), account.real_capability, minimum)
+        return Refusal(queue, lacking) if lacking else None
+
+    def admit(self, queue: str, minimum: Vector) -> None:
+        add_to(self.accounts[queue].inqueue, minimum)
+
+    def compare(self, left: str, right: str) -> int:
+        """Which queue comes first: negative is `left`."""
+        one, other = self.accounts[left], self.accounts[right]
+        if one.info.priority != other.info.priority:
+            return other.info.priority - one.info.priority
+        return (one.share > other.share) - (one.share < other.share)
+
+
+class Reclaiming:
+    """Which tasks of queues may go, asked in the order in which they would: those of queues that hold more of anything
+    than they deserve. Each answer of yes counts in those that follow."""
+
+    def __init__(self, accounts: ProportionAccounts) -> None:
+        self._accounts = accounts.accounts
+        self._allocated: dict[str, Total] = {}
+
+    def may_go(self, queue: str, held: Vector) -> bool:
+        account = self._accounts.get(queue)
+        if account is None:
+            return False
+        allocated = self._allocated.setdefault(queue, dict(account.allocated))
+        if less_equal(allocated, account.deserved):
+            return False
+        take_from(allocated, held)
+        return True
+
+
+def _divide(accounts: Sequence[Account], total: Vector) -> None:
+    """Sets what each deserves: by weight, at most what it asks for or may hold, at least its guarantee."""
+    remaining = dict(total)
+    unmet = list(accounts)
+    while unmet:
+        weights = sum(account.info.weight for account in unmet)
+        if weights == 0:
+            return
+        before, given, returned = remaining, zero(), zero()
+        still = []
+        for account in unmet:
+            old, part = account.deserved, account.info.weight / weights
+            more = plus(old, {resource: amount * part for resource, amount in remaining.items()})
+            allowed = at_most(more, account.real_capability, missing=UNLIMITED)
+            wanted = at_most(allowed, account.request, missing=0)
+            account.deserved = at_least(wanted, account.guarantee)
+            if not less_equal(account.request, account.deserved) and account.deserved != old:
+                still.append(account)
+            add_to(given, exceeding(account.deserved, old))
+            add_to(returned, exceeding(old, account.deserved))
+        unmet = still
+        remaining = exceeding(plus(before, returned), given)
+        if is_empty(remaining) or remaining == before:
+            return

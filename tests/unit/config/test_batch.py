@@ -1,0 +1,205 @@
+"""The batch scheduler's settings: a section of the configuration, or Volcano's own file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent_scheduler.config.document import text_of
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.flags import add_run_arguments
+from agent_scheduler.config.load import Source, load_text, to_dict
+from agent_scheduler.config.reload import Reloader
+from agent_scheduler.config.schema import Configuration
+
+HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+#: As Volcano's chart ships it.
+SHIPPED = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+
+
+class Ignoring:
+    """A `ReloadObserver`."""
+
+    def applied(self, configuration: Configuration, changed: list[str]) -> None: ...
+
+    def refused(self, problem: str) -> None:
+        raise AssertionError(problem)
+
+    def without_effect(self, warning: str) -> None: ...
+
+
+def load_files(
+    folder: Path, sessions: str, *flags: str, config: str = HEAD, warnings: list[str] | None = None
+) -> Configuration:
+    (folder / "volcano-scheduler.conf").write_text(sessions)
+    (folder / "config.yaml").write_text(config)
+    parser = argparse.ArgumentParser()
+    add_run_arguments(parser)
+    words = [
+        "--config",
+        str(folder / "config.yaml"),
+        "--scheduler-conf",
+        str(folder / "volcano-scheduler.conf"),
+    ]
+    told: list[str] = [] if warnings is None else warnings
+    return Source(parser.parse_args([*words, *flags]), environ={}).load(warn=told.append)
+
+
+def test_without_the_section_there_is_no_batch_scheduler() -> None:
+    assert load_text(HEAD).batch is None
+
+
+def test_the_section_alone_has_the_defaults_of_volcano() -> None:
+    batch = load_text(HEAD + "batch: {}\n").batch
+    assert batch is not None
+    assert (
+        batch.scheduler_name == "volcano"
+        and batch.schedule_period == 1.0
+        and batch.default_queue == "default"
+    )
+    assert batch.action_names == ("enqueue", "allocate", "backfill")
+    assert [[plugin.name for plugin in tier.plugins] for tier in batch.tiers] == [
+        ["priority", "gang", "conformance"],
+        ["overcommit", "drf", "predicates", "proportion", "nodeorder"],
+    ]
+
+
+def test_the_file_that_volcano_ships_is_read_as_it_is(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    batch = load_files(tmp_path, SHIPPED, "--schedule-period", "500ms", warnings=warnings).batch
+    assert batch is not None
+    assert batch.schedule_period == 0.5
+    assert [plugin.name for tier in batch.tiers for plugin in tier.plugins][-1] == "binpack"
+    gang = batch.tiers[0].plugins[1]
+    assert gang.switches == {"enablePreemptable": False}
+    assert warnings == []
+
+
+def test_what_was_loaded_can_be_loaded_again(tmp_path: Path) -> None:
+    made = load_files(tmp_path, SHIPPED)
+    assert load_text(text_of(to_dict(made))) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("actions: allocate, alocate\n", ":1: actions: found 'alocate'; did you mean allocate?"),
+        ("actions: allocate, shuffle\n", ":1: actions: shuffle is not supported: running pods"),
+        ("actions: allocate, allocate\n", ":1: actions: found 'allocate' a second time"),
+        ("tiers:\n- plugins:\n  - name: tdm\n", ":3: tiers[0].plugins[0].name: tdm is not supported"),
+        ("tiers:\n- plugins:\n  - name: gangs\n", "found 'gangs'; did you mean gang?"),
+        (
+            "tiers:\n- plugins:\n  - name: gang\n    enableJobRedy: true\n",
+            ":4: tiers[0].plugins[0].enableJobRedy: unknown key; did you mean enableJobReady?",
+        ),
+        (
+            "tiers:\n- plugins:\n  - name: gang\n    enableJobReady: 1\n",
+            "tiers[0].plugins[0].enableJobReady: found the number 1; allowed: true, false",
+        ),
+        (
+            "tiers:\n- plugins:\n  - name: overcommit\n    arguments: {overcommit-factor: 0.5}\n",
+            "arguments.overcommit-factor: found the number 0.5; allowed: a number from 1 to 1000",
+        ),
+        (
+            "tiers:\n- plugins:\n  - name: binpack\n    arguments: {binpack.weight: heavy}\n",
+            "binpack.weight: found 'heavy'; allowed: a whole number",
+        ),
+        (
+            "tiers:\n- plugins:\n  - name: nodeorder\n    arguments: {leastrequest.weight: 1}\n",
+            "leastrequest.weight: unknown key; did you mean leastrequested.weight?",
+        ),
+        (
+            "tiers:\n- plugins: [{name: gang}]\n- plugins: [{name: gang}]\n",
+            "tiers[1].plugins[0].name: found 'gang' a second time",
+        ),
+        (
+            "tiers:\n- plugins: [{name: proportion}, {name: capacity}]\n",
+            "tiers: has proportion and capacity, which divide the cluster among queues by different rules",
+        ),
+        (
+            "tiers:\n- plugins: [{name: drf, enableHierarchy: true}]\n",
+            "enableHierarchy: hierarchical drf is not supported",
+        ),
+        (
+            "configurations:\n- name: alocate\n",
+            "configurations[0].name: found 'alocate'; did you mean allocate?",
+        ),
+        ("tiers: {}\n", "tiers: found an object; allowed: a list"),
+        ("[]\n", "found a list; allowed: an object with actions, tiers, configurations"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_at_its_place(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_files(tmp_path, text)
+    assert said in str(error.value)
+    assert str(error.value).startswith(str(tmp_path / "volcano-scheduler.conf"))
+
+
+def test_the_section_is_checked_as_the_file_is() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r":3: batch\.tiers\[0\]\.plugins\[0\]\.name: tdm is not supported"
+    ):
+        load_text(HEAD + "batch: {tiers: [{plugins: [{name: tdm}]}]}\n")
+
+
+def test_a_setting_that_both_the_section_and_the_file_give_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.actions: is given beside --scheduler-conf"):
+        load_files(tmp_path, SHIPPED, config=HEAD + "batch: {actions: allocate}\n")
+
+
+def test_the_batch_scheduler_and_a_profile_are_not_called_alike() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"batch\.schedulerName: found 'agent-scheduler', which profiles\[0\]"
+    ):
+        load_text(HEAD + "batch: {schedulerName: agent-scheduler}\n")
+
+
+def test_a_missing_file_is_told_by_its_flag() -> None:
+    parser = argparse.ArgumentParser()
+    add_run_arguments(parser)
+    with pytest.raises(ConfigurationError, match=r"--scheduler-conf /nowhere: No such file"):
+        Source(parser.parse_args(["--scheduler-conf", "/nowhere"]), environ={}).load()
+
+
+def test_what_the_sessions_go_without_is_warned_of(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    load_files(tmp_path, "actions: backfill\ntiers:\n- plugins: [{name: priority}]\n", warnings=warnings)
+    assert len(warnings) == 4
+    assert "has no allocate" in warnings[0]
+
+
+def test_a_change_of_the_file_of_sessions_takes_effect(tmp_path: Path) -> None:
+    load_files(tmp_path, SHIPPED)
+    parser = argparse.ArgumentParser()
+    add_run_arguments(parser)
+    source = Source(
+        parser.parse_args(["--scheduler-conf", str(tmp_path / "volcano-scheduler.conf")]), environ={}
+    )
+    applied: list[Configuration] = []
+    reloader = Reloader(source, source.load(), apply=applied.append, observer=Ignoring(), sleep=asyncio.sleep)
+    reloader.look()
+    (tmp_path / "volcano-scheduler.conf").write_text(SHIPPED.replace(", backfill", ", backfill, preempt"))
+    reloader.look()
+    reloader.look()
+    assert [each.batch and each.batch.action_names for each in applied] == [
+        ("enqueue", "allocate", "backfill", "preempt")
+    ]

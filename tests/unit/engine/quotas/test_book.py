@@ -1,0 +1,188 @@
+"""The quota book: a pod counts once, in its queue and in all that lie above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from agent_scheduler.engine.quotas.book import QuotaBook, Standing
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.quotas.vector import Vector, add_to
+
+GPU = "nvidia.com/gpu"
+ROOT = QueueInfo(name="root")
+
+
+def book(*queues: QueueInfo) -> QuotaBook:
+    found = QuotaBook()
+    found.set_queues((ROOT, *queues))
+    return found
+
+
+def test_without_queues_there_is_nothing_to_ask() -> None:
+    assert not QuotaBook()
+    assert book()
+
+
+def test_a_pod_is_in_one_standing_at_a_time() -> None:
+    found = book(QueueInfo(name="a"))
+    for standing in Standing:
+        found.set("u", "a", {"cpu": 5}, standing)
+        assert {each: dict(found.own("a", each)) for each in Standing if found.own("a", each)} == {
+            standing: {"cpu": 5}
+        }
+        assert found.used("root") == {"cpu": 5}
+    found.remove("u")
+    found.remove("u")
+    assert not found.used("root")
+
+
+def test_the_first_queue_upwards_that_lacks_something_is_named_with_how_much() -> None:
+    found = book(
+        QueueInfo(name="p", capability={"cpu": 3000, GPU: 1000}),
+        QueueInfo(name="a", parent="p", capability={"cpu": 2500}),
+        QueueInfo(name="b", parent="p"),
+    )
+    found.set("u", "b", {"cpu": 1000, GPU: 1000}, Standing.ASSUMED)
+    assert found.shortfall("a", {"cpu": 2000}) is None
+    assert (
+        str(found.shortfall("a", {"cpu": 2600}))
+        == "queue a has too little capability left: 100m of cpu missing"
+    )
+    assert str(found.shortfall("a", {"cpu": 2500, GPU: 1000, "memory": 9})) == (
+        "queue p has too little capability left: 500m of cpu, 1 of nvidia.com/gpu missing"
+    )
+
+
+def test_a_pod_is_not_counted_twice_when_it_is_asked_for_again() -> None:
+    found = book(QueueInfo(name="a", capability={"cpu": 1000}))
+    found.set("u", "a", {"cpu": 1000}, Standing.RESERVED)
+    assert found.shortfall("a", {"cpu": 1000}, "u") is None
+    assert found.shortfall("a", {"cpu": 1000}, "other") is not None
+
+
+def test_no_limit_is_what_says_nothing_or_0_of_cpu_and_memory_and_pods_are_not_limited() -> None:
+    found = book(QueueInfo(name="a", capability={"cpu": 0, "pods": 0, GPU: 0}))
+    assert found.shortfall("a", {"cpu": 10**9, "memory": 10**15, "pods": 1}) is None
+    assert found.shortfall("a", {GPU: 1}) is not None
+
+
+def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
+    found = book(QueueInfo(name="a", state="Closed"), QueueInfo(name="b", state=""))
+    assert str(found.shortfall("a", {})) == "queue a takes no pods: its state is Closed"
+    assert str(found.shortfall("b", {})) == "queue b takes no pods: its state is not set"
+    assert str(found.shortfall("gone", {})) == "queue gone does not exist"
+
+
+def test_a_queue_that_appears_has_the_pods_that_named_it_before() -> None:
+    found = book()
+    found.set("u", "a", {"cpu": 600}, Standing.BOUND)
+    assert not found.used("root")
+    found.set_queues((ROOT, QueueInfo(name="a", capability={"cpu": 1000})))
+    assert found.used("root") == {"cpu": 600}
+    assert found.shortfall("a", {"cpu": 500}) is not None
+
+
+def test_queues_in_which_more_may_fit_are_told_of() -> None:
+    found = book(
+        QueueInfo(name="p"), QueueInfo(name="a", parent="p", capability={"cpu": 1}), QueueInfo(name="b")
+    )
+    found.set("u", "a", {"cpu": 1}, Standing.ASSUMED)
+    found.fallen.clear()
+    found.set("u", "a", {"cpu": 1}, Standing.BOUND)
+    assert not found.fallen
+    found.remove("u")
+    assert found.fallen == {"a", "p", "root"}
+    found.fallen.clear()
+    found.set_queues(
+        (
+            ROOT,
+            QueueInfo(name="p"),
+            QueueInfo(name="a", parent="p", capability={"cpu": 2}),
+            QueueInfo(name="b"),
+        )
+    )
+    assert found.fallen == {"a"}
+
+
+def test_a_limit_that_was_lowered_is_told_of_and_nothing_else_changes() -> None:
+    found = book(QueueInfo(name="a", capability={"cpu": 5}))
+    found.set("u", "a", {"cpu": 5}, Standing.BOUND)
+    found.set_queues((ROOT, QueueInfo(name="a", capability={"cpu": 3})))
+    assert list(found.above_capability()) == [("a", "cpu", 2)]
+    assert found.used("a") == {"cpu": 5}
+
+
+NAMES = st.sampled_from(["root", "p", "a", "b", "gone"])
+VECTORS = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(0, 5))
+
+
+class Book(RuleBasedStateMachine):
+    """The book against a recount of all entries after each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.book = QuotaBook()
+        self.pods: dict[str, tuple[str, Vector, Standing]] = {}
+
+    @rule(uid=st.sampled_from("xyz"), queue=NAMES, vector=VECTORS, standing=st.sampled_from(Standing))
+    def set(self, uid: str, queue: str, vector: Vector, standing: Standing) -> None:
+        self.book.set(uid, queue, vector, standing)
+        self.pods[uid] = (queue, vector, standing)
+
+    @rule(uid=st.sampled_from("xyz"))
+    def remove(self, uid: str) -> None:
+        self.book.remove(uid)
+        self.pods.pop(uid, None)
+
+    @rule(
+        parents=st.dictionaries(NAMES.filter(lambda name: name != "gone"), NAMES | st.just("")),
+        limit=st.none() | VECTORS,
+    )
+    def queues(self, parents: dict[str, str], limit: Vector | None) -> None:
+        self.book.set_queues(
+            QueueInfo(name=name, parent=parent, capability=limit) for name, parent in parents.items()
+        )
+
+    def _sum(self, pods: Iterable[tuple[str, Vector, Standing]]) -> dict[str, float]:
+        total: dict[str, float] = {}
+        for _, vector, _ in pods:
+            add_to(total, vector)
+        return {resource: amount for resource, amount in total.items() if amount}
+
+    @invariant()
+    def usage_is_the_sum_over_the_pods_of_a_queue_and_of_those_below_it(self) -> None:
+        ancestors = self.book.tree.ancestors
+        for name in ("root", "p", "a", "b", "gone"):
+            below = [pod for pod in self.pods.values() if name == pod[0] or name in ancestors.get(pod[0], ())]
+            assert {each: amount for each, amount in self.book.used(name).items() if amount} == self._sum(
+                below
+            )
+            for standing in Standing:
+                own = [pod for pod in self.pods.values() if pod[0] == name and pod[2] == standing]
+                assert dict(self.book.own(name, standing)) == self._sum(own)
+
+    @invariant()
+    def nothing_is_kept_of_pods_and_queues_that_are_gone(self) -> None:
+        assert {uid: tuple(entry) for uid, entry in self.book.entries()} == self.pods
+        assert set(self.book._queues) <= self.book.tree.queues.keys() | {
+            queue for queue, _, _ in self.pods.values()
+        }
+
+
+TestBook = Book.TestCase
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 900)), max_size=25))
+def test_no_queue_is_let_above_its_own_capability_or_an_ancestors(wanted: list[tuple[str, int]]) -> None:
+    found = book(
+        QueueInfo(name="p", capability={"cpu": 2000}), QueueInfo(name="a", parent="p", capability={"cpu": 1500}),
+        QueueInfo(name="b", parent="p"),
+    )  # fmt: skip
+    for number, (queue, amount) in enumerate(wanted):
+        if found.shortfall(queue, {"cpu": amount}) is None:
+            found.set(str(number), queue, {"cpu": amount}, Standing.ASSUMED)
+    assert not list(found.above_capability())

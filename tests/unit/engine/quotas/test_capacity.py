@@ -1,0 +1,249 @@
+"""The accounts of the plugin capacity, flat and in a hierarchy."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.quotas.capacity import CapacityAccounts, Reclaiming
+from agent_scheduler.engine.quotas.demand import JobDemand
+from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
+from agent_scheduler.engine.quotas.vector import UNLIMITED, Vector, add_to
+
+TOTAL = {"cpu": 10_000, "memory": 1000, "pods": 100}
+
+
+def cpu(amount: int) -> Vector:
+    return {"cpu": amount, "pods": 1}
+
+
+def holding(queue: str, amount: int) -> JobDemand:
+    return JobDemand(queue=queue, phase="Running", allocated=cpu(amount), holding=1)
+
+
+def opened(
+    *queues: QueueInfo, jobs: tuple[JobDemand, ...] = (), hierarchy: bool = False, level: int = 0
+) -> CapacityAccounts:
+    tree = QueueTree([QueueInfo(name="root"), *queues])
+    return CapacityAccounts(tree, jobs, TOTAL, hierarchy=hierarchy, ancestor_reclaim_level=level)
+
+
+def test_a_queue_may_hold_what_others_are_not_guaranteed() -> None:
+    accounts = opened(
+        QueueInfo(name="a", guarantee={"cpu": 3000}),
+        QueueInfo(name="b", capability={"memory": 500}),
+        jobs=(holding("a", 1), holding("b", 1)),
+    )
+    assert accounts.accounts["a"].real_capability["cpu"] == 10_000
+    assert accounts.accounts["b"].real_capability == {"cpu": 7000, "memory": 500, "pods": 100}
+
+
+def test_a_guarantee_is_deserved() -> None:
+    accounts = opened(
+        QueueInfo(name="a", guarantee={"cpu": 3000}, deserved={"cpu": 1000}), jobs=(holding("a", 1500),)
+    )
+    assert accounts.accounts["a"].deserved["cpu"] == 3000
+    assert accounts.accounts["a"].share == 0.5
+
+
+def test_a_queue_that_deserves_nothing_comes_after_those_with_less_than_they_deserve() -> None:
+    accounts = opened(
+        QueueInfo(name="none"),
+        QueueInfo(name="under", deserved={"cpu": 2000}),
+        QueueInfo(name="full", deserved={"cpu": 1000}),
+        QueueInfo(name="first", priority=1),
+        jobs=tuple(holding(name, 1000) for name in ("none", "under", "full", "first")),
+    )
+    assert accounts.compare("under", "none") < 0
+    assert accounts.compare("full", "none") < 0
+    assert accounts.compare("none", "full") > 0
+    assert accounts.compare("under", "full") < 0
+    assert accounts.compare("first", "under") < 0
+
+
+def test_the_real_capability_limits_what_is_allocated_of_what_is_wanted() -> None:
+    accounts = opened(QueueInfo(name="a", capability={"cpu": 2000}), jobs=(holding("a", 1500),))
+    assert accounts.cannot_allocate("a", cpu(500), "u") is None
+    refusal = accounts.cannot_allocate("a", cpu(501), "u")
+    assert refusal is not None
+    assert (refusal.queue, refusal.resources) == ("a", ["cpu"])
+    assert accounts.cannot_allocate("a", {"memory": 1000}, "u") is None
+
+
+def test_what_other_tasks_reserved_is_not_there_and_a_tasks_own_is() -> None:
+    accounts = opened(QueueInfo(name="a", capability={"cpu": 2000}), jobs=(holding("a", 500),))
+    accounts.reservations.add("a", "u", cpu(1000))
+    assert accounts.cannot_allocate("a", cpu(1000), "other") is not None
+    assert accounts.cannot_allocate("a", cpu(1000), "u") is None
+    accounts.allocate("a", cpu(1000), "u")
+    assert accounts.cannot_allocate("a", cpu(500), "other") is None
+
+
+def test_a_jobs_minimum_is_admitted_beside_what_was_admitted_and_without_what_is_elastic() -> None:
+    running = JobDemand(queue="a", phase="Running", minimum={"cpu": 500}, allocated=cpu(1500), holding=1)
+    waiting = JobDemand(queue="a", phase="Inqueue", minimum={"cpu": 400}, pending=cpu(400))
+    accounts = opened(QueueInfo(name="a", capability={"cpu": 2000}), jobs=(running, waiting))
+    assert accounts.cannot_admit("a", {"cpu": 1100}) is None
+    assert accounts.cannot_admit("a", {"cpu": 1101}) is not None
+    accounts.admit("a", {"cpu": 1100})
+    assert accounts.cannot_admit("a", {"cpu": 1}) is not None
+
+
+def test_a_closed_queue_takes_no_jobs() -> None:
+    accounts = opened(QueueInfo(name="a", state="Closed"), QueueInfo(name="b"), jobs=(holding("a", 1),))
+    assert [accounts.takes_jobs(name) for name in ("a", "b")] == [False, True]
+
+
+def test_a_child_is_limited_by_its_parent_and_inherits_what_it_says_nothing_of() -> None:
+    accounts = opened(
+        QueueInfo(name="p", capability={"cpu": 4000}),
+        QueueInfo(name="a", parent="p", capability={"memory": 300}),
+        QueueInfo(name="b", parent="p", guarantee={"cpu": 1000}),
+        hierarchy=True,
+    )
+    assert accounts.accounts["root"].real_capability == dict.fromkeys(TOTAL, UNLIMITED)
+    assert accounts.accounts["a"].real_capability["cpu"] == 3000
+    assert accounts.accounts["b"].real_capability == {"cpu": 4000, "memory": UNLIMITED, "pods": UNLIMITED}
+    assert accounts.accounts["a"].real_capability["memory"] == 300
+    assert not accounts.takes_jobs("p")
+
+
+def test_what_a_child_holds_counts_in_all_of_its_ancestors() -> None:
+    accounts = opened(
+        QueueInfo(name="p", capability={"cpu": 4000}),
+        QueueInfo(name="a", parent="p"),
+        QueueInfo(name="b", parent="p"),
+        jobs=(holding("a", 3000),),
+        hierarchy=True,
+    )
+    refusal = accounts.cannot_allocate("b", cpu(1001), "u")
+    assert refusal is not None
+    assert refusal.queue == "b" or refusal.queue == "p"
+    accounts.deallocate("a", cpu(3000))
+    assert accounts.cannot_allocate("b", cpu(4000), "u") is None
+    assert accounts.gauges["p"].allocated["cpu"] == 3000, (
+        "Volcano's gauge of an inner queue is that of the opening"
+    )
+
+
+def test_one_fault_of_the_tree_stops_all_queues() -> None:
+    lost = opened(
+        QueueInfo(name="a", parent="gone"), QueueInfo(name="b"), jobs=(holding("b", 1),), hierarchy=True
+    )
+    assert "gone" in lost.fault
+    assert not lost.takes_jobs("b")
+    inner = opened(
+        QueueInfo(name="p"), QueueInfo(name="a", parent="p"), jobs=(holding("p", 1),), hierarchy=True
+    )
+    assert "queue p has both jobs and queues" in inner.fault
+    assert not inner.may_reclaim("a", cpu(1))
+
+
+def test_a_hierarchy_orders_leaves_by_the_branches_that_part_them() -> None:
+    accounts = opened(
+        QueueInfo(name="p", deserved={"cpu": 8000}),
+        QueueInfo(name="q", deserved={"cpu": 2000}),
+        QueueInfo(name="p1", parent="p", deserved={"cpu": 1000}),
+        QueueInfo(name="q1", parent="q", deserved={"cpu": 1900}),
+        jobs=(holding("p1", 900), holding("q1", 900)),
+        hierarchy=True,
+    )
+    assert accounts.accounts["p1"].share > accounts.accounts["q1"].share
+    assert accounts.compare("p1", "q1") < 0, "p holds less of what it deserves than q"
+    assert accounts.compare("p1", "p") < 0, "leaves come before inner queues"
+
+
+def test_the_victims_nearest_in_the_tree_go_first() -> None:
+    accounts = opened(
+        QueueInfo(name="p"), QueueInfo(name="p1", parent="p"), QueueInfo(name="p2", parent="p"), QueueInfo(name="q"),
+        hierarchy=True,
+    )  # fmt: skip
+    assert accounts.compare_victims("p2", "q", "p1") < 0
+    assert accounts.compare_victims("q", "p2", "p1") > 0
+
+
+def test_a_queue_may_reclaim_up_to_what_it_deserves() -> None:
+    accounts = opened(QueueInfo(name="a", deserved={"cpu": 2000}), jobs=(holding("a", 1000),))
+    assert accounts.may_reclaim("a", cpu(1000))
+    assert not accounts.may_reclaim("a", cpu(1001))
+
+
+def test_tasks_may_go_from_a_queue_until_it_holds_what_it_deserves() -> None:
+    accounts = opened(
+        QueueInfo(name="a", deserved={"cpu": 2000}), QueueInfo(name="v", deserved={"cpu": 1000}),
+        jobs=(holding("a", 1), holding("v", 2500)),
+    )  # fmt: skip
+    asked = Reclaiming(accounts, "a", cpu(2000))
+    assert [asked.may_go("v", cpu(1000)) for _ in range(3)] == [True, True, False]
+
+
+def test_a_guarantee_is_not_reclaimed_and_neither_is_what_the_reclaimer_cannot_use() -> None:
+    accounts = opened(
+        QueueInfo(name="a"),
+        QueueInfo(name="v", guarantee={"cpu": 1000}),
+        jobs=(holding("a", 1), holding("v", 1500)),
+    )
+    assert not Reclaiming(accounts, "a", cpu(1)).may_go("v", cpu(501))
+    assert Reclaiming(accounts, "a", cpu(1)).may_go("v", cpu(500))
+    assert not Reclaiming(accounts, "a", {"memory": 1, "pods": 1}).may_go("v", cpu(500))
+
+
+def test_with_ancestors_judged_a_branch_keeps_what_it_deserves() -> None:
+    queues = (
+        QueueInfo(name="p", deserved={"cpu": 5000}), QueueInfo(name="p1", parent="p", deserved={"cpu": 1000}),
+        QueueInfo(name="a", deserved={"cpu": 5000}), QueueInfo(name="a1", parent="a", deserved={"cpu": 1000}),
+    )  # fmt: skip
+    jobs = (holding("p1", 3000), holding("a1", 1))
+    assert Reclaiming(opened(*queues, jobs=jobs, hierarchy=True), "a1", cpu(1)).may_go("p1", cpu(1000))
+    assert not Reclaiming(opened(*queues, jobs=jobs, hierarchy=True, level=1), "a1", cpu(1)).may_go(
+        "p1", cpu(1000)
+    )
+
+
+changes = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30)
+
+
+@given(changes, changes)
+def test_accounts_agree_with_a_recount_after_any_allocations(
+    given: list[tuple[str, int]], taken: list[tuple[str, int]]
+) -> None:
+    queues = (
+        QueueInfo(name="p"),
+        QueueInfo(name="a", parent="p"),
+        QueueInfo(name="b", parent="p"),
+        QueueInfo(name="c"),
+    )
+    accounts = opened(*queues, hierarchy=True)
+    held: list[tuple[str, int]] = []
+    for number, (queue, amount) in enumerate(given):
+        accounts.allocate(queue, cpu(amount), str(number))
+        held.append((queue, amount))
+    for change in taken:
+        if change in held:
+            held.remove(change)
+            accounts.deallocate(change[0], cpu(change[1]))
+    for name in accounts.accounts:
+        recount: dict[str, float] = {"cpu": 0, "memory": 0}
+        for queue, amount in held:
+            if name in (queue, *accounts.tree.ancestors[queue]):
+                add_to(recount, cpu(amount))
+        assert {each: amount for each, amount in accounts.accounts[name].allocated.items() if amount} == {
+            each: amount for each, amount in recount.items() if amount
+        }
+
+
+@given(st.integers(0, 12_000), st.integers(0, 12_000), st.integers(0, 3000), st.integers(0, 3000))
+def test_no_queue_is_let_above_its_own_limit_or_its_parents(
+    parent: int, child: int, guarantee: int, wanted: int
+) -> None:
+    accounts = opened(
+        QueueInfo(name="p", capability={"cpu": parent}), QueueInfo(name="a", parent="p", capability={"cpu": child}),
+        QueueInfo(name="b", parent="p", guarantee={"cpu": guarantee}),
+        hierarchy=True,
+    )  # fmt: skip
+    for number in range(8):
+        if accounts.cannot_allocate("a", cpu(wanted), str(number)) is None:
+            accounts.allocate("a", cpu(wanted), str(number))
+    allocated = accounts.accounts["a"].allocated["cpu"]
+    assert allocated <= (child or UNLIMITED)
+    assert allocated <= max((parent or UNLIMITED) - guarantee, 0)
