@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events
 from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import Labels
@@ -193,6 +193,18 @@ class Cluster:
         if placement is None or placement.node_name != pod.nominated_node_name:
             return pod
         return replace(pod, nominated_node_name="")
+
+    # ---- groups
+
+    def set_native_group(self, group: NativeGroup) -> None:
+        """A PodGroup was added or changed."""
+        old = self.groups.get(group.key)
+        if self.groups.set(group):
+            self.queue.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
+
+    def delete_native_group(self, group: NativeGroup) -> None:
+        """A PodGroup is gone. What of its members is bound stays so, and the others wait for another one."""
+        self.groups.delete(group)
 
     # ---- namespaces
 

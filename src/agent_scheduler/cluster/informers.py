@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.gangs.native import native_group
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import label_selector
@@ -30,7 +29,6 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, NotListed
 from agent_scheduler.kube.watch_events import DELETED, Change, Decode, Object, ReadEvent
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.batch import NATIVE_POD_GROUPS, NativePodGroup
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
 
 from .cluster import Cluster
@@ -372,22 +370,6 @@ def budgets(found: PDBs) -> Kind:
         lambda raw: read_pdb(decode(raw)),
         found.set,
         lambda each: found.delete(each.namespace, each.name),
-    )
-
-
-def native_groups(cluster: Cluster) -> Kind:
-    """For profiles that place the members of a PodGroup together, where the cluster serves such groups."""
-    decode = msgspec.json.Decoder(NativePodGroup).decode
-    groups = cluster.groups
-    return cached_kind(
-        cluster.queue,
-        Resource.POD_GROUP,
-        NATIVE_POD_GROUPS,
-        lambda raw: native_group(decode(raw)),
-        known=lambda group: groups.get(group.key),
-        put=groups.set,
-        drop=groups.delete,
-        optional=True,
     )
 
 

@@ -35,6 +35,7 @@ from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 
@@ -46,6 +47,8 @@ Views = tuple[Mapping[str, ClassViews], ...]
 
 #: Seconds for which a pod that has a node already waits until it is known of all nodes whether they would do.
 _WITH_A_NODE: Final = 1.0
+#: Portions of a search for devices that a member of a group gets, as the others cannot wait for another turn.
+_PORTIONS: Final = 8
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -64,6 +67,19 @@ class Unfinished(NamedTuple):
 
     def go_on(self) -> Unfinished | None:
         return self.worker.cycle(self.entry, began=self.began)
+
+
+#: Decides on a pod in a class, on the snapshot as it stands.
+Decide = Callable[[PodInfo, PodClass], Decided]
+
+
+class Gangs(Protocol):
+    """Decides on pods that are placed with others or not at all."""
+
+    def concerns(self, pod: PodInfo) -> bool: ...
+
+    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None:
+        """Decide on the group of a pod that was popped, and carry it out."""
 
 
 class WorkerObserver(Protocol):
@@ -94,9 +110,10 @@ class Worker:
         observer: WorkerObserver,
         preemption: Preemption | None = None,
         shard: Shard | None = None,
+        gangs: Gangs | None = None,
     ) -> None:
         """Without `preemption` nobody is evicted, and nobody's nomination is looked at. Without `shard` all nodes are
-        this scheduler's."""
+        this scheduler's. Without `gangs` each pod is decided on alone."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -108,6 +125,7 @@ class Worker:
         self._observer = observer
         self._preemption = preemption
         self._shard = shard
+        self._gangs = gangs
         self._snapshot = snapshot
         self._views = views
 
@@ -139,6 +157,9 @@ class Worker:
             self._failures.without_shard(
                 entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
             )
+            return None
+        if pod.batch is not None and self._gangs is not None and self._gangs.concerns(pod):
+            self._gangs.run(self._index, self._decide_member, entry, pod, started=started)
             return None
         try:
             decided = self._decide(pod, cycle_began - started)
@@ -179,6 +200,22 @@ class Worker:
 
     def _decide(self, pod: PodInfo, spent: float) -> Decided | None:
         """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken."""
+        self._snapshot.refresh()
+        return self._decide_as(pod, self._snapshot.handle.class_of(pod), spent)
+
+    def _decide_member(self, pod: PodInfo, cls: PodClass) -> Decided:
+        """As `_decide`, in a trial: searches for devices are gone on with for a few turns' portions, and then given up."""
+        devices = self._cluster.devices
+        for _ in range(_PORTIONS):
+            devices.budget.left = PORTION
+            decided = self._decide_as(pod, cls, 0.0)
+            if decided is not None:
+                return decided
+        decided = self._decide_as(pod, cls, inf)
+        assert decided is not None, "it was given up"
+        return decided
+
+    def _decide_as(self, pod: PodInfo, cls: PodClass, spent: float) -> Decided | None:
         devices = self._cluster.devices
         asks_devices = bool(pod.claims or pod.cls.extended)
         if asks_devices:
@@ -186,9 +223,7 @@ class Worker:
             devices.again()
             # By which devices may be late to become ready.
             devices.now = self._now().timestamp()
-        self._snapshot.refresh()
         columns = self._snapshot.columns
-        cls = self._snapshot.handle.class_of(pod)
         preemption = self._preemption
         nominated = self._cluster.queue.nominator.nominated
         against = NO_NOMINATED

@@ -262,8 +262,9 @@ class Profile:
         seen: dict[int, Any] = {}
         for plugin in (*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds):
             if id(plugin) not in seen:
-                sees = isinstance(plugin, Seeing)
-                seen[id(plugin)] = plugin.seeing(ledger, devices, groups) if sees else plugin
+                seen[id(plugin)] = (
+                    plugin.seeing(ledger, devices, groups) if isinstance(plugin, Seeing) else plugin
+                )
         return replace(
             self,
             filters=tuple(seen[id(plugin)] for plugin in self.filters),

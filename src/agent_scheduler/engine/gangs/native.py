@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from agent_scheduler.objects.batch import NativePodGroup
+from agent_scheduler.objects.wire import Metadata
 
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
@@ -22,47 +21,28 @@ POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
 _NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
 
 
-class NativeGroup(msgspec.Struct, frozen=True, gc=False, eq=False):
+class NativeGroup:
     """One PodGroup at one resourceVersion."""
 
-    key: GroupKey
-    uid: str
-    resource_version: str
-    #: Members that have to have a node for any to be bound. 1 for the basic policy, whose pods need not wait for one
-    #: another.
-    minimum: int
-    generation: int = 0
-    #: (status, reason, message, observed generation) of the condition that the API server holds, or None.
-    condition: tuple[str, str, str, int] | None = None
+    __slots__ = ("condition", "key", "minimum", "object")
+
+    def __init__(self, found: NativePodGroup) -> None:
+        gang, conditions = found.spec.scheduling_policy.gang, found.status.conditions or ()
+        self.object: Final = found
+        self.key: Final = GroupKey(found.metadata.namespace, found.metadata.name, native=True)
+        #: Members that have to have a node for any to be bound. 1 for the basic policy, whose pods need not wait for
+        #: one another.
+        self.minimum: Final = 1 if gang is None else gang.min_count
+        #: PodGroupScheduled as the API server has it, or None.
+        self.condition: Final = next((each for each in conditions if each.type == POD_GROUP_SCHEDULED), None)
 
     @property
-    def namespace(self) -> str:
-        return self.key.namespace
+    def metadata(self) -> Metadata:
+        return self.object.metadata
 
     @property
-    def name(self) -> str:
-        return self.key.name
-
-    @property
-    def metadata(self) -> NativeGroup:
-        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
-        return self
-
-
-def native_group(group: NativePodGroup) -> NativeGroup:
-    metadata, gang = group.metadata, group.spec.scheduling_policy.gang
-    condition = None
-    for each in group.status.conditions or ():
-        if each.type == POD_GROUP_SCHEDULED:
-            condition = (each.status, each.reason, each.message, each.observed_generation or 0)
-    return NativeGroup(
-        GroupKey(metadata.namespace, metadata.name, native=True),
-        metadata.uid,
-        metadata.resource_version,
-        1 if gang is None else gang.min_count,
-        metadata.generation or 0,
-        condition,
-    )
+    def uid(self) -> str:
+        return self.object.metadata.uid
 
 
 def native_key(pod: PodInfo) -> GroupKey | None:
@@ -87,13 +67,16 @@ class NativeGroups:
         return self._groups.get(key)
 
     def set(self, group: NativeGroup) -> bool:
-        """Whether a decision can see the change; a condition that was written is none."""
+        """Whether a decision can see the change. A condition that was written is none."""
         old = self._groups.get(group.key)
         self._groups[group.key] = group
         return old is None or (old.uid, old.minimum) != (group.uid, group.minimum)
 
-    def delete(self, group: NativeGroup) -> bool:
-        return self._groups.pop(group.key, None) is not None
+    def delete(self, group: NativeGroup) -> None:
+        """One of the same name may have taken its place."""
+        known = self._groups.get(group.key)
+        if known is not None and known.uid == group.uid:
+            del self._groups[group.key]
 
     def members(self, key: GroupKey) -> Mapping[str, PodInfo]:
         """By UID; to be read."""
