@@ -10,11 +10,12 @@ from agent_scheduler.bench.model import Case, Scenario
 from .agents import ARRIVALS, BURSTS
 from .curves import CURVES, WORKERS
 from .existing import fitted
+from .gangs import GANGS
 from .options import Options
 from .replay import replay
 from .shapes import SHAPES
 
-SCENARIOS: tuple[Scenario, ...] = (*SHAPES, *BURSTS, *ARRIVALS, *CURVES, *WORKERS)
+SCENARIOS: tuple[Scenario, ...] = (*SHAPES, *BURSTS, *ARRIVALS, *CURVES, *WORKERS, *GANGS)
 #: The one that has to be told what it replays.
 TRACE = "trace"
 

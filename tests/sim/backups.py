@@ -97,12 +97,20 @@ class Backups:
         leads = process.elects and process.leads()
         if leads:
             self._led[name] = self._world.server_back + process.renew_deadline
-        if not bumped or (leads and self._is_renewed(process, backup)):
+        has_to_notice = not bumped or (leads and self._is_renewed(process, backup))
+        if has_to_notice and self._has_taken_in(process) > backup.rv:
             self._unaware[name] = float("inf")
         else:
             # What it lists then is what there is, unless that shows it what has been; also for who has not noticed yet
             # that the store went back before.
             self._unaware[name] = self._world.server_back + _NOTICED_WITHIN
+
+    def _has_taken_in(self, process: Process) -> float:
+        """The newest version that a process has surely seen: of what it was sent, some may have been mangled."""
+        fast_path = process.fast_path
+        if fast_path is None or not self._world.plan.enabled("mangled"):
+            return float("inf")
+        return max((int(each._view.version or 0) for _, each in fast_path._informers.watched), default=0)
 
     def _is_renewed(self, process: Process, backup: _Backup) -> bool:
         """Whether the backup has a lease of a process that leads as it was before: one that is gone is made again."""

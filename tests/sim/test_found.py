@@ -65,6 +65,9 @@ FOUND = [
         1795576537742,
         id="a place is given away while a deletion for its pod waits for a connection",
     ),
+    pytest.param(
+        "replicas", 1795576538289, id="the only list of after a backup is cut before it reaches the process"
+    ),
 ]
 
 #: With the faults that it takes.

@@ -9,7 +9,7 @@ hide itself. It says
 * how much of the cluster is taken, and on how many nodes GPU shares could not be laid out on single cards.
 
 What a pod asks of nodes is read in full: requests with init containers, sidecars and overhead (KEP-753), node
-selector and affinity, taints, host ports. Rules between pods (inter-pod affinity, topology spread, volumes,
+selector and affinity, taints, host ports. Rules between pods (inter-pod affinity, topology spread, gangs, volumes,
 claims) are not judged: a pod that has any is only ever counted as refused, never as left out.
 """
 
@@ -26,6 +26,7 @@ import msgspec
 import orjson
 
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.objects.batch import GROUP_NAME
 from agent_scheduler.objects.quantity import resource_value
 
 from .requests import ask
@@ -205,6 +206,8 @@ def _judged(pod: Object) -> bool:
         or spec.get("topologySpreadConstraints")
         or spec.get("resourceClaims")
         or any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or ())
+        # A member of a gang may wait for the others.
+        or GROUP_NAME in (pod["metadata"].get("annotations") or {})
     )
 
 

@@ -50,6 +50,7 @@ def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
         "events": {"qps": 0} if tuning.events else {"enabled": False},
         "logging": {"level": "warning"},
         **({"featureGates": dict(tuning.gates)} if tuning.gates else {}),
+        **({"batch": dict(tuning.batch)} if tuning.batch is not None else {}),
     }
 
 

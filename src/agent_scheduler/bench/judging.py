@@ -17,7 +17,7 @@ import orjson
 from agent_scheduler.kube.transport import Transport
 
 from .audit import Audit, fetch, judge, raw_items
-from .model import Case, Fate, Spread
+from .model import Case, Fate, Gang, Spread
 from .site import NODES, RESOURCE
 
 #: Sentences of one sort that a refusal quotes.
@@ -127,12 +127,15 @@ async def audit(
     Raises RequestFailed.
     """
     placed: dict[str, list[str]] = {}
+    numbers: dict[str, list[int]] = {}
     kept: list[bytes] = []
     async for raw in raw_items(transport, "/api/v1/pods"):
         pod = _decode_pod(raw)
         if pod.metadata.namespace == namespace:
+            batch, _, number = pod.metadata.name.rpartition("-")
             if pod.spec.node_name:
-                placed.setdefault(pod.metadata.name.rpartition("-")[0], []).append(pod.spec.node_name)
+                placed.setdefault(batch, []).append(pod.spec.node_name)
+                numbers.setdefault(batch, []).append(int(number))
         elif not pod.spec.node_name:
             # Another's pod, for another scheduler perhaps.
             continue
@@ -152,6 +155,9 @@ async def audit(
         mine = [each for each in labels.values() if (selector or {}).items() <= each.items()]
         domains = {each[case.rule.key] for each in mine if case.rule.key in each}
         misplaced = breaches(case.rule, [labels.get(node, {}).get(case.rule.key) for node in ruled], domains)
+    for each in case.batches:
+        if each.gang is not None and each.fate is not Fate.PREEMPTED:
+            misplaced += broken(each.name, each.gang, numbers.get(each.name, ()))
     return Verdict(
         state=state,
         there=Counter({batch: len(each) for batch, each in placed.items()}),
@@ -176,6 +182,17 @@ def breaches(rule: Spread, placed: Iterable[str | None], domains: Iterable[str])
         crowded = max(used, key=lambda value: used[value])
         found.append(f"{used[crowded]} pods are on {rule.key} {crowded}, not {rule.most}")
     return found
+
+
+def broken(batch: str, gang: Gang, bound: Iterable[int]) -> list[str]:
+    """Gangs of which some pods are bound, and fewer than their minimum."""
+    minimum = gang.size if gang.minimum is None else gang.minimum
+    counts = Counter(number // gang.size for number in bound)
+    return [
+        f"{count} pods of gang {number} of {batch} are bound, and {minimum} is its minimum"
+        for number, count in sorted(counts.items())
+        if count < minimum
+    ]
 
 
 def devices_given_twice(claims: Iterable[dict[str, Any]]) -> list[str]:

@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.objects.batch import pod_groups
 
-from .manifests import encode, pod_maker
+from .manifests import BATCH_SCHEDULER, encode, in_group, pod_group, pod_maker
 from .model import Batch, Template
 from .requests import BULK, NOW, create_all, first_of, for_each, retry
 from .watching import Track
@@ -41,10 +42,13 @@ class Load:
     ) -> None:
         self._transport = transport
         self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._groups = pod_groups(namespace)
         self._track = track
         self._clock = clock
+        gang = self._gang = track.batch.gang
+        name = scheduler_name if gang is None else BATCH_SCHEDULER
         self._makers = [
-            pod_maker(template, scheduler_name=scheduler_name, selector=selector)
+            pod_maker(template, scheduler_name=name, selector=selector, in_group=gang is not None)
             for template in track.batch.templates
         ]
         #: How late the latest pod of an open loop was sent, seconds.
@@ -58,6 +62,11 @@ class Load:
         """Makes one pod."""
         track = self._track
         body = self._makers[number % len(self._makers)](track.name(number))
+        if self._gang is not None:
+            group = f"{self.batch.name}-g{number // self._gang.size:05d}"
+            body = in_group(body, group)
+            if number % self._gang.size == 0:
+                await retry(self._transport, "POST", self._groups, encode(pod_group(group, self._gang)))
         track.sent[number] = self._clock()
         await retry(self._transport, "POST", self._path, body)
         track.answered[number] = self._clock()

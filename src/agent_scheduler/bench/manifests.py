@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agent_scheduler.objects.batch import API_VERSION as BATCH_API
+from agent_scheduler.objects.batch import GROUP_NAME
 from agent_scheduler.objects.quantity import resource_value
 
-from .model import ZONE, ZONES, Nodes, Template
+from .model import ZONE, ZONES, Gang, Nodes, Template
 from .specs import NodeSpec, PodSpec
 
 #: On everything that is made, with the value `true`; a taint of this name keeps other pods off nodes that are made.
@@ -21,7 +23,10 @@ CLAIM_TEMPLATE = "one-device"
 RUN_SECONDS = "agent-scheduler.io/run-seconds"
 HIGH, LOW = "agent-scheduler-bench-high", "agent-scheduler-bench-low"
 
-_NAME = "@name@"
+#: The schedulerName of pods in gangs.
+BATCH_SCHEDULER = "volcano"
+
+_NAME, _GROUP = "@name@", "@group@"
 #: Nodes without a kubelet stop being ready after a while; pods of a benchmark are to be bound to them all the same.
 _TOLERATIONS = (
     {"key": MARK, "operator": "Exists"},
@@ -37,9 +42,13 @@ def encode(obj: Mapping[str, Any]) -> bytes:
 
 
 def pod_maker(
-    template: Template, *, scheduler_name: str, selector: Mapping[str, str] | None = None
+    template: Template,
+    *,
+    scheduler_name: str,
+    selector: Mapping[str, str] | None = None,
+    in_group: bool = False,
 ) -> Callable[[str], bytes]:
-    """Gives a function from a pod's name to its body.
+    """Gives a function from a pod's name to its body, which `in_group` is to be completed by the function of that name.
 
     `selector` keeps it on nodes with these labels, and lets it onto nodes that were made for benchmarks.
     """
@@ -64,14 +73,35 @@ def pod_maker(
         spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **selector}
         spec["tolerations"] = [*spec.get("tolerations", ()), *_TOLERATIONS]
     metadata: dict[str, Any] = {"name": _NAME, "labels": {**MARKED, **template.labels}}
-    if template.annotations:
-        metadata["annotations"] = dict(template.annotations)
+    annotations = {**template.annotations, **({GROUP_NAME: _GROUP} if in_group else {})}
+    if annotations:
+        metadata["annotations"] = annotations
     if template.finalizers:
         metadata["finalizers"] = list(template.finalizers)
     head, tail = encode({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).split(
         _NAME.encode()
     )
     return lambda name: head + name.encode() + tail
+
+
+def in_group(body: bytes, group: str) -> bytes:
+    """The pod as a member of that PodGroup."""
+    return body.replace(_GROUP.encode(), group.encode(), 1)
+
+
+def pod_group(name: str, gang: Gang) -> dict[str, Any]:
+    minimum = gang.size if gang.minimum is None else gang.minimum
+    return {
+        "apiVersion": BATCH_API,
+        "kind": "PodGroup",
+        "metadata": {"name": name, "labels": MARKED},
+        "spec": {"minMember": minimum, "queue": gang.queue},
+    }
+
+
+def queue(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "labels": MARKED}
+    return {"apiVersion": BATCH_API, "kind": "Queue", "metadata": metadata, "spec": dict(spec)}
 
 
 def quantity(resource: str, amount: int) -> str:

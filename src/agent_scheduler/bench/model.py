@@ -60,11 +60,22 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """Of so many pods each, in a queue; `minimum` of them are bound together or none, all if None."""
+
+    size: int
+    minimum: int | None = None
+    queue: str = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Pods `NAME-000000` and following; the templates take turns."""
+    """Pods `NAME-000000` and following; the templates take turns. With `gang` each so many pods have a PodGroup, and
+    are for the batch scheduler."""
 
     name: str
     count: int
+    gang: Gang | None = None
     templates: tuple[Template, ...] = (Template(),)
     arrival: Arrival = AS_ANSWERED
     lives: Lives | GivenLives | None = None
@@ -132,6 +143,8 @@ class Tuning:
     gates: Mapping[str, bool] = field(default_factory=dict)
     #: Whether it writes events: then all of them, without a limit of their rate.
     events: bool = True
+    #: The batch scheduler's settings; None: there is none.
+    batch: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +155,8 @@ class Case:
     nodes: Nodes
     load: Batch
     before: tuple[Batch, ...] = ()
+    #: Specs of Queues by name.
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     churn: tuple[Churn, ...] = ()
     tuning: Tuning = Tuning()
     #: Whether the template of the pods' claims comes last: then pods of a `Backlog` are there and wait, the scheduler
@@ -208,4 +223,5 @@ def _scaled(batch: Batch, factor: float) -> Batch:
     arrival = batch.arrival
     if isinstance(arrival, Waves):
         arrival = Waves(max(1, int(arrival.size * factor)), max(1.0, arrival.gap * min(1.0, factor)))
-    return replace(batch, count=max(1, int(batch.count * factor)), arrival=arrival)
+    size = batch.gang.size if batch.gang is not None else 1
+    return replace(batch, count=max(1, int(batch.count * factor) // size) * size, arrival=arrival)

@@ -48,7 +48,13 @@ async def answers(transport: Transport, path: str = "/readyz") -> bool:
 
 
 async def retry(
-    transport: Transport, method: str, path: str, body: bytes | None = None, *, ignore: int = 0
+    transport: Transport,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    ignore: int = 0,
+    content_type: str = "application/json",
 ) -> None:
     """Sends a request until it is carried out; a repetition may find that it was. The status `ignore` is a success.
 
@@ -57,7 +63,9 @@ async def retry(
     failure: Failure | None = None
     for attempt in range(_ATTEMPTS):
         try:
-            response = await transport.request(method, path, body=body, timeout=PATIENCE)
+            response = await transport.request(
+                method, path, body=body, content_type=content_type, timeout=PATIENCE
+            )
             failure = classify(response)
         except TransportError as error:
             failure = classify_error(error)

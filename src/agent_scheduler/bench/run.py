@@ -182,7 +182,7 @@ class Play:
         if batch.fate in (Fate.BOUND, Fate.PREEMPTED):
             await until(lambda: track.bound_count >= batch.count)
         elif batch.fate is Fate.WAITS:
-            await self._all_pending(batch.count)
+            await self._all_pending(batch.count if batch.gang is None else 0)
 
     async def _all_pending(
         self, count: int, *, queues: tuple[str, ...] = ("unschedulable", "backoff")

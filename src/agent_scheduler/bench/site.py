@@ -14,12 +14,16 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from urllib.parse import quote
 
+import yaml
+
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.objects.batch import DEFAULT_QUEUE, QUEUES, ROOT_QUEUE, pod_groups, queue_path
 from agent_scheduler.objects.quantity import resource_value
 
 from . import manifests
 from .audit import fetch, pod_amounts
+from .manifest_files import manifest_file
 from .measure import Meter
 from .model import Case
 from .requests import NOW, ask, create_all, retry
@@ -28,7 +32,10 @@ RESOURCE = "/apis/resource.k8s.io/v1"
 NODES, NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: What carries the benchmark's label, and goes by it, apart from namespaces.
-_CLUSTER_WIDE = (PRIORITY_CLASSES, f"{RESOURCE}/deviceclasses", f"{RESOURCE}/resourceslices", NODES)
+_CLUSTER_WIDE = (PRIORITY_CLASSES, f"{RESOURCE}/deviceclasses", f"{RESOURCE}/resourceslices", QUEUES, NODES)
+#: What defines the kinds of the batch scheduler.
+BATCH_KINDS = ("crd/scheduling.volcano.sh_queues.yaml", "crd/scheduling.volcano.sh_podgroups.yaml")
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MARKED = quote(f"{manifests.MARK}=true")
 #: Deletions of one collection before it is left to the administrator.
 _ROUNDS = 300
@@ -93,12 +100,46 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
         )
         for priority in manifests.priority_classes():
             await retry(transport, "POST", PRIORITY_CLASSES, manifests.encode(priority), ignore=409)
+        if case.tuning.batch is not None:
+            await _open_queues(site, case)
         if case.nodes.devices:
             await _offer_devices(site, case, namespace)
         yield namespace
     finally:
         if not site.ours:
             await shielded(_remove(transport, namespace))
+
+
+async def _open_queues(site: Site, case: Case) -> None:
+    """The kinds of the batch scheduler, where they are not there yet, and the case's queues, which are opened here: no
+    controller need run."""
+    transport = site.transport
+    for name in BATCH_KINDS:
+        body = manifests.encode(yaml.safe_load(manifest_file(name).read_text(encoding="utf-8")))
+        await retry(transport, "POST", CRDS, body, ignore=409)
+    await until_served(transport, QUEUES)
+    for name, spec in {ROOT_QUEUE: {}, DEFAULT_QUEUE: {}, **case.queues}.items():
+        await retry(transport, "POST", QUEUES, manifests.encode(manifests.queue(name, spec)), ignore=409)
+        await retry(
+            transport,
+            "PATCH",
+            f"{queue_path(name)}/status",
+            b'{"status":{"state":"Open"}}',
+            content_type="application/merge-patch+json",
+        )
+
+
+async def until_served(transport: Transport, path: str) -> None:
+    """Returns once the API server serves a kind that was defined just now. Raises RequestFailed after 30 s."""
+    for left in range(300, -1, -1):
+        try:
+            await ask(transport, "GET", f"{path}?limit=1")
+        except RequestFailed:
+            if not left:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return
 
 
 async def _offer_devices(site: Site, case: Case, namespace: str) -> None:
@@ -163,6 +204,7 @@ async def _remove(transport: Transport, namespace: str) -> None:
     home = f"{NAMESPACES}/{namespace}"
     for kind in ("resourceclaimtemplates", "resourceclaims"):
         await _quietly(transport, "DELETE", f"{RESOURCE}/namespaces/{namespace}/{kind}")
+    await remove_all(transport, pod_groups(namespace))
     for kind in ("events", "services", "configmaps", "serviceaccounts"):
         await _quietly(transport, "DELETE", f"{home}/{kind}")
     await _quietly(transport, "DELETE", home)

@@ -28,8 +28,10 @@ from agent_scheduler.engine.decide.compiled import (
 )
 from agent_scheduler.engine.decide.decide import CandidateNode
 from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.reserving import Reservations, reserve
 from agent_scheduler.engine.framework.plugin import Depends, Profile
 from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import StoreWentBack
@@ -147,22 +149,17 @@ class PreBinder:
         node, pod = self._cluster.ledger.node(candidate.node_name), result.pod
         if node is None:
             return UNAVAILABLE
+        profile, at = self._profile_of(pod.scheduler_name), time_text(self._now())
+        reservations = reserve(profile, filters, pod, node, at=at, writes=self._writes)
+        return UNAVAILABLE if reservations is None else self.take_over(pod, node, reservations)
+
+    def take_over(self, pod: PodInfo, node: NodeInfo, reservations: Reservations) -> Reserved | None:
+        """What was reserved for the pod on the node is this binder's to give back. None as of `reserve`."""
         profile = self._profile_of(pod.scheduler_name)
-        reserves = {id(plugin): plugin for plugin in profile.reserves}
         pre_binds = {plugin.name: plugin for plugin in profile.pre_binds}
-        at = time_text(self._now())
-        taken: list[Reserve] = []
-        self._taken[pod.uid] = taken
+        self._taken[pod.uid] = [plugin for plugin, _ in reservations]
         parts: list[tuple[PreBind, Any]] = []
-        for each in filters:
-            plugin = reserves.get(id(each.plugin))
-            if plugin is None:
-                continue
-            reservation = plugin.reserve(each.state, pod, node, at)
-            if reservation is None:
-                self.give_back(pod)
-                return UNAVAILABLE
-            taken.append(plugin)
+        for plugin, reservation in reservations:
             pre_bind = pre_binds.get(plugin.name)
             if pre_bind is not None and pre_bind.is_due(pod, reservation, self._writes):
                 parts.append((pre_bind, reservation))

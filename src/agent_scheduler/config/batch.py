@@ -17,6 +17,7 @@ from agent_scheduler.config.codec import Warn, decode, suggest
 from agent_scheduler.config.errors import Invalid, Path, found
 from agent_scheduler.config.values import LIVE, Duration, Name, Section, flag
 from agent_scheduler.config.volcano_args import Arguments, boolean
+from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 
 #: Volcano's defaults (`pkg/scheduler/util.go`, `defaultSchedulerConf`).
 DEFAULT_ACTIONS: Final = "enqueue, allocate, backfill"
@@ -58,11 +59,15 @@ _SWITCHES: Mapping[str, str] = dict.fromkeys(
     (
         *("predicate.NodeAffinityEnable", "predicate.NodePortsEnable", "predicate.TaintTolerationEnable"),
         *("predicate.PodAffinityEnable", "predicate.NodeVolumeLimitsEnable", "predicate.VolumeZoneEnable"),
-        *("predicate.PodTopologySpreadEnable", "predicate.VolumeBindingEnable", "predicate.CacheEnable"),
-        "predicate.DynamicResourceAllocationEnable",
+        *("predicate.PodTopologySpreadEnable", "predicate.VolumeBindingEnable"),
     ),
     "switch",
 )
+#: Switches of predicates that change nothing, and why.
+_IDLE_SWITCHES: Mapping[str, str] = {
+    "predicate.CacheEnable": "has no effect: answers are always kept from pod to pod",
+    "predicate.DynamicResourceAllocationEnable": "has no effect: resource claims are always allocated",
+}
 #: Plugin -> its arguments.
 PLUGINS: Mapping[str, Mapping[str, str]] = {
     "priority": {},
@@ -70,7 +75,7 @@ PLUGINS: Mapping[str, Mapping[str, str]] = {
     "conformance": {},
     "overcommit": {"overcommit-factor": "factor"},
     "drf": {},
-    "predicates": {**_SWITCHES, "volumebinding.bindTimeoutSeconds": "weight"},
+    "predicates": {**_SWITCHES, **dict.fromkeys(_IDLE_SWITCHES, "switch")},
     "proportion": {},
     "capacity": {},
     "nodeorder": _WEIGHTS,
@@ -88,7 +93,7 @@ PLUGINS: Mapping[str, Mapping[str, str]] = {
 _BINPACK_RESOURCE = "binpack.resources."
 
 
-class PluginOption(Section, frozen=True, kw_only=True):
+class TierPlugin(Section, frozen=True, kw_only=True):
     """A plugin of a tier. A switch that is not given is on, but for `enableHierarchy`."""
 
     name: Name
@@ -117,19 +122,20 @@ class PluginOption(Section, frozen=True, kw_only=True):
     arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def switches(self) -> dict[str, bool]:
-        """Those that are given, by their key in a file."""
-        return {
+    def option(self) -> PluginOption:
+        """With the switches that are given, by their keys in a file."""
+        switches = {
             each.encode_name: value
             for each in fields(type(self))
             if isinstance(value := getattr(self, each.name), bool)
         }
+        return PluginOption(self.name, self.arguments, switches)
 
 
 class Tier(Section, frozen=True, kw_only=True):
     """Plugins that vote together: a tier that decides keeps the later ones from being asked."""
 
-    plugins: tuple[PluginOption, ...] = ()
+    plugins: tuple[TierPlugin, ...] = ()
 
 
 class ActionOption(Section, frozen=True, kw_only=True):
@@ -138,7 +144,7 @@ class ActionOption(Section, frozen=True, kw_only=True):
 
 
 def _tier(*names: str) -> Tier:
-    return Tier(plugins=tuple(PluginOption(name=name) for name in names))
+    return Tier(plugins=tuple(TierPlugin(name=name) for name in names))
 
 
 #: Volcano's defaults (`pkg/scheduler/util.go`, `defaultSchedulerConf`).
@@ -173,9 +179,13 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
     )
 
     @property
-    def action_names(self) -> tuple[str, ...]:
-        """In their order."""
-        return tuple(_named(self.actions))
+    def sessions(self) -> SessionConf:
+        """What its sessions do."""
+        return SessionConf(
+            actions=tuple(_named(self.actions)),
+            tiers=tuple(tuple(each.option for each in tier.plugins) for tier in self.tiers),
+            configurations={each.name: each.arguments for each in self.configurations},
+        )
 
 
 def check_sessions(given: SessionsFile, warn: Warn, at: Path) -> None:
@@ -190,10 +200,12 @@ def check_sessions(given: SessionsFile, warn: Warn, at: Path) -> None:
             raise Invalid((*at, "actions"), f"found {name!r} a second time")
     if "allocate" not in actions:
         warn((*at, "actions"), "has no allocate: only pods without requests are ever placed, by backfill")
-    seen: dict[str, PluginOption] = {}
+    seen: dict[str, TierPlugin] = {}
     for tier, index, option in _options(given):
         place = (*at, "tiers", tier, "plugins", index)
         _check_plugin(option, place)
+        for key in _IDLE_SWITCHES.keys() & option.arguments.keys():
+            warn((*place, "arguments", key), _IDLE_SWITCHES[key])
         if option.name in seen:
             raise Invalid((*place, "name"), f"found {option.name!r} a second time")
         seen[option.name] = option
@@ -207,7 +219,7 @@ def check_sessions(given: SessionsFile, warn: Warn, at: Path) -> None:
             warn((*at, "configurations", index, "arguments", key), "has no effect")
 
 
-def _options(given: SessionsFile) -> Iterator[tuple[int, int, PluginOption]]:
+def _options(given: SessionsFile) -> Iterator[tuple[int, int, TierPlugin]]:
     for tier, plugins in enumerate(given.tiers):
         for index, option in enumerate(plugins.plugins):
             yield tier, index, option
@@ -217,7 +229,7 @@ def _named(actions: str) -> Iterator[str]:
     return filter(None, (part.strip() for part in actions.split(",")))
 
 
-def _check_plugin(option: PluginOption, at: Path) -> None:
+def _check_plugin(option: TierPlugin, at: Path) -> None:
     name = option.name
     if name in _REFUSED_PLUGINS:
         raise Invalid((*at, "name"), f"{name} {_REFUSED_PLUGINS[name]}")
@@ -236,7 +248,7 @@ def _check_plugin(option: PluginOption, at: Path) -> None:
     arguments.check()
 
 
-def _resources(option: PluginOption) -> Iterator[str]:
+def _resources(option: TierPlugin) -> Iterator[str]:
     return _named(str(option.arguments.get("binpack.resources") or ""))
 
 
@@ -267,7 +279,7 @@ class _OneDuration(Section, frozen=True, kw_only=True):
     at: Duration = 0.0
 
 
-def _check_together(seen: Mapping[str, PluginOption], at: Path, warn: Warn) -> None:
+def _check_together(seen: Mapping[str, TierPlugin], at: Path, warn: Warn) -> None:
     if "proportion" in seen and "capacity" in seen:
         raise Invalid(
             at,

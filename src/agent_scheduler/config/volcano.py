@@ -1,8 +1,9 @@
 """A Volcano scheduler configuration (`actions`, `tiers`, `configurations`), read as a profile of ours.
 
 What it says about nodes is translated: `predicates` into filters, `nodeorder` and `binpack` into scores, with their
-arguments. What it says about jobs and queues, which are not here, is read with a warning where it only orders work,
-and refused where pods would be placed that Volcano would hold back, or elsewhere.
+arguments. What it says about jobs and queues, which a profile does not have, is read with a warning where it only
+orders work, and refused where pods would be placed that Volcano would hold back, or elsewhere. The batch scheduler reads
+the same file by other rules (`batch`).
 
 Volcano has a node's resources checked by `allocate` itself, so NodeResourcesFit is always a filter; NodeName,
 VolumeRestrictions and scheduling gates, which it does not look at, are honoured all the same.
@@ -24,9 +25,15 @@ from agent_scheduler.engine.profiles.profiles import REGISTRY
 
 _KEYS = ("actions", "tiers", "configurations", "metrics")
 
-_ORDER_ONLY = "has no effect: there are no jobs and queues; pods are tried by priority, then age"
-_NO_JOBS = "is not supported: there are no jobs and queues, and pods would be placed that it holds back"
-_EVICTS = "is not supported: there are no jobs and queues to take room from; see the action preempt"
+_ORDER_ONLY = "has no effect: a profile has no jobs and queues; its pods are tried by priority, then age"
+_NO_JOBS = (
+    "is not supported: a profile has no jobs and queues, and pods would be placed that it holds back; for the batch "
+    "scheduler give this file with --scheduler-conf"
+)
+_EVICTS = (
+    "is not supported: a profile has no jobs and queues to evict from; for the batch scheduler give this file with "
+    "--scheduler-conf"
+)
 
 #: Action -> why it has no effect; None: it is what happens, or is translated.
 _ACTIONS: Mapping[str, str | None] = {

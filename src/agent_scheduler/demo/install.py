@@ -1,7 +1,6 @@
 """The demo's scheduler as it is installed: service account and roles of `config/default`, and a token of the account.
 
-The manifests are those that users apply. A wheel carries them beside this module; in a checkout they are read from
-where they are written.
+The manifests are those that users apply.
 """
 
 from __future__ import annotations
@@ -15,30 +14,21 @@ from typing import Any
 import orjson
 import yaml
 
+from agent_scheduler.bench.manifest_files import manifest_file
 from agent_scheduler.bench.requests import ask
 from agent_scheduler.kube.transport import Transport
 
 #: Of `config/default`, what says who the scheduler is and what it may do.
-FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
+FILES = ("default/namespace.yaml", "default/service-account.yaml", "default/rbac.yaml")
 ACCOUNT = NAMESPACE = "agent-scheduler"
 #: Seconds: longer than any run.
 _LIFETIME = 24 * 3600
 
 
-def folder() -> Path:
-    """Where the manifests are. Raises FileNotFoundError."""
-    places = (Path(__file__).with_name("config"), Path(__file__).resolve().parents[3] / "config" / "default")
-    for place in places:
-        if all((place / name).is_file() for name in FILES):
-            return place
-    raise FileNotFoundError(f"{', '.join(FILES)} are neither in {places[0]} nor in {places[1]}")
-
-
 def manifests() -> Iterator[dict[str, Any]]:
-    """The objects, in the order in which they can be created."""
-    place = folder()
+    """The objects, in the order in which they can be created. Raises FileNotFoundError."""
     for name in FILES:
-        yield from yaml.safe_load_all((place / name).read_text(encoding="utf-8"))
+        yield from yaml.safe_load_all(manifest_file(name).read_text(encoding="utf-8"))
 
 
 async def install(transport: Transport) -> str:

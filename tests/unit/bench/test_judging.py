@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.bench.judging import Evidence, Tally, audit, breaches, devices_given_twice, reasons
-from agent_scheduler.bench.model import Batch, Case, Fate, Nodes, Spread, Template
+from agent_scheduler.bench.judging import (
+    Evidence,
+    Tally,
+    audit,
+    breaches,
+    broken,
+    devices_given_twice,
+    reasons,
+)
+from agent_scheduler.bench.model import Batch, Case, Fate, Gang, Nodes, Spread, Template
 from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.transport import OutcomeUnknown, Transport
 from tests.embedded import PODS, embedded_cluster, until
@@ -268,3 +276,11 @@ async def test_the_audit_finds_a_pod_that_was_left_out() -> None:
         await cluster.add_pod("b-000000", cpu="600m")
         verdict = await audit(cluster.transport, "default", CASE)
         assert list(verdict.state.left_out) == ["b-000000 is not bound, but fits n"]
+
+
+def test_a_gang_below_its_minimum_is_told() -> None:
+    assert broken("b", Gang(size=3), [0, 1, 2, 3, 8]) == [
+        "1 pods of gang 1 of b are bound, and 3 is its minimum",
+        "1 pods of gang 2 of b are bound, and 3 is its minimum",
+    ]
+    assert broken("b", Gang(size=3, minimum=1), [0, 8]) == []

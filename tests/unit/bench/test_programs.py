@@ -95,7 +95,7 @@ def test_everything_is_run_but_a_trace_that_is_not_there() -> None:
     every = chosen(parser().parse_args([]))
     assert every == [name for name in names() if name != "trace"] + [each.name for each in BENCHMARKS]
     assert "trace" in chosen(parser().parse_args(["--trace", "azure-llm:f"]))
-    assert chosen(parser().parse_args(["--kubeconfig", "f"]))[-1] == "tight"
+    assert chosen(parser().parse_args(["--kubeconfig", "f"]))[-1] == "reclaim"
 
 
 def test_scenarios_are_given_their_own_arguments_and_programs_theirs() -> None:

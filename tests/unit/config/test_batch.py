@@ -76,7 +76,7 @@ def test_the_section_alone_has_the_defaults_of_volcano() -> None:
         and batch.schedule_period == 1.0
         and batch.default_queue == "default"
     )
-    assert batch.action_names == ("enqueue", "allocate", "backfill")
+    assert batch.sessions.actions == ("enqueue", "allocate", "backfill")
     assert [[plugin.name for plugin in tier.plugins] for tier in batch.tiers] == [
         ["priority", "gang", "conformance"],
         ["overcommit", "drf", "predicates", "proportion", "nodeorder"],
@@ -89,8 +89,8 @@ def test_the_file_that_volcano_ships_is_read_as_it_is(tmp_path: Path) -> None:
     assert batch is not None
     assert batch.schedule_period == 0.5
     assert [plugin.name for tier in batch.tiers for plugin in tier.plugins][-1] == "binpack"
-    gang = batch.tiers[0].plugins[1]
-    assert gang.switches == {"enablePreemptable": False}
+    gang = batch.sessions.option("gang")
+    assert gang is not None and not gang.enabled("enablePreemptable") and gang.enabled("enableJobReady")
     assert warnings == []
 
 
@@ -200,6 +200,6 @@ def test_a_change_of_the_file_of_sessions_takes_effect(tmp_path: Path) -> None:
     (tmp_path / "volcano-scheduler.conf").write_text(SHIPPED.replace(", backfill", ", backfill, preempt"))
     reloader.look()
     reloader.look()
-    assert [each.batch and each.batch.action_names for each in applied] == [
+    assert [each.batch and each.batch.sessions.actions for each in applied] == [
         ("enqueue", "allocate", "backfill", "preempt")
     ]

@@ -275,7 +275,7 @@ def test_a_plugin_without_which_pods_would_be_placed_otherwise_is_refused_by_nam
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (conf(actions="reclaim, allocate"), "f:1: actions: reclaim is not supported: there are no jobs"),
+        (conf(actions="reclaim, allocate"), "f:1: actions: reclaim is not supported: a profile has no jobs"),
         (conf(actions="alocate"), "f:1: actions: found 'alocate'; did you mean allocate?"),
         (conf(actions="enqueue"), "f:1: actions: found 'enqueue'; allowed: a list with allocate"),
         ("tiers: []", "actions: found nothing (null); allowed: names separated by commas"),

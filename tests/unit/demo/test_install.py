@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_scheduler.bench.manifest_files import manifest_file
+from agent_scheduler.bench.site import BATCH_KINDS
 from agent_scheduler.demo import install
 from agent_scheduler.kube.credentials import Fixed, bearer
 from agent_scheduler.kube.http1 import Http1Transport
@@ -19,8 +21,10 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_the_wheel_carries_what_is_read_in_a_checkout() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     for name in install.FILES:
-        assert f'"config/default/{name}" = "agent_scheduler/demo/config/{name}"' in project
-    assert install.folder() == ROOT / "config" / "default"
+        assert f'"config/{name}" = "agent_scheduler/bench/config/{name}"' in project
+        assert manifest_file(name) == ROOT / "config" / name
+    for name in BATCH_KINDS:
+        assert f'"config/{name}" = "agent_scheduler/bench/config/{name}"' in project
 
 
 async def test_the_token_is_one_of_an_account_with_the_installed_roles() -> None:
@@ -53,9 +57,6 @@ def test_the_schedulers_kubeconfig_differs_in_the_token_alone(tmp_path: Path) ->
     assert (tmp_path / "own").stat().st_mode & 0o777 == 0o600
 
 
-def test_missing_manifests_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "FILES", ("none.yaml",))
-    with pytest.raises(
-        FileNotFoundError, match=r"none\.yaml are neither in .*demo/config nor in .*config/default"
-    ):
-        install.folder()
+def test_missing_manifests_are_named() -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.yaml is neither in .*bench/config nor in .*config"):
+        manifest_file("none.yaml")

@@ -271,7 +271,7 @@ class ClassView:
         self.best = self._strategy.best
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
-        #: What was last said of all nodes, and what `seen` was then.
+        #: What was last said of all nodes, and up to which of the snapshot's changes that was true.
         self._refused: tuple[int, Diagnosis] | None = None
 
     def refresh(self, snapshot: Snapshot) -> None:
@@ -316,9 +316,10 @@ class ClassView:
         """What the filters say of `rows`, which are present; by default of all nodes, kept until the next change."""
         if rows is not None:
             return self._ask_why(columns, rows)
-        if self._refused is None or self._refused[0] != self.seen:
+        position = self._rows.position
+        if self._refused is None or self._refused[0] != position:
             present = np.flatnonzero(columns.present[: columns.size])
-            self._refused = (self.seen, self._ask_why(columns, present))
+            self._refused = (position, self._ask_why(columns, present))
         return self._refused[1]
 
     def _ask_why(self, columns: Columns, rows: Rows) -> Diagnosis:

@@ -6,11 +6,30 @@ changed since its last refresh, so an idle cluster costs nothing and 100,000 nod
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
 from ..framework.handle import Handle
 from ..state.columns import Columns
 from ..state.ledger import Ledger
+from ..state.podcounts import PodsMatching
+from ..state.podterms import ExistingTerm
 from ..state.rowlog import RowLog
 from .capacity_classes import CapacityClasses
+
+
+class Hypothetical(Protocol):
+    """What is thought to be otherwise than the ledger says."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    @property
+    def terms(self) -> Collection[ExistingTerm]:
+        """Those whose columns are still needed."""
+
+    def count_anew(self, kinds: Sequence[PodsMatching]) -> None:
+        """Columns of these kinds were copied from the ledger."""
 
 
 class Snapshot:
@@ -23,6 +42,10 @@ class Snapshot:
         self.sequence = 0
         #: Which columns of counts there are: while it is the same, they are the same arrays.
         self.counts_version = 0
+        #: The ledger's, as far as it is followed.
+        self._counts_seen = 0
+        #: What is hypothetical here; None where nobody asks for more than `preemption` does.
+        self.trial: Hypothetical | None = None
         #: Rows touched, in refresh order; a class view that is behind reads its part. As the ledger's log, but private:
         #: a view must see the snapshot's rows, not newer ones.
         self.touched = RowLog()
@@ -34,13 +57,14 @@ class Snapshot:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Catch up with the ledger. Returns whether anything had changed."""
+        """Catch up with the ledger. Returns whether anything had changed. Nothing may be hypothetical."""
         ledger, columns = self._ledger, self.columns
-        if ledger.counts_version != self.counts_version:
+        if ledger.counts_version != self._counts_seen:
             self.take_new_counts()
         sequence = ledger.sequence
         if sequence == self.sequence:
             return False
+        assert self.trial is None or self.trial.is_empty, "rows are not copied under a trial"
         rows = ledger.rows_since(self.sequence)
         if rows is None:
             rows = list(range(ledger.columns.size))
@@ -60,6 +84,16 @@ class Snapshot:
 
     def take_new_counts(self) -> None:
         """Copy the columns of what has been counted only since the last refresh, and drop those of what is no more."""
-        if self._ledger.counts_version != self.counts_version:
-            self.counts_version = self._ledger.counts_version
+        version = self._ledger.counts_version
+        if version == self._counts_seen:
+            return
+        self._counts_seen = version
+        self.counts_version += 1
+        if self.trial is None:
             self.columns.copy_counts(self._ledger.columns)
+        else:
+            self.trial.count_anew(self.columns.copy_counts(self._ledger.columns, keep=self.trial.terms))
+
+    def forget_counts(self) -> None:
+        """Have the next refresh drop columns of terms that the ledger does not have."""
+        self._counts_seen = -1

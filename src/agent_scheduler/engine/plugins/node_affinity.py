@@ -6,7 +6,7 @@ the pod asks for, and its preferences count beside the pod's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,11 +92,12 @@ class NodeAffinity(Filter):
     name = "NodeAffinity"
     depends = Depends.NODE
     reads_requests = False
-    narrowing = NodeNames()
 
-    def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
-        """`enforced` holds for every pod, besides its own."""
+    def __init__(self, enforced: wire.NodeAffinity | None = None, *, narrows: bool = True) -> None:
+        """`enforced` holds for every pod, besides its own. `narrows`: whether nodes that the terms do not name are told
+        apart from others that do not match."""
         self._enforced = enforced.required if enforced else None
+        self.narrowing = NodeNames() if narrows else None
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
         return self._wanted(pod)
@@ -195,11 +196,15 @@ class NodeAffinityScore(Score):
     name = "NodeAffinity"
     depends = Depends.NODE
     reads_requests = False
-    normalize = staticmethod(default_normalize)
 
-    def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
-        """As for the filter."""
+    def __init__(self, enforced: wire.NodeAffinity | None = None, *, normalized: bool = True) -> None:
+        """`enforced` is as for the filter. Without `normalized` the weights of the terms count as they are."""
         self._enforced = _with_weight(enforced)
+        self._normalize = default_normalize if normalized else None
+
+    @property
+    def normalize(self) -> Callable[[Ints], Ints] | None:
+        return self._normalize
 
     def prepare(self, pod: PodClass, handle: Handle) -> list[PreferredSchedulingTerm] | None:
         faults = [

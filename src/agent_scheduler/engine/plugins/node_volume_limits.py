@@ -82,17 +82,19 @@ class NodeVolumeLimits(Filter):
         limits = [(each, driver) for driver in needed if (each := catalogue.limits(driver))]
         if not limits:
             return found
-        brought = len(needed_volumes) + sum(map(mounts, nodes.hypothetical_pods.values()))
+        needs = len(needed_volumes)
         for position, row in enumerate(rows.tolist()):
             node = nodes.nodes[row]
             if node is None:
                 continue
             name = node.name
+            hypothetical_pods = nodes.hypothetical_pods.get(row)
+            brought = needs + sum(map(mounts, hypothetical_pods.values())) if hypothetical_pods else needs
             most = brought + use.count(name) + len(catalogue.attachments(name))
             # Plain loop: this runs once a node, and mostly all of it fits even if no two volumes were one.
             for each, _ in limits:
                 if name in each and each[name] < most:
-                    there = attached.on(name, without=nodes.absent, hypothetical_pods=nodes.hypothetical_pods)
+                    there = attached.on(name, without=nodes.absent, hypothetical_pods=hypothetical_pods)
                     found[position] = all(
                         _fits(needed[driver], there.get(driver, NOBODY), limit[name])
                         for limit, driver in limits

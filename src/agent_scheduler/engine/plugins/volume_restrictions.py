@@ -92,7 +92,7 @@ def _is_used(state: State, nodes: Columns) -> bool:
             uid not in nodes.absent and _is_there(nodes, placed.node_name)
             for uid, placed in state.use.users(key).items()
         )
-        or any(key in other.keys for other in nodes.hypothetical_pods.values())
+        or any(key in other.keys for there in nodes.hypothetical_pods.values() for other in there.values())
         for key in state.plan.alone
     )
 
@@ -104,18 +104,22 @@ def _is_there(nodes: Columns, node_name: str) -> bool:
 
 def _have_disk(state: State, nodes: Columns, rows: Rows) -> Bools:
     disks = state.plan.disks
-    for disk in disks:
-        if any(conflicts(disk, other) for pod in nodes.hypothetical_pods.values() for other in pod.disks):
-            return np.ones(rows.shape[0], dtype=np.bool_)
+    found = np.zeros(rows.shape[0], dtype=np.bool_)
+    if not disks:
+        return found
+    hypothetical = {
+        row
+        for row, there in nodes.hypothetical_pods.items()
+        if any(conflicts(disk, other) for disk in disks for pod in there.values() for other in pod.disks)
+    }
     taken = {
         placed.node_name
         for disk in disks
         for uid, placed in state.use.disk_users(disk)
         if uid not in nodes.absent and any(conflicts(disk, other) for other in placed.volumes.disks)
     }
-    found = np.zeros(rows.shape[0], dtype=np.bool_)
-    if taken:
+    if taken or hypothetical:
         for position, row in enumerate(rows.tolist()):
             node = nodes.nodes[row]
-            found[position] = node is not None and node.name in taken
+            found[position] = row in hypothetical or (node is not None and node.name in taken)
     return found

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, count_reasons, first_refusing
+from ..decide.trial import WhatIf
 from ..framework.plugin import Depends
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
@@ -23,7 +24,6 @@ from ..state.podinfo import PodInfo
 from .nominated import NominatedPods, Nominations
 from .pdbs import PDBs
 from .victims import NodeVictims, VictimsBelow, importance, started
-from .whatif import WhatIf
 
 #: Makes priorities positive, so that one victim more always adds to their sum.
 LIFT: Final = 2**31
@@ -225,19 +225,19 @@ class DryRun:
         victims = self._victims.on_row(row).pods
         violating = self._victims.violating(row, self._pdbs)
         go: list[Countable] = []
-        with WhatIf(self._ledger, columns, row) as there:
+        with WhatIf(self._ledger, columns) as there:
             for victim in victims:
-                there.remove_pod(victim)
-            entry = self._refusing(there, filters, nominated)
+                there.remove(victim, row)
+            entry = self._refusing(there, row, filters, nominated)
             if entry is not None:
                 return None
             # What depends on the node alone has been asked.
             filters = [each for each in filters if each.plugin.depends is not Depends.NODE]
             reprieved = sorted(victims, key=lambda each: each.uid not in violating) if violating else victims
             for victim in reprieved:
-                there.add_pod(victim)
-                if self._refusing(there, filters, nominated, count=False) is not None:
-                    there.remove_pod(victim)
+                there.place(victim, row)
+                if self._refusing(there, row, filters, nominated, count=False) is not None:
+                    there.remove(victim, row)
                     go.append(victim)
         if not go:
             # A filter thinks otherwise of the same row than it did a moment ago.
@@ -248,21 +248,22 @@ class DryRun:
     def _refusing(
         self,
         there: WhatIf,
+        row: int,
         filters: Sequence[CompiledFilter],
         nominated: NominatedPods,
         *,
         count: bool = True,
     ) -> CompiledFilter | None:
         """The filter that refuses the row as it is thought to be, with `nominated` in place or without."""
+        mark = there.mark()
         for other in nominated:
-            there.add_pod(other)
-        entry = first_refusing(filters, self._columns, there.row)
+            there.place(other, row)
+        entry = first_refusing(filters, self._columns, row)
         if entry is not None and count:
-            count_reasons(self.counts, entry, self._columns, np.array((there.row,), dtype=np.intp))
-        for other in nominated:
-            there.remove_pod(other)
+            count_reasons(self.counts, entry, self._columns, np.array((row,), dtype=np.intp))
+        there.rollback(mark)
         if entry is None and nominated:
-            return self._refusing(there, filters, (), count=count)
+            return self._refusing(there, row, filters, (), count=count)
         return entry
 
 

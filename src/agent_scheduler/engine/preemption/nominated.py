@@ -24,6 +24,7 @@ from ..decide.compiled import CompiledFilter, compile_filters, count_reasons, fi
 from ..decide.decide import CandidateNode
 from ..decide.refusals import Diagnosis
 from ..decide.snapshot import Snapshot
+from ..decide.trial import WhatIf
 from ..framework.plugin import Depends, Profile
 from ..queueing.nominator import Nominator
 from ..state.columns import Columns, Ints
@@ -31,7 +32,6 @@ from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from ..state.podterms import TermKind
-from .whatif import WhatIf
 
 NominatedPods = tuple[PodInfo, ...]
 
@@ -131,9 +131,9 @@ class Nominations:
     ) -> bool:
         """Whether `pod` passes on `row` with `nominated` in place. That it does without them is known."""
         filters = self.filters_with(pod, cls, filters, nominated)
-        with WhatIf(self._ledger, columns, row) as there:
+        with WhatIf(self._ledger, columns) as there:
             for other in nominated:
-                there.add_pod(other)
+                there.place(other, row)
             return first_refusing(filters, columns, row) is None
 
     def taken(
@@ -227,9 +227,9 @@ class Nominations:
         room, others_apart = self.split(view.filters, against)
         for row, nominated in others_apart.items():
             filters = self.filters_with(pod, view.pod, view.filters, nominated)
-            with WhatIf(self._ledger, columns, row) as there:
+            with WhatIf(self._ledger, columns) as there:
                 for other in nominated:
-                    there.add_pod(other)
+                    there.place(other, row)
                 entry = first_refusing(filters, columns, row)
                 if entry is None:
                     continue

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from .demand import JobDemand
 from .queues import QueueInfo
-from .vector import COMMON, EMPTY, UNLIMITED, Total, Vector, add_to
+from .vector import COMMON, EMPTY, PODS, UNLIMITED, Total, Vector, add_to, in_order, minus, names, take_from
 
 
 def zero() -> Total:
@@ -24,6 +24,7 @@ class Account:
     """
 
     __slots__ = (
+        "_deserved",
         "allocated",
         "capability",
         "deserved",
@@ -46,7 +47,30 @@ class Account:
         self.request = zero()
         self.inqueue = zero()
         self.elastic = zero()
+        self._deserved: tuple[tuple[str, float], ...] = ()
         self.share = 0.0
+
+    def deserve(self, deserved: Total) -> None:
+        """What it deserves from now on."""
+        self.deserved = deserved
+        self._deserved = tuple((resource, deserved[resource]) for resource in names(deserved))
+
+    def allocated_part(self) -> float:
+        """The greatest part of what is deserved that is allocated, over the resources of which any is."""
+        allocated = self.allocated
+        return max((allocated.get(each, 0) / deserved for each, deserved in self._deserved), default=0.0)
+
+    def lacking(self, wanted: Vector, limit: Vector, reserved: Vector = EMPTY) -> list[str]:
+        """Resources of which it would hold more than `limit` with `wanted` more, and what is `reserved` besides."""
+        allocated = self.allocated
+        lacking = [
+            resource
+            for resource, amount in wanted.items()
+            if allocated.get(resource, 0) + reserved.get(resource, 0) + amount > limit.get(resource, 0)
+            and amount > 0
+            and resource != PODS
+        ]
+        return in_order(lacking) if lacking else lacking
 
     def count(self, job: JobDemand, admitted: Vector) -> None:
         """Adds a job of this queue or of one below it, which was `admitted` for so much more than it holds."""
@@ -80,7 +104,7 @@ class Gauges(Struct, kw_only=True):
     allocations, of the queue that a task is in, not of its ancestors.
     """
 
-    allocated: Total
+    allocated: Vector
     request: Vector
     inqueue: Vector
     deserved: Vector | None = None
@@ -107,23 +131,31 @@ def total_guarantee(queues: Iterable[QueueInfo]) -> Total:
 class Reservations:
     """Tasks that were let past the queue's own gate and hold no room yet, by queue. Owner: a session's plugin.
 
-    Invariant: no task is in here and in an account's `allocated`.
+    Invariants: no task is in here and in an account's `allocated`; a queue's total is the sum of its tasks.
     """
 
-    __slots__ = ("_tasks",)
+    __slots__ = ("_tasks", "_totals")
 
     def __init__(self) -> None:
-        self._tasks: dict[str, dict[str, Vector]] = {}
+        #: UID -> its queue, and what it wants.
+        self._tasks: dict[str, tuple[str, Vector]] = {}
+        self._totals: dict[str, Total] = {}
 
     def add(self, queue: str, uid: str, wanted: Vector) -> None:
-        self._tasks.setdefault(queue, {})[uid] = wanted
+        """Nothing if it is there."""
+        if uid not in self._tasks:
+            self._tasks[uid] = (queue, wanted)
+            add_to(self._totals.setdefault(queue, zero()), wanted)
 
-    def remove(self, queue: str, uid: str) -> None:
-        self._tasks.get(queue, {}).pop(uid, None)
+    def remove(self, uid: str) -> None:
+        """Nothing if it is not there."""
+        queue, wanted = self._tasks.pop(uid, ("", EMPTY))
+        if wanted:
+            take_from(self._totals[queue], wanted)
 
-    def of_others(self, queue: str, uid: str) -> Total:
-        reserved = zero()
-        for other, wanted in self._tasks.get(queue, {}).items():
-            if other != uid:
-                add_to(reserved, wanted)
-        return reserved
+    def of_others(self, queue: str, uid: str) -> Vector:
+        total = self._totals.get(queue)
+        if total is None:
+            return EMPTY
+        own = self._tasks.get(uid)
+        return minus(total, own[1]) if own is not None and own[0] == queue else total

@@ -41,20 +41,19 @@ from .vector import (
     minus,
     names,
     plus,
-    share,
     take_from,
 )
 
 
 def _share(account: Account) -> float:
     """A queue that deserves nothing comes after all that have less than they deserve, with or without jobs."""
-    return 1.0 if is_empty(account.deserved) else share(account.allocated, account.deserved)
+    return 1.0 if is_empty(account.deserved) else account.allocated_part()
 
 
 class CapacityAccounts:
     """What each queue holds and may hold in a session. Owner: the session's plugin.
 
-    `fault` says why nothing is done; then the accounts are of no use but for `overused`. In a flat session only queues
+    `fault` says why nothing is done; then what queues hold is not known. In a flat session only queues
     with jobs have an account. `ancestor_reclaim_level`: how many levels above a leaf are judged as well when room is
     reclaimed.
     """
@@ -93,12 +92,12 @@ class CapacityAccounts:
             account.count(job, job.admitted())
         for account in self.accounts.values():
             limited = at_most(account.deserved, account.real_capability, missing=UNLIMITED)
-            account.deserved = at_least(limited, account.guarantee)
+            account.deserve(at_least(limited, account.guarantee))
             account.share = _share(account)
         for name, queue in queues.items():
             held = self.accounts.get(name)
             if held is not None:
-                self.gauges[name] = _gauges(held)
+                self.gauges[name] = _gauges(held, held.allocated)
             else:
                 self.gauges[name] = Gauges(
                     allocated=zero(),
@@ -132,8 +131,10 @@ class CapacityAccounts:
         root.real_capability = root.capability
         self._limit_children(ROOT_QUEUE)
         for name, account in accounts.items():
+            account.deserve(account.deserved)
             account.share = _share(account)
-            self.gauges[name] = _gauges(account)
+            held = account.allocated
+            self.gauges[name] = _gauges(account, held if tree.is_leaf(name) else dict(held))
 
     def _limit_children(self, name: str) -> None:
         account = self.accounts[name]
@@ -158,7 +159,7 @@ class CapacityAccounts:
     def allocate(self, queue: str, wanted: Vector, uid: str) -> None:
         """A task of the queue was given room, or a claim on room that is about to be free."""
         self._change(queue, add_to, wanted)
-        self.reservations.remove(queue, uid)
+        self.reservations.remove(uid)
 
     def deallocate(self, queue: str, wanted: Vector) -> None:
         """A task of the queue lost its room."""
@@ -170,9 +171,8 @@ class CapacityAccounts:
             return
         change(account.allocated, wanted)
         account.share = _share(account)
-        gauges = self.gauges.get(queue)
-        if gauges is not None:
-            gauges.allocated, gauges.share = dict(account.allocated), account.share
+        if not self.fault:
+            self.gauges[queue].share = account.share
         if self.hierarchy:
             for above in self.tree.ancestors[queue]:
                 change(self.accounts[above].allocated, wanted)
@@ -196,9 +196,8 @@ class CapacityAccounts:
         """
         for account in self._upwards(queue):
             name = account.info.name
-            used = plus(account.allocated, wanted)
-            add_to(used, self.reservations.of_others(name, uid))
-            lacking = insufficient(used, account.real_capability, wanted)
+            reserved = self.reservations.of_others(name, uid)
+            lacking = account.lacking(wanted, account.real_capability, reserved)
             if lacking:
                 return Refusal(name, lacking)
         return None
@@ -222,9 +221,9 @@ class CapacityAccounts:
         if self.fault or not self.tree.queues[queue].open:
             return False
         account = self.accounts[queue]
-        used = plus(account.allocated, wanted)
-        if insufficient(used, account.real_capability, wanted):
+        if account.lacking(wanted, account.real_capability):
             return False
+        used = plus(account.allocated, wanted)
         if any_within(used, account.deserved, wanted):
             return True
         return any(
@@ -357,9 +356,10 @@ def _inherited(capability: Total, parent: Vector) -> Total:
     return {**capability, **{each: parent[each] for each in unset}}
 
 
-def _gauges(account: Account) -> Gauges:
+def _gauges(account: Account, allocated: Vector) -> Gauges:
+    """`allocated` is the account's own where the gauge is to follow it."""
     return Gauges(
-        allocated=dict(account.allocated),
+        allocated=allocated,
         request=dict(account.request),
         inqueue=dict(account.inqueue),
         deserved=dict(account.deserved),

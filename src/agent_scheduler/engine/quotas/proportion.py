@@ -26,7 +26,6 @@ from .vector import (
     is_empty,
     less_equal,
     plus,
-    share,
     take_from,
 )
 
@@ -55,9 +54,10 @@ class ProportionAccounts:
             if held is None:
                 self.gauges[name] = Gauges(allocated=zero(), request=EMPTY, inqueue=EMPTY)
                 continue
-            held.share = share(held.allocated, held.deserved)
+            held.deserve(dict(held.deserved))
+            held.share = held.allocated_part()
             self.gauges[name] = Gauges(
-                allocated=dict(held.allocated),
+                allocated=held.allocated,
                 request=dict(held.request),
                 inqueue=dict(held.inqueue),
                 deserved=held.deserved,
@@ -73,13 +73,9 @@ class ProportionAccounts:
         self._change(queue, take_from, wanted)
 
     def _change(self, queue: str, change: Callable[[Total, Vector], None], wanted: Vector) -> None:
-        account = self.accounts.get(queue)
-        if account is None:
-            return
+        account = self.accounts[queue]
         change(account.allocated, wanted)
-        account.share = share(account.allocated, account.deserved)
-        gauges = self.gauges[queue]
-        gauges.allocated, gauges.share = dict(account.allocated), account.share
+        self.gauges[queue].share = account.share = account.allocated_part()
 
     def overused(self, queue: str) -> bool:
         """Whether the queue holds all that it deserves, of each resource. Sets its gauge."""
@@ -91,7 +87,7 @@ class ProportionAccounts:
     def cannot_allocate(self, queue: str, wanted: Vector) -> Refusal | None:
         """None if the queue is open and deserves what it would hold, of what is wanted."""
         account = self.accounts[queue]
-        lacking = insufficient(plus(account.allocated, wanted), account.deserved, wanted)
+        lacking = account.lacking(wanted, account.deserved)
         return Refusal(queue, lacking) if lacking or not account.info.open else None
 
     def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:

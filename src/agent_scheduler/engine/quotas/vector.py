@@ -11,7 +11,7 @@ vectors that name it, and each function says what it takes for the ones that do 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -160,20 +160,21 @@ def at_least(left: Vector, right: Vector) -> Total:
     return greater
 
 
-def _ordered(vector: Vector) -> list[str]:
-    return sorted(vector, key=lambda resource: (resource != CPU, resource != MEMORY, resource))
+def in_order(resources: Iterable[str]) -> list[str]:
+    """cpu, memory, then by name."""
+    return sorted(resources, key=lambda resource: (resource != CPU, resource != MEMORY, resource))
 
 
 def insufficient(used: Vector, limit: Vector, wanted: Vector) -> list[str]:
-    """Of what is `wanted`, the resources of which `used` is above `limit`: cpu, memory, then by name.
+    """Of what is `wanted`, the resources of which `used` is above `limit`, in order.
 
     Pods are not limited by queues. What `limit` misses is 0.
     """
-    return [
+    return in_order(
         resource
-        for resource in _ordered(wanted)
-        if wanted[resource] > 0 and resource != PODS and used.get(resource, 0) > limit.get(resource, 0)
-    ]
+        for resource, amount in wanted.items()
+        if amount > 0 and resource != PODS and used.get(resource, 0) > limit.get(resource, 0)
+    )
 
 
 def any_within(used: Vector, limit: Vector, wanted: Vector) -> bool:
@@ -198,8 +199,3 @@ def any_above(used: Vector, limit: Vector, wanted: Vector) -> bool:
         if used.get(resource, 0) > right:
             return True
     return False
-
-
-def share(allocated: Vector, deserved: Vector) -> float:
-    """The greatest part of what is deserved that is allocated, over the resources of which any is deserved."""
-    return max((allocated.get(each, 0) / deserved[each] for each in names(deserved)), default=0.0)

@@ -12,9 +12,7 @@ Rows are reused after a node goes; `names[row]` is None in between and `present`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
-from collections.abc import Set as AbstractSet
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -56,7 +54,6 @@ _BEHIND_AT_MOST: Final = 4096
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 NOBODY: Final[frozenset[str]] = frozenset()
-NO_HYPOTHETICAL_PODS: Final[Mapping[str, PodVolumes]] = MappingProxyType({})
 
 
 class Columns:
@@ -77,6 +74,7 @@ class Columns:
         "counted",
         "derived",
         "hypothetical_pods",
+        "hypothetical_ports",
         "interns",
         "matching",
         "nodes",
@@ -129,10 +127,11 @@ class Columns:
         self.terms: dict[ExistingTerm, Ints] = {}
         #: Rows on which counts of `matching` or `terms` may have changed: who writes one there says so.
         self.counted = RowLog()
-        #: UIDs of pods that are thought away for the time of a question, for plugins that know pods by name.
-        self.absent: AbstractSet[str] = NOBODY
-        #: The volumes of pods that are thought of as standing on the row in question, by UID, for that time.
-        self.hypothetical_pods: Mapping[str, PodVolumes] = NO_HYPOTHETICAL_PODS
+        #: UIDs of placed pods that are thought away, for plugins that know pods by name; and by row, by UID, what pods
+        #: that are thought of as standing there have of volumes and host ports. Owner: `decide.trial.WhatIf`.
+        self.absent: set[str] = set()
+        self.hypothetical_pods: dict[int, dict[str, PodVolumes]] = {}
+        self.hypothetical_ports: dict[int, dict[str, tuple[HostPort, ...]]] = {}
         #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
         #: `DERIVED_KEPT`, see `derive`.
         self.derived: dict[Hashable, Any] = {}
@@ -311,19 +310,11 @@ class Columns:
             self.terms[term][row] += sign
         self.counted.append(row)
 
-    def counts_on(self, row: int) -> list[tuple[Ints, int]]:
-        """Each column of counts with what it has there."""
-        return [(column, column.item(row)) for column in (*self.matching.values(), *self.terms.values())]
-
-    def put_back(self, row: int, counts: Iterable[tuple[Ints, int]]) -> None:
-        """Have the counts of a row as `counts_on` gave them."""
-        for column, count in counts:
-            column[row] = count
-        self.counted.append(row)
-
     def count_nobody(self, row: int) -> None:
         """Have nobody counted on a row."""
-        self.put_back(row, ((column, 0) for column, _ in self.counts_on(row)))
+        for column in (*self.matching.values(), *self.terms.values()):
+            column[row] = 0
+        self.counted.append(row)
 
     def copy_rows(self, source: Columns, rows: Sequence[int]) -> list[int]:
         """Make `rows` equal to those of `source`; gives those whose node has changed. Cost is per row, not per node of
@@ -369,13 +360,14 @@ class Columns:
             self.nodes[row] = source.nodes[row]
             self.relabel(row, source.nodes[row])
 
-    def copy_counts(self, source: Columns) -> None:
-        """Have the same columns of counts as `source`: whole where they are new."""
+    def copy_counts(self, source: Columns, keep: Collection[ExistingTerm] = ()) -> list[PodsMatching]:
+        """Have the same columns of counts as `source`: whole where they are new. Gives the kinds of which they are.
+        Columns of the terms in `keep` stay."""
         self.reserve(source.size)
-        for term in [term for term in self.terms if term not in source.terms]:
+        for term in [term for term in self.terms if term not in source.terms and term not in keep]:
             del self.terms[term]
-        _copy_new(self.matching, source.matching, self.capacity)
         _copy_new(self.terms, source.terms, self.capacity)
+        return _copy_new(self.matching, source.matching, self.capacity)
 
 
 def _grow_each(columns: MutableMapping[Key, Ints], rows: int) -> None:
@@ -383,10 +375,11 @@ def _grow_each(columns: MutableMapping[Key, Ints], rows: int) -> None:
         columns[key] = _grown(columns[key], (rows,))
 
 
-def _copy_new(mine: MutableMapping[Key, Ints], its: Mapping[Key, Ints], capacity: int) -> None:
-    for key, column in its.items():
-        if key not in mine:
-            mine[key] = _grown(column[:capacity], (capacity,))
+def _copy_new(mine: MutableMapping[Key, Ints], its: Mapping[Key, Ints], capacity: int) -> list[Key]:
+    new = [key for key in its if key not in mine]
+    for key in new:
+        mine[key] = _grown(its[key][:capacity], (capacity,))
+    return new
 
 
 def _copy_rows(mine: Ints, its: Ints | None, index: Rows | int) -> None:

@@ -100,7 +100,6 @@ class Cluster:
     def _ask(self, fresh: Live, body: Obj) -> tuple[Answer, Answer]:
         rng, nodes = self._random, [*self.objects["nodes"]]
         question = Question(
-            profile=body["spec"]["schedulerName"],
             candidates=rng.choice((1, 3, 5)),
             offset=rng.choice((0, 7, 41, rng.randrange(len(nodes)))),
             nominated=rng.choice(nodes) if rng.random() < 0.1 else "",
@@ -113,7 +112,7 @@ class Cluster:
         """A pod like `body` comes and is bound. Returns whether it could be."""
         rng, pod = self._random, self._called(body)
         info = self.live.read(pod)
-        question = Question(body["spec"]["schedulerName"], 3, rng.choice((0, 7)), "", (), False)
+        question = Question(3, rng.choice((0, 7)), "", (), False)
         answer = self.live.answer(info, question)
         if not answer.chosen or info.claims or info.cls.volumes is not None:
             return False

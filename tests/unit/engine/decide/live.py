@@ -40,9 +40,8 @@ KINDS = ("namespaces", "services", "classes", "slices", "claims", "storageclasse
 
 
 class Question(NamedTuple):
-    """Who decides on a pod, and how. `in_full`: all that is kept is to be told, and not only what is chosen."""
+    """How a pod is decided on. `in_full`: all that is kept is to be told, and not only what is chosen."""
 
-    profile: str
     candidates: int
     offset: int
     nominated: str
@@ -156,10 +155,13 @@ class Live:
             case _:
                 raise LookupError(kind)
 
-    def answer(self, pod: PodInfo, asked: Question) -> Answer:
+    def view_of(self, pod: PodInfo) -> ClassView:
         self.snapshot.refresh()
+        return self.views[pod.scheduler_name].of(self.handle.class_of(pod))
+
+    def answer(self, pod: PodInfo, asked: Question) -> Answer:
+        view = self.view_of(pod)
         columns, rows = self.snapshot.columns, self.ledger.rows
-        view = self.views[asked.profile].of(self.handle.class_of(pod))
         taken = [rows[name] for name in asked.taken]
         message, plugins = "", frozenset[str]()
         chosen: tuple[tuple[str, int], ...] = ()

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.quotas.vector import (
-    COMMON,
     UNLIMITED,
     add_to,
     any_above,
@@ -24,7 +23,6 @@ from agent_scheduler.engine.quotas.vector import (
     of_resources,
     plus,
     readable,
-    share,
     take_from,
 )
 
@@ -139,8 +137,3 @@ def test_any_above_leaves_aside_what_the_limit_says_nothing_of() -> None:
 def test_pods_alone_are_nothing() -> None:
     assert is_empty({"cpu": 0, "pods": 5})
     assert not is_empty({GPU: 1})
-
-
-def test_a_share_is_the_greatest_part_of_what_is_deserved() -> None:
-    assert share({"cpu": 1, "memory": 3, GPU: 7}, {"cpu": 2, "memory": 2, GPU: 0}) == 1.5
-    assert share({"cpu": 1}, dict.fromkeys(COMMON, 0)) == 0

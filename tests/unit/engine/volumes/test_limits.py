@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from agent_scheduler.engine.plugins.node_volume_limits import NodeVolumeLimits, State, plan
-from agent_scheduler.engine.state.columns import NO_HYPOTHETICAL_PODS, NOBODY
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.attached import Attached
@@ -38,15 +38,16 @@ class World:
         self,
         volumes: PodVolumes,
         *,
-        without: Any = NOBODY,
-        hypothetical_pods: Any = NO_HYPOTHETICAL_PODS,
+        without: Iterable[str] = (),
+        hypothetical_pods: Mapping[str, PodVolumes] | None = None,
     ) -> list[str]:
         found = plan(volumes, self.storage.catalogue)
         if found is None:
             return ["a", "b"]
         assert not isinstance(found, Unresolvable)
         columns, rows = self.storage.columns, self.storage.rows
-        columns.absent, columns.hypothetical_pods = without, hypothetical_pods
+        columns.absent = set(without)
+        columns.hypothetical_pods = {row: dict(hypothetical_pods or {}) for row in rows.tolist()}
         return self.storage.names(NodeVolumeLimits().feasible(State(found, self.attached), columns, rows))
 
 

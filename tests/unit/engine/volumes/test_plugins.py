@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import START, Trial, WhatIf
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.points import PluginSet
+from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.plugins.node_volume_limits import REASON as TOO_MANY
 from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT
 from agent_scheduler.engine.plugins.volume_zone import REASON as NO_ZONE
-from agent_scheduler.engine.preemption.whatif import WhatIf
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import Recogniser
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
+from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.engine.volumes.reservation import unreserve
 
 from ..world import pod_json, read_pod
 from .world import Storage, claim, csi_node, node, ref, spec, storage_class, volume
@@ -163,8 +166,8 @@ def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_
     view = world.views.of(waiting.cls)
     assert view.refused(world.snapshot.columns).curable.size == 2
     row = world.ledger.rows["b"]
-    with WhatIf(world.ledger, world.snapshot.columns, row) as there:
-        there.remove_pod(first)
+    with WhatIf(world.ledger, world.snapshot.columns) as there:
+        there.remove(first, row)
         assert row in view.feasible_rows(world.snapshot.columns)
     world.ledger.remove_pod(first.uid)
     assert world.chosen(waiting) == {"a", "b"}
@@ -191,8 +194,8 @@ def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thou
     assert TOO_MANY in world.message(waiting)
     view = world.views.of(waiting.cls)
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
-    with WhatIf(world.ledger, columns, row) as there:
-        there.remove_pod(there_first)
+    with WhatIf(world.ledger, columns) as there:
+        there.remove(there_first, row)
         assert all(entry.feasible(columns, np.array([row])).all() for entry in view.filters)
     assert TOO_MANY in world.message(waiting)
     world.add(csi_node("a", ebs=2))
@@ -213,21 +216,21 @@ def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_tim
         filters = world.views.of(pod.cls).filters
         return [each.plugin.name for each in filters if not each.feasible_row(columns, row)]
 
-    with WhatIf(world.ledger, columns, row) as there:
-        there.add_pod(nominated)
+    with WhatIf(world.ledger, columns) as there:
+        there.place(nominated, row)
         assert diagnose(rival) == ["VolumeRestrictions"]
         assert diagnose(other) == ["NodeVolumeLimits"]
-        there.remove_pod(nominated)
+        there.remove(nominated, row)
         assert diagnose(rival) == diagnose(other) == []
-        there.add_pod(nominated)
+        there.place(nominated, row)
     assert diagnose(rival) == diagnose(other) == []
     # One that is placed counts as what it is, and is no guest beside that.
     world.ledger.set_pod(nominated, "a")
     world.snapshot.refresh()
-    with WhatIf(world.ledger, columns, row) as there:
-        there.remove_pod(nominated)
+    with WhatIf(world.ledger, columns) as there:
+        there.remove(nominated, row)
         assert diagnose(rival) == []
-        there.add_pod(nominated)
+        there.place(nominated, row)
         assert diagnose(rival) == ["VolumeRestrictions"] and not columns.hypothetical_pods
 
 
@@ -258,3 +261,39 @@ def test_a_token_is_recognised_whatever_its_name_ends_with() -> None:
     assert tells.matters(b'[{"name":"kube-api-access-","rbd":{"image":"i"}}]')
     assert tells.matters(TOKEN % (b'",rbd', claimed))
     assert tells.matters(spec("kube-api-access-abcde"))
+
+
+class GivingBack:
+    """What a plugin gives volumes back through."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.volumes = self
+        self._catalogue = catalogue
+
+    def give_back(self, uid: str) -> None:
+        unreserve(self._catalogue, uid)
+
+
+def test_a_trial_reserves_volumes_and_gives_back_what_it_has_not_handed_over() -> None:
+    world = World(node("a"), node("b"))
+    world.add(storage_class(), *(volume(name) for name in ("one", "two")))
+    world.add(*(claim(name) for name in ("first", "second", "third")))
+    writes = cast(Writes, GivingBack(world.catalogue))
+    trial = Trial(world.ledger, world.snapshot, {"agent-scheduler": world.views}, writes)
+    first, second, third = (world.pod(name) for name in ("first", "second", "third"))
+
+    def place(pod: PodInfo, row: int) -> bool:
+        view = trial.view_of(pod)
+        feasible = row in view.feasible_rows(world.snapshot.columns)
+        return feasible and trial.try_place(pod, row, view)
+
+    assert place(first, 0)
+    mark = trial.mark()
+    assert place(second, 1)
+    assert len(world.catalogue.taken) == 2
+    assert not place(third, 0)
+    trial.rollback(mark)
+    assert place(third, 0)
+    assert [plugin.name for plugin, _ in trial.hand_over(third)] == ["VolumeBinding"]
+    trial.rollback(START)
+    assert world.catalogue.taken.holders == {third.uid}

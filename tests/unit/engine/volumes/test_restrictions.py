@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.plugins.volume_restrictions import State, VolumeRestrictions, plan
-from agent_scheduler.engine.state.columns import NO_HYPOTHETICAL_PODS, NOBODY
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Unresolvable
@@ -44,10 +44,14 @@ class World:
         state, storage = State(found, self.use), self.storage
         return storage.names(VolumeRestrictions().feasible(state, storage.columns, storage.rows))
 
-    def think(self, without: Any = NOBODY, hypothetical_pods: Any = NO_HYPOTHETICAL_PODS) -> None:
+    def think(
+        self, without: Iterable[str] = (), hypothetical_pods: Mapping[str, PodVolumes] | None = None
+    ) -> None:
         """From now on these pods are gone, and these are on every node that is asked about."""
-        self.storage.columns.absent = without
-        self.storage.columns.hypothetical_pods = hypothetical_pods
+        self.storage.columns.absent = set(without)
+        self.storage.columns.hypothetical_pods = {
+            row: dict(hypothetical_pods or {}) for row in self.storage.rows.tolist()
+        }
 
     def why(self, volumes: PodVolumes, **more: Any) -> dict[str, int]:
         assert self.fits(volumes, **more) == []

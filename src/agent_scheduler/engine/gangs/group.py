@@ -1,0 +1,144 @@
+"""A group of pods, whatever object describes it.
+
+Three sources: Volcano's PodGroup, a pod that names no group (a group of one), and Kubernetes' own PodGroup
+(scheduling.k8s.io). What they mean is here; what becomes of a group in a session is in `engine.session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from agent_scheduler.objects import batch
+
+from ..quotas.vector import Vector, of_resources
+from ..state.batchinfo import GroupKey
+from ..state.labelselector import Labels, LabelSelector, label_selector
+from ..state.podinfo import PodInfo
+
+NO_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({})
+
+PENDING: Final = "Pending"
+INQUEUE: Final = "Inqueue"
+RUNNING: Final = "Running"
+UNKNOWN: Final = "Unknown"
+COMPLETED: Final = "Completed"
+
+
+class SubGroup(msgspec.Struct, frozen=True):
+    """Members that share the values of `keys` are one sub-group of this policy (`spec.subGroupPolicy`)."""
+
+    name: str
+    #: Members that make such a sub-group ready.
+    size: int = 1
+    #: Ready sub-groups that the group needs.
+    minimum: int = 0
+    selector: LabelSelector | None = None
+    keys: tuple[str, ...] = ()
+
+    def values_of(self, labels: Labels) -> tuple[str, ...]:
+        """What tells a member's sub-group from the policy's others; empty for a pod that is in none."""
+        if self.selector is not None and not self.selector.matches(labels):
+            return ()
+        values = tuple(labels.get(key, "") for key in self.keys)
+        return values if all(values) else ()
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One group at one resourceVersion."""
+
+    key: GroupKey
+    uid: str = ""
+    created: str = ""
+    queue: str = batch.DEFAULT_QUEUE
+    priority_class: str = ""
+    #: Members that have to run for any to run.
+    minimum: int = 1
+    #: The same of members of one role.
+    role_minimums: Mapping[str, int] = NO_MINIMUMS
+    sub_groups: tuple[SubGroup, ...] = ()
+    #: What has to be there before the group is let into its queue; None asks for nothing.
+    min_resources: Vector | None = None
+    annotations: Mapping[str, str] = {}
+    status: batch.PodGroupStatus = batch.PodGroupStatus()
+
+    @property
+    def name(self) -> str:
+        """`namespace/name`."""
+        return f"{self.key.namespace}/{self.key.name}"
+
+
+def effective_minimum(
+    group: Group, waiting: Mapping[str, int] = NO_MINIMUMS
+) -> tuple[int, Mapping[str, int]]:
+    """How many members have to run, and how many of each role, where roles count.
+
+    Minimums a role count only if the group's own is at least their sum: a group that asks for fewer members in all
+    means any of them (`job_info.go`, `CheckTaskReady`). `waiting`: members of roles that are not created yet, as these
+    wait for others; nobody waits for them.
+    """
+    roles = group.role_minimums
+    if not roles:
+        return group.minimum, NO_MINIMUMS
+    if waiting:
+        absent = {role: min(least, waiting.get(role, 0)) for role, least in roles.items()}
+        minimum = max(group.minimum - sum(absent.values()), 0)
+        roles = {role: least - absent[role] for role, least in roles.items()}
+    else:
+        minimum = group.minimum
+    return minimum, roles if minimum >= sum(roles.values()) else NO_MINIMUMS
+
+
+def of_pod_group(group: batch.PodGroup) -> Group:
+    """Raises `QuantityError` for resources that cannot be read, and `SpecError` for a selector without meaning."""
+    metadata, spec = group.metadata, group.spec
+    return Group(
+        key=GroupKey(metadata.namespace, metadata.name),
+        uid=metadata.uid,
+        created=metadata.creation_timestamp or "",
+        queue=spec.queue,
+        priority_class=spec.priority_class_name,
+        minimum=spec.min_member,
+        role_minimums=spec.min_task_member or NO_MINIMUMS,
+        sub_groups=tuple(_sub_group(*each) for each in enumerate(spec.sub_group_policy or ())),
+        min_resources=None if spec.min_resources is None else of_resources(spec.min_resources),
+        annotations=metadata.annotations or {},
+        status=group.status,
+    )
+
+
+def _sub_group(index: int, policy: batch.SubGroupPolicy) -> SubGroup:
+    return SubGroup(
+        policy.name,
+        1 if policy.sub_group_size is None else policy.sub_group_size,
+        policy.min_sub_groups or 0,
+        label_selector(policy.label_selector, f"spec.subGroupPolicy[{index}].labelSelector"),
+        policy.match_label_keys or (),
+    )
+
+
+def of_native(group: batch.NativePodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
+    """A group without a gang policy needs no more than one member at a time."""
+    metadata, gang = group.metadata, group.spec.scheduling_policy.gang
+    return Group(
+        key=GroupKey(metadata.namespace, metadata.name, native=True),
+        uid=metadata.uid,
+        created=metadata.creation_timestamp or "",
+        queue=queue,
+        minimum=1 if gang is None else gang.min_count,
+    )
+
+
+def of_pod(pod: PodInfo, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
+    """The group of one that a pod without a group is. No PodGroup has its key: a pod's UID is no name."""
+    named = pod.batch.queue if pod.batch is not None else ""
+    return Group(
+        key=GroupKey(pod.namespace, pod.uid),
+        uid=pod.uid,
+        created=pod.created,
+        queue=named or queue,
+        minimum=1,
+    )

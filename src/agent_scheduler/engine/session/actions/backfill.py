@@ -1,0 +1,53 @@
+"""Nodes for pending tasks that ask for nothing (`pkg/scheduler/actions/backfill`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..model import Task, TaskStatus
+from ..worklist import Worklist
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+
+def backfill(session: Session) -> Iterator[None]:
+    """Each by itself. All tasks of a job that have a node are bound as soon as its gang is complete."""
+    nodes = session.nodes
+    for task in _waiting(session):
+        job = task.job
+        view = nodes.view(task)
+        row = nodes.best(task, view)
+        if row is None:
+            job.fail(task, nodes.why_not(task, view, room=False))
+        else:
+            session.allocate(task, row)
+            if session.tiers.job_ready(job):
+                session.bind(list(job.by_status[TaskStatus.ALLOCATED].values()))
+        yield
+
+
+def _waiting(session: Session) -> list[Task]:
+    """In the order of queues, jobs and tasks."""
+    tiers = session.tiers
+    work = Worklist(tiers, session.queues)
+    found: dict[str, list[Task]] = {}
+    for job in session.jobs.values():
+        if job.is_pending or tiers.invalid(job) is not None:
+            continue
+        tasks = [
+            task for task in job.by_status[TaskStatus.PENDING].values() if task.best_effort and not task.gated
+        ]
+        for task in [task for task in job.by_status[TaskStatus.PIPELINED].values() if task.best_effort]:
+            session.unplace(task)
+            tasks.append(task)
+        if tasks:
+            found[job.uid] = tiers.in_task_order(tasks)
+            work.add(job)
+    order: list[Task] = []
+    while work.queues:
+        jobs = work.know(work.queues.pop().name)
+        while jobs:
+            order += found[jobs.pop().uid]
+    return order

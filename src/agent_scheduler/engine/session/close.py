@@ -1,0 +1,178 @@
+"""What a session leaves behind: phases and conditions of groups, conditions of pods, events, what queues hold
+(`job_updater.go`, `updateQueueStatus` and the cache's `RecordJobStatusEvent`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from agent_scheduler.objects.batch import ROOT_QUEUE, PodGroupCondition, PodGroupStatus
+
+from ..gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, Group
+from ..quotas.queues import QueueInfo
+from ..quotas.vector import Total, add_to
+from ..state.podinfo import PodInfo
+from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
+from .model import HOLDING, Job, TaskStatus
+from .session import Event, Session
+
+_SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+_COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+#: Statuses of the tasks that are told why they wait.
+_WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
+
+
+class GroupResult(Struct, frozen=True, kw_only=True):
+    group: Group
+    status: PodGroupStatus
+    #: Whether it differs from what the object has.
+    write: bool
+    #: Status -> tasks.
+    tasks: Mapping[str, int]
+
+
+class PodResult(Struct, frozen=True, kw_only=True):
+    """A PodScheduled condition, status False, that the pod does not have yet; `nominated` is empty for no node."""
+
+    pod: PodInfo
+    reason: str
+    message: str
+    nominated: str = ""
+
+
+class QueueResult(Struct, frozen=True, kw_only=True):
+    """What the pods of a queue and of those below it hold."""
+
+    queue: QueueInfo
+    allocated: Total
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    groups: Sequence[GroupResult]
+    pods: Sequence[PodResult]
+    queues: Sequence[QueueResult]
+    #: In the order in which they came.
+    events: Sequence[Event]
+    #: Pods that are to lose the gate of their queue's capacity.
+    ungated: Sequence[PodInfo]
+    #: Job -> dominant share, where drf is configured.
+    shares: Mapping[str, float]
+    #: Queue -> name -> value.
+    gauges: Mapping[str, Mapping[str, float]]
+
+
+def close(session: Session) -> Result:
+    """To be called when `Session.run` has come to its end."""
+    groups, pods, events = [], [], list(session.events)
+    for job in session.jobs.values():
+        result = _group_result(session, job)
+        groups.append(result)
+        message = fit_error(job)
+        events += _events(job, result, message)
+        pods += _pod_results(job, message)
+    gauges: dict[str, dict[str, float]] = {}
+    for gauges_of in session.tiers.every("gauges"):
+        for queue, values in gauges_of().items():
+            gauges.setdefault(queue, {}).update(values)
+    return Result(
+        groups=groups,
+        pods=pods,
+        queues=_queue_results(session),
+        events=events,
+        ungated=[task.pod for task in session.gates_removed.values()],
+        shares=session.shares,
+        gauges=gauges,
+    )
+
+
+def _group_result(session: Session, job: Job) -> GroupResult:
+    old = job.group.status
+    job.phase = _phase(session, job)
+    status = PodGroupStatus(
+        phase=job.phase,
+        conditions=tuple(job.conditions) or None,
+        running=len(job.by_status[TaskStatus.RUNNING]),
+        succeeded=len(job.by_status[TaskStatus.SUCCEEDED]),
+        failed=len(job.by_status[TaskStatus.FAILED]),
+    )
+    return GroupResult(
+        group=job.group,
+        status=status,
+        write=_differ(status, old),
+        tasks={each.text: len(job.by_status[each]) for each in TaskStatus if job.by_status[each]},
+    )
+
+
+def _phase(session: Session, job: Job) -> str:
+    unschedulable = any(
+        each.type == UNSCHEDULABLE and each.status == "True" and each.transition_id == session.uid
+        for each in job.conditions
+    )
+    if job.by_status[TaskStatus.RUNNING] and unschedulable:
+        return UNKNOWN
+    releasing = sum(bool(task.node_name) for task in job.by_status[TaskStatus.RELEASING].values())
+    scheduled = job.in_statuses(_SCHEDULED) + releasing
+    if scheduled >= job.group.minimum:
+        return COMPLETED if scheduled == job.in_statuses(_COMPLETED) else RUNNING
+    return INQUEUE if job.phase == INQUEUE else PENDING
+
+
+def _differ(new: PodGroupStatus, old: PodGroupStatus) -> bool:
+    """Whether there is anything to write: not when a condition was found to hold, or in which session."""
+    numbers = ("phase", "running", "succeeded", "failed")
+    if any(getattr(new, name) != getattr(old, name) for name in numbers):
+        return True
+    return [*map(_said, new.conditions or ())] != [*map(_said, old.conditions or ())]
+
+
+def _said(condition: PodGroupCondition) -> tuple[str, str, str, str]:
+    return condition.type, condition.status, condition.reason, condition.message
+
+
+def _events(job: Job, result: GroupResult, message: str) -> list[Event]:
+    if job.phase in (UNKNOWN, PENDING, INQUEUE):
+        pending = len(job.by_status[TaskStatus.PENDING])
+        text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
+        return [Event(job.group.key, "Warning", UNSCHEDULABLE, text)]
+    if result.write:
+        return [Event(job.group.key, "Normal", "Scheduled", GROUP_READY)]
+    return []
+
+
+def _pod_results(job: Job, job_message: str) -> list[PodResult]:
+    """Of a gated pod the API server has said so itself."""
+    found = []
+    for status in _WAITING:
+        for task in job.by_status[status].values():
+            if task.gated:
+                continue
+            reason, message, nominated = scheduling_reason(task)
+            message = message or job_message
+            pod = task.pod
+            said = pod.condition[:3] if pod.condition is not None else None
+            if said != ("False", reason, message) or (nominated and nominated != pod.nominated_node_name):
+                found.append(PodResult(pod=pod, reason=reason, message=message, nominated=nominated))
+    return found
+
+
+def _queue_results(session: Session) -> list[QueueResult]:
+    queues = session.queues
+    held: dict[str, Total] = {name: {} for name in queues}
+    for job in session.jobs.values():
+        if not job.in_statuses(HOLDING):
+            continue
+        name = job.queue
+        add_to(held[name], job.allocated)
+        seen = {name}
+        while ROOT_QUEUE in queues:
+            # Also of root itself, which lies in itself here.
+            name = queues[name].parent or ROOT_QUEUE
+            if name not in held or (name in seen and name != ROOT_QUEUE):
+                break
+            add_to(held[name], job.allocated)
+            seen.add(name)
+            if name == ROOT_QUEUE:
+                break
+    return [QueueResult(queue=queue, allocated=held[name]) for name, queue in queues.items()]

@@ -1,0 +1,84 @@
+"""What the jobs of a session hold and ask for, for the plugins of queues, and what these have to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ..quotas.accounts import Gauges, Refusal
+from ..quotas.demand import JobDemand
+from ..quotas.vector import COMMON, CPU, MEMORY, Total, Vector
+from .messages import UNSCHEDULABLE
+from .model import HOLDING, Job, Task, TaskStatus
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+def demand_of(job: Job) -> JobDemand:
+    return JobDemand(
+        queue=job.queue,
+        phase=job.phase,
+        min_member=job.group.minimum,
+        minimum=job.min_resources,
+        allocated=dict(job.allocated),
+        holding=job.in_statuses(HOLDING),
+        pending=_sum(job.by_status[TaskStatus.PENDING].values()),
+        gated=job.gated_request(),
+    )
+
+
+def _sum(tasks: Iterable[Task]) -> Total:
+    """Tasks of one class share one vector, so that a large job costs little more than its classes."""
+    numbers: dict[int, int] = {}
+    vectors: dict[int, Vector] = {}
+    for task in tasks:
+        key = id(task.request)
+        numbers[key] = numbers.get(key, 0) + 1
+        vectors[key] = task.request
+    total: Total = {}
+    for key, vector in vectors.items():
+        for resource, amount in vector.items():
+            total[resource] = total.get(resource, 0) + amount * numbers[key]
+    return total
+
+
+def admitted_minimum(job: Job) -> Vector | None:
+    """What an Inqueue job reserves in its queue: its minimum, less what is gated."""
+    if job.min_resources is None:
+        return None
+    gated = JobDemand(queue=job.queue, phase=job.phase, gated=job.gated_request())
+    return gated.without_gated(job.min_resources)
+
+
+def record_refusal(session: Session, job: Job, refusal: Refusal) -> None:
+    lacking = ", ".join(f"insufficient {resource}" for resource in refusal.resources)
+    session.record(job, "Normal", UNSCHEDULABLE, f"queue resource quota insufficient: {lacking}")
+
+
+def gauges(found: Mapping[str, Gauges]) -> dict[str, dict[str, float]]:
+    """Queue -> name -> value; `Scalar` and a resource's name for others than cpu and memory."""
+    return {queue: _named(each) for queue, each in found.items()}
+
+
+def _named(gauges: Gauges) -> dict[str, float]:
+    named: dict[str, float] = {}
+    for name, vector in (
+        ("allocated", gauges.allocated),
+        ("request", gauges.request),
+        ("inqueue", gauges.inqueue),
+        ("deserved", gauges.deserved),
+        ("realCapacity", gauges.real_capability),
+    ):
+        if vector is None:
+            continue
+        named[f"{name}MilliCPU"] = vector.get(CPU, 0)
+        named[f"{name}Memory"] = vector.get(MEMORY, 0)
+        if name in ("allocated", "deserved"):
+            others = (resource for resource in vector if resource not in COMMON)
+            named.update({f"{name}Scalar {resource}": vector[resource] for resource in others})
+    if gauges.share is not None:
+        named["share"] = gauges.share
+    if gauges.overused is not None:
+        named["overused"] = float(gauges.overused)
+    return named

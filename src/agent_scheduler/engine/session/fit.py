@@ -1,0 +1,31 @@
+"""Why no node would do for a task, in Volcano's words (`unschedule_info.go`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+#: What a pod is told that nobody has tried to place, and no other reason is known for.
+ALL_UNAVAILABLE = "all nodes are unavailable"
+
+
+class FitErrors(NamedTuple):
+    """`unresolvable`: rows on which nothing would help that evictions can do."""
+
+    message: str
+    unresolvable: frozenset[int] = frozenset()
+
+
+def histogram(counts: Mapping[str, int]) -> str:
+    """Each reason behind how often it holds, sorted as texts."""
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+
+
+def fit_message(nodes: int, counts: Mapping[str, int]) -> str:
+    message = f"0/{nodes} nodes are unavailable"
+    return f"{message}: {histogram(counts)}." if nodes else message
+
+
+def insufficient(resources: Iterable[str]) -> str:
+    """Of several resources that are short the first is named."""
+    return f"Insufficient {next(iter(resources), '')}".rstrip()

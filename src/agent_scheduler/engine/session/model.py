@@ -1,0 +1,385 @@
+"""Jobs and tasks as a session sees them: Volcano's `JobInfo` and `TaskInfo` (`pkg/scheduler/api`).
+
+A job is a group with its pods, a task one of these. Both are made anew for each session and changed by it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, PodGroupCondition
+
+from ..gangs.group import INQUEUE, PENDING, Group, SubGroup, effective_minimum
+from ..quotas.vector import Total, Vector, add_to, is_empty, of_requests, take_from
+from ..state.podinfo import PodInfo
+from .fit import FitErrors
+
+
+class TaskStatus(IntEnum):
+    PENDING = 0
+    #: Placed, in a gang that is not complete yet.
+    ALLOCATED = 1
+    #: Placed where room is about to be free.
+    PIPELINED = 2
+    BINDING = 3
+    BOUND = 4
+    RUNNING = 5
+    RELEASING = 6
+    SUCCEEDED = 7
+    FAILED = 8
+    UNKNOWN = 9
+
+    @property
+    def text(self) -> str:
+        return _TEXTS[self]
+
+
+_TEXTS: Final = tuple(each.name.capitalize() for each in TaskStatus)
+
+PENDING_TASKS: Final = TaskStatus.PENDING
+#: In these a task has room of its own (`AllocatedStatus`).
+HOLDING: Final = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
+#: In these a task counts for its gang (`ReadyTaskNum`).
+READY: Final = (*HOLDING, TaskStatus.SUCCEEDED)
+_IS_HOLDING: Final = tuple(status in HOLDING for status in TaskStatus)
+
+#: What a pod's phase means for one that has a node, and is not being deleted.
+_BY_PHASE: Final[Mapping[str, TaskStatus]] = {
+    "Running": TaskStatus.RUNNING,
+    "Pending": TaskStatus.BOUND,
+    "": TaskStatus.BOUND,
+    "Succeeded": TaskStatus.SUCCEEDED,
+    "Failed": TaskStatus.FAILED,
+}
+
+
+def status_of(pod: PodInfo) -> TaskStatus:
+    """Of a pod as the API server has it (`getTaskStatus`)."""
+    status = _BY_PHASE.get(pod.batch.phase if pod.batch is not None else "", TaskStatus.UNKNOWN)
+    if status in (TaskStatus.RUNNING, TaskStatus.BOUND):
+        if pod.deleting:
+            return TaskStatus.RELEASING
+        if status is TaskStatus.BOUND and not pod.node_name:
+            return TaskStatus.PENDING
+    return status
+
+
+class Task:
+    """A pod in a session."""
+
+    __slots__ = (
+        "best_effort",
+        "evicting",
+        "gated",
+        "job",
+        "last",
+        "node_name",
+        "only_queue_gate",
+        "pod",
+        "priority",
+        "request",
+        "role",
+        "row",
+        "status",
+        "sub_job",
+        "uid",
+    )
+
+    def __init__(self, pod: PodInfo, job: Job, request: Vector, *, best_effort: bool) -> None:
+        batch = pod.batch
+        self.uid = pod.uid
+        self.pod = pod
+        self.job = job
+        self.sub_job: SubJob | None = None
+        self.role = batch.role if batch is not None else ""
+        self.status = status_of(pod)
+        self.priority = pod.priority if batch is None or batch.priority is None else batch.priority
+        #: What it asks for; every pod is one of pods.
+        self.request = request
+        #: Whether it asks for nothing else.
+        self.best_effort = best_effort
+        #: Where it is, or is to go; empty and -1 for nowhere.
+        self.node_name = pod.node_name
+        self.row = -1
+        #: Whether others are evicted for it.
+        self.evicting = False
+        #: (status, node) of what was last tried for it and taken back.
+        self.last: tuple[TaskStatus, str, bool] | None = None
+        self.gated = bool(pod.gates)
+        #: Whether its one gate is that of its queue's capacity.
+        self.only_queue_gate = pod.gates == (QUEUE_ALLOCATION_GATE,)
+
+    @property
+    def gate_managed(self) -> bool:
+        """Whether it asks for the queue's gate to be taken off it."""
+        return self.pod.batch is not None and self.pod.batch.gate_managed
+
+    @property
+    def attempt(self) -> tuple[TaskStatus, str, bool]:
+        """(status, node, whether others are evicted for it), of the last try that was taken back if there was one."""
+        return self.last or (self.status, self.node_name, self.evicting)
+
+
+class _Counts:
+    """Tasks by status, and by status and role where roles count."""
+
+    __slots__ = ("best_effort", "by_status", "minimum", "tasks")
+
+    def __init__(self, minimum: int) -> None:
+        self.minimum = minimum
+        self.tasks: dict[str, Task] = {}
+        #: [status] UID -> task.
+        self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in TaskStatus)
+        #: Pending tasks that ask for nothing.
+        self.best_effort = 0
+
+    def _enter(self, task: Task) -> None:
+        self.by_status[task.status][task.uid] = task
+        if task.best_effort and task.status == PENDING_TASKS:
+            self.best_effort += 1
+
+    def _leave(self, task: Task) -> None:
+        del self.by_status[task.status][task.uid]
+        if task.best_effort and task.status == PENDING_TASKS:
+            self.best_effort -= 1
+
+    def count(self, status: TaskStatus) -> int:
+        return len(self.by_status[status])
+
+    @property
+    def ready(self) -> int:
+        """`ReadyTaskNum`: those that hold room, and those that succeeded."""
+        by_status = self.by_status
+        return (
+            len(by_status[TaskStatus.BOUND])
+            + len(by_status[TaskStatus.BINDING])
+            + len(by_status[TaskStatus.RUNNING])
+            + len(by_status[TaskStatus.ALLOCATED])
+            + len(by_status[TaskStatus.SUCCEEDED])
+        )
+
+    @property
+    def waiting(self) -> int:
+        return len(self.by_status[TaskStatus.PIPELINED])
+
+    @property
+    def is_ready(self) -> bool:
+        """Enough have room, or need none."""
+        return self.ready + self.best_effort >= self.minimum
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Enough have room, or will have."""
+        return self.waiting + self.ready + self.best_effort >= self.minimum
+
+    @property
+    def is_starving(self) -> bool:
+        return self.waiting + self.ready < self.minimum
+
+
+class SubJob(_Counts):
+    """A sub-group, or the members of a job that are in none. Only jobs with policies for sub-groups have them."""
+
+    __slots__ = ("index", "policy", "priority", "uid")
+
+    def __init__(self, uid: str, policy: SubGroup | None, values: tuple[str, ...]) -> None:
+        super().__init__(1 if policy is None else policy.size)
+        self.uid = uid
+        #: Whose sub-group it is; empty for the members in none.
+        self.policy = policy.name if policy is not None else ""
+        self.index = int(values[0]) if values and values[0].lstrip("+-").isdecimal() else 0
+        self.priority = 0
+
+    def add(self, task: Task) -> None:
+        self.tasks[task.uid] = task
+        self._enter(task)
+        self.priority = max(self.priority, task.priority)
+
+
+class Job(_Counts):
+    """A group in a session. Invariant: `allocated` is what its tasks in a status of `HOLDING` ask for."""
+
+    __slots__ = (
+        "_failed_roles",
+        "_roles",
+        "allocated",
+        "conditions",
+        "created",
+        "fit_errors",
+        "group",
+        "job_fit_error",
+        "name",
+        "namespace",
+        "phase",
+        "priority",
+        "queue",
+        "role_minimums",
+        "sub_jobs",
+        "sub_minimums",
+        "uid",
+    )
+
+    def __init__(self, group: Group, *, priority: int = 0) -> None:
+        minimum, self.role_minimums = effective_minimum(group)
+        super().__init__(minimum)
+        self.group = group
+        #: Its group's `namespace/name`.
+        self.uid = group.name
+        self.namespace, self.name, _ = group.key
+        self.queue = group.queue
+        self.created = group.created
+        self.priority = priority
+        self.phase = group.status.phase
+        self.conditions: list[PodGroupCondition] = list(group.status.conditions or ())
+        self.allocated: Total = {}
+        #: Why the job as a whole waits.
+        self.job_fit_error = ""
+        #: UID -> why no node would do.
+        self.fit_errors: dict[str, FitErrors] = {}
+        #: Sub-group -> roles of the tasks in `fit_errors`; None where there are no sub-groups.
+        self._failed_roles: dict[SubJob | None, set[str]] = {}
+        #: [status] role -> tasks, pending ones that ask for nothing apart; empty where roles do not count.
+        self._roles: tuple[dict[str, int], ...] = ()
+        if group.role_minimums:
+            self._roles = tuple({} for _ in range(len(TaskStatus) + 1))
+        self.sub_jobs: dict[str, SubJob] = {}
+        #: Policy -> ready sub-groups that are needed.
+        self.sub_minimums = {policy.name: policy.minimum for policy in group.sub_groups}
+
+    # ---- tasks
+
+    def add(self, task: Task) -> None:
+        self.tasks[task.uid] = task
+        if self.group.sub_groups:
+            task.sub_job = self._sub_job_of(task)
+            task.sub_job.add(task)
+        self._enter(task)
+        self._count_role(task, 1)
+        if _IS_HOLDING[task.status]:
+            add_to(self.allocated, task.request)
+
+    def set_status(self, task: Task, status: TaskStatus) -> None:
+        """All counts follow."""
+        held, holds = _IS_HOLDING[task.status], _IS_HOLDING[status]
+        if held and not holds:
+            take_from(self.allocated, task.request)
+        elif holds and not held:
+            add_to(self.allocated, task.request)
+        self._leave(task)
+        sub_job = task.sub_job
+        if sub_job is not None:
+            sub_job._leave(task)
+        self._count_role(task, -1)
+        task.status = status
+        self._enter(task)
+        if sub_job is not None:
+            sub_job._enter(task)
+        self._count_role(task, 1)
+
+    def _sub_job_of(self, task: Task) -> SubJob:
+        for policy in self.group.sub_groups:
+            values = policy.values_of(task.pod.labels)
+            if values:
+                return self._sub_job(f"{self.uid}/{policy.name}-{'-'.join(values)}", policy, values)
+        return self._sub_job(self.uid, None, ())
+
+    def _sub_job(self, uid: str, policy: SubGroup | None, values: tuple[str, ...]) -> SubJob:
+        found = self.sub_jobs.get(uid)
+        if found is None:
+            found = self.sub_jobs[uid] = SubJob(uid, policy, values)
+        return found
+
+    # ---- roles
+
+    def _count_role(self, task: Task, sign: int) -> None:
+        if self._roles:
+            counts = self._roles[
+                len(TaskStatus) if task.best_effort and task.status == PENDING_TASKS else task.status
+            ]
+            counts[task.role] = counts.get(task.role, 0) + sign
+
+    def in_role(self, role: str, statuses: Iterable[int], *, best_effort: bool = False) -> int:
+        """Tasks of a role in these statuses; with `best_effort` also the pending ones that ask for nothing."""
+        counts = self._roles
+        number = sum(counts[status].get(role, 0) for status in statuses)
+        return number + counts[len(TaskStatus)].get(role, 0) if best_effort else number
+
+    def roles_have(self, statuses: tuple[int, ...], *, best_effort: bool = True) -> bool:
+        """Whether each role has its minimum in these statuses, where roles count."""
+        return all(
+            self.in_role(role, statuses, best_effort=best_effort) >= least
+            for role, least in self.role_minimums.items()
+        )
+
+    # ---- what it waits for
+
+    @property
+    def is_pending(self) -> bool:
+        return self.phase in (PENDING, "")
+
+    @property
+    def is_inqueue(self) -> bool:
+        return self.phase == INQUEUE
+
+    @property
+    def min_resources(self) -> Vector | None:
+        return self.group.min_resources
+
+    def gated_request(self) -> Total:
+        """What its tasks ask for that a gate holds which is not the queue's own alone (`GetSchGatedPodResources`)."""
+        total: Total = {}
+        for task in self.tasks.values():
+            if task.gated and not task.only_queue_gate:
+                add_to(total, task.request)
+        return total
+
+    def set_condition(self, condition: PodGroupCondition) -> None:
+        """In the place of the one of its type."""
+        for index, each in enumerate(self.conditions):
+            if each.type == condition.type:
+                self.conditions[index] = condition
+                return
+        self.conditions.append(condition)
+
+    # ---- tasks that found no node
+
+    def fail(self, task: Task, why: FitErrors) -> None:
+        self.fit_errors[task.uid] = why
+        self._failed_roles.setdefault(task.sub_job, set()).add(task.role)
+
+    def failed_roles(self, sub_job: SubJob | None) -> Collection[str]:
+        """Roles of the tasks that found no node."""
+        return self._failed_roles.get(sub_job, ())
+
+    def reset_fit_errors(self, sub_job: SubJob | None = None) -> None:
+        """Those of a sub-group, or all."""
+        if sub_job is None:
+            self.job_fit_error = ""
+            self.fit_errors.clear()
+            self._failed_roles.clear()
+            return
+        self._failed_roles.pop(sub_job, None)
+        for uid in sub_job.tasks.keys() & self.fit_errors.keys():
+            del self.fit_errors[uid]
+
+    def in_statuses(self, statuses: Iterable[int]) -> int:
+        return sum(len(self.by_status[status]) for status in statuses)
+
+
+class Requests:
+    """The vectors of what pods ask for, once for all pods of a class."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Mapping[str, int], Vector, bool]] = {}
+
+    def of(self, pod: PodInfo) -> tuple[Vector, bool]:
+        """What `pod` asks for, and whether that is nothing."""
+        requests = pod.cls.requests
+        found = self._kept.get(id(requests))
+        if found is None:
+            vector = of_requests(requests)
+            # The requests are held, so that no others get their identity.
+            found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
+        return found[1], found[2]

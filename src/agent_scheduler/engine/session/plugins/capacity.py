@@ -1,0 +1,120 @@
+"""capacity: queues with limits, deserts and guarantees of their own, flat or in a tree
+(`pkg/scheduler/plugins/capacity`).
+
+The accounts are `engine.quotas.capacity`. With the feature SchedulingGatesQueueAdmission a task that has its queue's
+gate taken off reserves its room in the queue from when it is let in until it is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...quotas.capacity import CapacityAccounts, Reclaiming
+from ...quotas.queues import QueueInfo, QueueTree
+from ..conf import PluginOption
+from ..demand import admitted_minimum, demand_of, gauges, record_refusal
+from ..hooks import PERMIT, REJECT, Hooks
+from ..model import Job, Task, TaskStatus
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+
+class _Capacity:
+    """Of one session. Owner: the session, by the hooks."""
+
+    def __init__(self, session: Session, option: PluginOption) -> None:
+        self.session = session
+        self.accounts = CapacityAccounts(
+            QueueTree(session.queues.values()),
+            [demand_of(job) for job in session.jobs.values()],
+            session.total,
+            hierarchy=option.enabled("enableHierarchy"),
+            ancestor_reclaim_level=_level(option),
+        )
+        if session.admits_gated:
+            for job in session.jobs.values():
+                for task in job.by_status[TaskStatus.PENDING].values():
+                    if task.gate_managed and not task.gated:
+                        self.accounts.reservations.add(job.queue, task.uid, task.request)
+
+    def queue_order(self, left: QueueInfo, right: QueueInfo) -> int:
+        return self.accounts.compare(left.name, right.name)
+
+    def victim_queue_order(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> int:
+        return self.accounts.compare_victims(left.name, right.name, preemptor.name)
+
+    def job_enqueueable(self, job: Job) -> int:
+        if not self.accounts.takes_jobs(job.queue):
+            return REJECT
+        if job.min_resources is None:
+            return PERMIT
+        refusal = self.accounts.cannot_admit(job.queue, job.min_resources)
+        if refusal is None:
+            return PERMIT
+        record_refusal(self.session, job, refusal)
+        return REJECT
+
+    def job_enqueued(self, job: Job) -> None:
+        minimum = admitted_minimum(job)
+        if minimum is not None:
+            self.accounts.admit(job.queue, minimum)
+
+    def allocatable(self, queue: QueueInfo, task: Task) -> bool:
+        accounts = self.accounts
+        if not accounts.takes_jobs(queue.name):
+            return False
+        if accounts.cannot_allocate(queue.name, task.request, task.uid) is not None:
+            return False
+        if self.session.admits_gated and task.gate_managed:
+            accounts.reservations.add(queue.name, task.uid, task.request)
+        return True
+
+    def preemptive(self, queue: QueueInfo, task: Task) -> bool:
+        return self.accounts.may_reclaim(queue.name, task.request)
+
+    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+        if self.accounts.fault:
+            return []
+        asked = Reclaiming(self.accounts, reclaimer.job.queue, reclaimer.request)
+        ordered = self.session.tiers.in_victim_order(tasks, reclaimer, self.session.queues)
+        return [task for task in ordered if asked.may_go(task.job.queue, task.request)]
+
+    def allocated(self, task: Task) -> None:
+        self.accounts.allocate(task.job.queue, task.request, task.uid)
+
+    def deallocated(self, task: Task) -> None:
+        """A task whose placing was taken back reserves its room again; one that was evicted does not, or the room that
+        it is evicted for would not be there."""
+        self.accounts.deallocate(task.job.queue, task.request)
+        if self.session.admits_gated and task.gate_managed and task.status is TaskStatus.PENDING:
+            self.accounts.reservations.add(task.job.queue, task.uid, task.request)
+
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        return gauges(self.accounts.gauges)
+
+
+def _level(option: PluginOption) -> int:
+    """How many levels of ancestors are judged when room is reclaimed; what is no number, or below 0, is 0."""
+    try:
+        return max(int(option.arguments.get("ancestorReclaimLevel", 0)), 0)
+    except (TypeError, ValueError):
+        return 0
+
+
+def capacity(session: Session, option: PluginOption) -> Hooks:
+    plugin = _Capacity(session, option)
+    return Hooks(
+        queue_order=plugin.queue_order,
+        victim_queue_order=plugin.victim_queue_order,
+        job_enqueueable=plugin.job_enqueueable,
+        job_enqueued=plugin.job_enqueued,
+        allocatable=plugin.allocatable,
+        preemptive=plugin.preemptive,
+        reclaimable=plugin.reclaimable,
+        allocated=plugin.allocated,
+        deallocated=plugin.deallocated,
+        closed=plugin.accounts.close,
+        gauges=plugin.gauges,
+    )

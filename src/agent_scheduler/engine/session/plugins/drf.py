@@ -1,0 +1,76 @@
+"""drf: of two jobs the one comes first whose dominant share of the cluster is less (`pkg/scheduler/plugins/drf`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...quotas.vector import Total, Vector, add_to, names, plus, take_from
+from ..conf import PluginOption
+from ..hooks import Hooks
+from ..model import Job, Task
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+#: Shares that differ by no more are equal where tasks are to be evicted.
+_CLOSE: Final = 0.000001
+
+
+class _Shares:
+    """Invariant: `_held` is what each job's tasks hold or have a claim on, and `_shares` has the share of each job that
+    was asked for since that last changed."""
+
+    def __init__(self, session: Session) -> None:
+        self._total = {resource: session.total[resource] for resource in names(session.total)}
+        self._held: dict[str, Total] = {uid: dict(job.allocated) for uid, job in session.jobs.items()}
+        self._shares: dict[str, float] = {}
+
+    def _of(self, held: Vector) -> float:
+        return max((held.get(resource, 0) / amount for resource, amount in self._total.items()), default=0.0)
+
+    def share(self, job: Job) -> float:
+        found = self._shares.get(job.uid)
+        if found is None:
+            found = self._shares[job.uid] = self._of(self._held[job.uid])
+        return found
+
+    def allocated(self, task: Task) -> None:
+        uid = task.job.uid
+        add_to(self._held[uid], task.request)
+        self._shares.pop(uid, None)
+
+    def deallocated(self, task: Task) -> None:
+        uid = task.job.uid
+        take_from(self._held[uid], task.request)
+        self._shares.pop(uid, None)
+
+    def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Those of jobs that would still have a greater share without them than the preemptor's with its task."""
+        mine = self._of(plus(self._held[preemptor.job.uid], preemptor.request))
+        left: dict[str, Total] = {}
+        victims = []
+        for task in tasks:
+            uid = task.job.uid
+            rest = left.setdefault(uid, dict(self._held[uid]))
+            take_from(rest, task.request)
+            theirs = self._of(rest)
+            if mine < theirs or abs(mine - theirs) <= _CLOSE:
+                victims.append(task)
+        return victims
+
+
+def drf(session: Session, option: PluginOption) -> Hooks:
+    shares = _Shares(session)
+
+    def closed() -> None:
+        for job in session.jobs.values():
+            session.shares[job.uid] = shares.share(job)
+
+    return Hooks(
+        job_order=shares.share,
+        preemptable=shares.preemptable,
+        allocated=shares.allocated,
+        deallocated=shares.deallocated,
+        closed=closed,
+    )

@@ -1,0 +1,51 @@
+"""overcommit: no more groups are let into queues than the cluster has room for, times a factor
+(`pkg/scheduler/plugins/overcommit`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...quotas.demand import INQUEUE, RUNNING
+from ...quotas.vector import Total, add_to, insufficient, plus
+from ..conf import PluginOption
+from ..demand import demand_of
+from ..hooks import PERMIT, REJECT, Hooks
+from ..messages import UNSCHEDULABLE
+from ..model import Job
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+FACTOR: Final = "overcommit-factor"
+_DEFAULT_FACTOR: Final = 1.2
+
+
+def overcommit(session: Session, option: PluginOption) -> Hooks:
+    factor = float(option.arguments.get(FACTOR, _DEFAULT_FACTOR))
+    if factor < 1:
+        factor = _DEFAULT_FACTOR
+    used = session.nodes.used()
+    idle = {resource: amount * factor - used.get(resource, 0) for resource, amount in session.total.items()}
+    admitted: Total = {}
+    for job in session.jobs.values():
+        if job.min_resources is not None and job.phase in (INQUEUE, RUNNING):
+            demand = demand_of(job)
+            # One that is let in counts whole, whatever its tasks hold already.
+            waits = demand.phase == INQUEUE
+            add_to(admitted, demand.without_gated(job.min_resources) if waits else demand.admitted())
+
+    def enqueueable(job: Job) -> int:
+        if job.min_resources is None:
+            return PERMIT
+        short = insufficient(plus(admitted, job.min_resources), idle, job.min_resources)
+        if not short:
+            return PERMIT
+        named = ", ".join(f"overused {resource}" for resource in short)
+        session.record(job, "Normal", UNSCHEDULABLE, f"resource in cluster is overused: {named}")
+        return REJECT
+
+    def enqueued(job: Job) -> None:
+        if job.min_resources is not None:
+            add_to(admitted, demand_of(job).without_gated(job.min_resources))
+
+    return Hooks(job_enqueueable=enqueueable, job_enqueued=enqueued)

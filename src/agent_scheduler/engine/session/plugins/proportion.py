@@ -1,0 +1,85 @@
+"""proportion: the cluster divided among queues by their weights (`pkg/scheduler/plugins/proportion`).
+
+The accounts are `engine.quotas.proportion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...quotas.proportion import ProportionAccounts, Reclaiming
+from ...quotas.queues import QueueInfo, QueueTree
+from ..conf import PluginOption
+from ..demand import admitted_minimum, demand_of, gauges, record_refusal
+from ..hooks import PERMIT, REJECT, Hooks
+from ..model import Job, Task
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+
+class _Proportion:
+    """Of one session. Owner: the session, by the hooks."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.accounts = ProportionAccounts(
+            QueueTree(session.queues.values()),
+            [demand_of(job) for job in session.jobs.values()],
+            session.total,
+        )
+
+    def queue_order(self, left: QueueInfo, right: QueueInfo) -> int:
+        return self.accounts.compare(left.name, right.name)
+
+    def job_enqueueable(self, job: Job) -> int:
+        if not self.session.queues[job.queue].open:
+            return REJECT
+        if job.min_resources is None:
+            return PERMIT
+        refusal = self.accounts.cannot_admit(job.queue, job.min_resources)
+        if refusal is None:
+            return PERMIT
+        record_refusal(self.session, job, refusal)
+        return REJECT
+
+    def job_enqueued(self, job: Job) -> None:
+        minimum = admitted_minimum(job)
+        if minimum is not None:
+            self.accounts.admit(job.queue, minimum)
+
+    def overused(self, queue: QueueInfo) -> bool:
+        return self.accounts.overused(queue.name)
+
+    def allocatable(self, queue: QueueInfo, task: Task) -> bool:
+        return self.accounts.cannot_allocate(queue.name, task.request) is None
+
+    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+        asked = Reclaiming(self.accounts)
+        return [task for task in tasks if asked.may_go(task.job.queue, task.request)]
+
+    def allocated(self, task: Task) -> None:
+        self.accounts.allocate(task.job.queue, task.request)
+
+    def deallocated(self, task: Task) -> None:
+        self.accounts.deallocate(task.job.queue, task.request)
+
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        return gauges(self.accounts.gauges)
+
+
+def proportion(session: Session, option: PluginOption) -> Hooks:
+    plugin = _Proportion(session)
+    return Hooks(
+        queue_order=plugin.queue_order,
+        job_enqueueable=plugin.job_enqueueable,
+        job_enqueued=plugin.job_enqueued,
+        overused=plugin.overused,
+        allocatable=plugin.allocatable,
+        preemptive=plugin.allocatable,
+        reclaimable=plugin.reclaimable,
+        allocated=plugin.allocated,
+        deallocated=plugin.deallocated,
+        gauges=plugin.gauges,
+    )

@@ -1,0 +1,158 @@
+"""One session, from its opening to its closing (`pkg/scheduler/framework/session.go`).
+
+`run` is a generator that pauses between small steps, so that whoever drives it may do other things in between; what it
+decides does not depend on where. The session sees the cluster as it was when it was opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from ..gangs.group import Group
+from ..quotas.queues import QueueInfo
+from ..quotas.vector import Vector
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
+from .actions import ACTIONS
+from .conf import QUEUE_ADMISSION_GATES, SessionConf
+from .model import Job, Requests, Task, TaskStatus
+from .nodes import SessionNodes
+from .plugins import PLUGINS
+from .statement import Committer, Evictor
+from .tiers import Tiers
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """The cluster but for its nodes."""
+
+    groups: Iterable[Group]
+    #: The pods of each group, those that have ended, too.
+    pods: Mapping[GroupKey, Collection[PodInfo]]
+    queues: Iterable[QueueInfo]
+    #: PriorityClass -> its value.
+    priorities: Mapping[str, int] = {}
+    #: Of a group that names no class, or one that there is not.
+    default_priority: int = 0
+
+
+class Event(NamedTuple):
+    """Of a group. `type` is Normal or Warning."""
+
+    group: GroupKey
+    type: str
+    reason: str
+    message: str
+
+
+class Session:
+    """Owner: the batch scheduler. Not used again after `result`."""
+
+    def __init__(
+        self,
+        conf: SessionConf,
+        view: View,
+        nodes: SessionNodes,
+        *,
+        committer: Committer,
+        evictor: Evictor,
+        uid: str,
+        now: str = "",
+    ) -> None:
+        """`uid` names the session in conditions; `now` is the time of what it writes, RFC 3339."""
+        self.conf = conf
+        self.nodes = nodes
+        self.uid = uid
+        self.now = now
+        self._committer = committer
+        self._evictor = evictor
+        self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
+        self.total: Vector = nodes.total()
+        self.jobs: dict[str, Job] = _jobs(view, self.queues, nodes)
+        self.events: list[Event] = []
+        #: Job -> its dominant share of the cluster, when the actions are done; empty without drf.
+        self.shares: dict[str, float] = {}
+        #: Pods that are to lose the gate of their queue's capacity, in the order in which they were let in.
+        self.gates_removed: dict[str, Task] = {}
+        self.admits_gated = QUEUE_ADMISSION_GATES in conf.features
+        #: Job -> tasks that were sent to be bound, and tasks that were evicted.
+        self.bound: dict[str, list[Task]] = {}
+        self.evicted: list[tuple[Task, str]] = []
+        self.tiers = Tiers(
+            [[(option, PLUGINS[option.name](self, option)) for option in tier] for tier in conf.tiers]
+        )
+        self.allocated = self.tiers.every("allocated")
+        self.deallocated = self.tiers.every("deallocated")
+        self.before_commit = self.tiers.every("before_commit")
+
+    def run(self) -> Iterator[None]:
+        """All actions, one step at a time."""
+        for name in self.conf.actions:
+            yield from ACTIONS[name](self)
+        for closed in self.tiers.every("closed"):
+            closed()
+
+    # ---- what statements do, and actions beside them
+
+    def allocate(self, task: Task, row: int, status: TaskStatus = TaskStatus.ALLOCATED) -> None:
+        """Place a pending task on a row, in status Allocated or Pipelined."""
+        task.job.set_status(task, status)
+        task.row, task.node_name = row, self.nodes.name(row)
+        self.nodes.place(task)
+        for told in self.allocated:
+            told(task)
+
+    def unplace(self, task: Task) -> None:
+        """Take back what was placed."""
+        self.nodes.unplace(task)
+        task.job.set_status(task, TaskStatus.PENDING)
+        for told in self.deallocated:
+            told(task)
+        task.row, task.node_name = -1, ""
+
+    def bind(self, tasks: Sequence[Task]) -> None:
+        """Have allocated tasks of one job bound; those that cannot be are pending again."""
+        job = tasks[0].job
+        missing = job.minimum - (job.ready + job.best_effort - len(tasks))
+        refused = self._committer.commit(job, tasks, max(missing, 0))
+        for task in tasks:
+            if task.uid in refused:
+                self.unplace(task)
+            else:
+                job.set_status(task, TaskStatus.BINDING)
+                self.bound.setdefault(job.uid, []).append(task)
+
+    def evict(self, task: Task, reason: str) -> bool:
+        if not self._evictor.evict(task, reason):
+            return False
+        self.evicted.append((task, reason))
+        self.record(task.job, "Normal", "Evict", reason)
+        return True
+
+    def admit_gated(self, task: Task) -> None:
+        """Have the gate taken off a pod, in time for a later session."""
+        if task.only_queue_gate:
+            self.gates_removed[task.uid] = task
+
+    def record(self, job: Job, kind: str, reason: str, message: str) -> None:
+        self.events.append(Event(job.group.key, kind, reason, message))
+
+
+def _jobs(view: View, queues: Mapping[str, QueueInfo], nodes: SessionNodes) -> dict[str, Job]:
+    """A job for each group whose queue there is."""
+    jobs = {}
+    requests = Requests()
+    for group in view.groups:
+        if group.queue not in queues:
+            continue
+        job = Job(group, priority=view.priorities.get(group.priority_class, view.default_priority))
+        for pod in view.pods.get(group.key, ()):
+            request, best_effort = requests.of(pod)
+            task = Task(pod, job, request, best_effort=best_effort)
+            if task.node_name:
+                task.row = nodes.row(task.node_name)
+            job.add(task)
+        jobs[job.uid] = job
+    return jobs

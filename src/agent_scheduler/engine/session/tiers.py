@@ -1,0 +1,254 @@
+"""How the answers of plugins become one: by tiers, as in Volcano's `session_plugins.go`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cmp_to_key
+from typing import Any, TypeVar
+
+from ..quotas.queues import QueueInfo
+from .conf import PluginOption
+from .hooks import REJECT, Hooks, Invalid, Victims
+from .model import Job, SubJob, Task
+
+T = TypeVar("T")
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+#: Hook -> the switch that a plugin has for it; the others are always asked.
+SWITCHES = {
+    "job_order": "enableJobOrder",
+    "sub_job_order": "enableSubJobOrder",
+    "task_order": "enableTaskOrder",
+    "queue_order": "enableQueueOrder",
+    "job_ready": "enableJobReady",
+    "sub_job_ready": "enableSubJobReady",
+    "job_pipelined": "enableJobPipelined",
+    "sub_job_pipelined": "enableSubJobPipelined",
+    "job_starving": "enableJobStarving",
+    "job_enqueueable": "enableJobEnqueued",
+    "job_enqueued": "enableJobEnqueued",
+    "overused": "enabledOverused",
+    "allocatable": "enabledAllocatable",
+    "preemptive": "enablePreemptive",
+    "preemptable": "enablePreemptable",
+    "reclaimable": "enableReclaimable",
+}
+
+Opened = Sequence[Sequence[tuple[PluginOption, Hooks]]]
+
+
+class Tiers:
+    """The hooks of a session's plugins, in their order."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._job_orders = self._flat("job_order")
+        self._sub_job_orders = self._flat("sub_job_order")
+        self._task_orders = self._flat("task_order")
+        self._queue_orders = self._flat("queue_order")
+        self._victim_queue_orders = self._flat("victim_queue_order")
+        self._job_valid = self._flat("job_valid")
+        self._job_ready = self._flat("job_ready")
+        self._sub_job_ready = self._flat("sub_job_ready")
+        self._allocatable = self._flat("allocatable")
+        self._overused = self._flat("overused")
+        self._preemptive = self._flat("preemptive")
+        self._enqueued = self._flat("job_enqueued")
+        self._pipelined = self._tiered("job_pipelined")
+        self._sub_job_pipelined = self._tiered("sub_job_pipelined")
+        self._enqueueable = self._tiered("job_enqueueable")
+        self._starving = self._tiered("job_starving")
+        self._preemptable = self._tiered("preemptable")
+        self._reclaimable = self._tiered("reclaimable")
+
+    def _tiered(self, name: str) -> tuple[tuple[Any, ...], ...]:
+        switch = SWITCHES.get(name, "")
+        return tuple(
+            tuple(
+                hook
+                for option, hooks in tier
+                if (hook := getattr(hooks, name)) is not None and (not switch or option.enabled(switch))
+            )
+            for tier in self._opened
+        )
+
+    def _flat(self, name: str) -> tuple[Any, ...]:
+        return tuple(hook for tier in self._tiered(name) for hook in tier)
+
+    # ---- orders
+
+    def job_key(self, job: Job) -> tuple[Any, ...]:
+        """What is less comes first; last by creation and name."""
+        return (*[order(job) for order in self._job_orders], job.created, job.uid)
+
+    def sub_job_key(self, sub_job: SubJob) -> tuple[Any, ...]:
+        return (*[order(sub_job) for order in self._sub_job_orders], sub_job.index, sub_job.uid)
+
+    def in_task_order(self, tasks: Iterable[Task]) -> list[Task]:
+        """By the plugins, then by the number at the end of their names, creation and UID (`CompareTask`)."""
+        keyed = [([order(task) for order in self._task_orders], number_of(task), task) for task in tasks]
+        if all(number is not None for _, number, _ in keyed):
+            keyed.sort(key=lambda each: (each[0], each[1], each[2].pod.created, each[2].uid))
+        elif all(number is None for _, number, _ in keyed):
+            keyed.sort(key=lambda each: (each[0], each[2].pod.created, each[2].uid))
+        else:
+            keyed.sort(key=cmp_to_key(_compare))
+        return [task for _, _, task in keyed]
+
+    def queue_first(self, left: QueueInfo, right: QueueInfo) -> bool:
+        """Whether `left` comes before `right`."""
+        for order in self._queue_orders:
+            found: int = order(left, right)
+            if found:
+                return found < 0
+        return (left.created, left.name) < (right.created, right.name)
+
+    def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
+        for order in self._victim_queue_orders:
+            found: int = order(left, right, preemptor)
+            if found:
+                return found < 0
+        return not self.queue_first(left, right)
+
+    def in_victim_order(
+        self, tasks: Iterable[Task], preemptor: Task, queues: Mapping[str, QueueInfo]
+    ) -> list[Task]:
+        """Who is evicted first comes first: of queues by their order as victims, of jobs and of a job's tasks whoever
+        comes last (`BuildVictimsPriorityQueue`)."""
+        by_job: dict[str, list[Task]] = {}
+        for task in tasks:
+            by_job.setdefault(task.job.uid, []).append(task)
+        keys = {uid: self.job_key(members[0].job) for uid, members in by_job.items()}
+        wanting = queues[preemptor.job.queue]
+
+        def compare(left: list[Task], right: list[Task]) -> int:
+            one, other = left[0].job, right[0].job
+            if one.queue != other.queue:
+                return -1 if self.victim_queue_first(queues[one.queue], queues[other.queue], wanting) else 1
+            return -1 if keys[other.uid] < keys[one.uid] else 1
+
+        jobs = sorted(by_job.values(), key=cmp_to_key(compare))
+        return [task for members in jobs for task in reversed(self.in_task_order(members))]
+
+    # ---- all have to agree
+
+    def invalid(self, job: Job) -> Invalid | None:
+        """What the first plugin says that finds something wrong with a job."""
+        for valid in self._job_valid:
+            found: Invalid | None = valid(job)
+            if found is not None:
+                return found
+        return None
+
+    def job_ready(self, job: Job) -> bool:
+        return all(ready(job) for ready in self._job_ready)
+
+    def sub_job_ready(self, job: Job, sub_job: SubJob | None) -> bool:
+        """A job without sub-groups is its own."""
+        if sub_job is None:
+            return self.job_ready(job)
+        return all(ready(sub_job) for ready in self._sub_job_ready)
+
+    def allocatable(self, queue: QueueInfo, task: Task) -> bool:
+        return all(allows(queue, task) for allows in self._allocatable)
+
+    def preemptive(self, queue: QueueInfo, task: Task) -> bool:
+        return all(allows(queue, task) for allows in self._preemptive)
+
+    def overused(self, queue: QueueInfo) -> bool:
+        return any(overused(queue) for overused in self._overused)
+
+    # ---- by tiers
+
+    def job_pipelined(self, job: Job) -> bool:
+        return _permitted(self._pipelined, job)
+
+    def sub_job_pipelined(self, job: Job, sub_job: SubJob | None) -> bool:
+        if sub_job is None:
+            return self.job_pipelined(job)
+        return _permitted(self._sub_job_pipelined, sub_job)
+
+    def enqueueable(self, job: Job) -> bool:
+        return _permitted(self._enqueueable, job)
+
+    def enqueued(self, job: Job) -> None:
+        for told in self._enqueued:
+            told(job)
+
+    def starving(self, job: Job) -> bool:
+        """The first tier that has an opinion decides; without one nobody starves."""
+        for tier in self._starving:
+            if not all(starves(job) for starves in tier):
+                return False
+            if tier:
+                return True
+        return False
+
+    def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
+        return _victims(self._preemptable, preemptor, tasks)
+
+    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> list[Task]:
+        return _victims(self._reclaimable, reclaimer, tasks)
+
+    # ---- all are told
+
+    def every(self, name: str) -> tuple[Any, ...]:
+        """The hooks of a name, in the order of their plugins."""
+        return self._flat(name)
+
+
+def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
+    """A rejection is final; a tier that permits keeps the later ones from being asked; nobody's vote is a permit."""
+    for tier in tiers:
+        permitted = False
+        for vote in tier:
+            found = vote(about)
+            if found <= REJECT:
+                return False
+            permitted = permitted or found > 0
+        if permitted:
+            return True
+    return True
+
+
+def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
+    """Those that all plugins of the first tier name that finds any. A plugin that names none ends its tier, and the
+    next one decides as if the earlier had not been there."""
+    for tier in tiers:
+        victims: list[Task] | None = None
+        for vote in tier:
+            candidates = vote(preemptor, tasks)
+            if candidates is None:
+                continue
+            if not candidates:
+                victims = None
+                break
+            if victims is None:
+                victims = list(candidates)
+            else:
+                named = {task.uid for task in candidates}
+                # None to go on with, as nobody is left, is no decision either.
+                victims = [task for task in victims if task.uid in named] or None
+        if victims is not None:
+            return victims
+    return []
+
+
+def number_of(task: Task) -> int | None:
+    """The number behind the last dash of a name of three parts or more, which a controller gave it."""
+    parts = task.pod.name.split("-")
+    last = parts[-1]
+    digits = last[1:] if last[:1] in ("+", "-") else last
+    return int(last) if len(parts) >= 3 and digits.isascii() and digits.isdecimal() else None
+
+
+_Keyed = tuple[list[Any], int | None, Task]
+
+
+def _compare(left: _Keyed, right: _Keyed) -> int:
+    if left[0] != right[0]:
+        return -1 if left[0] < right[0] else 1
+    one, other = left[1], right[1]
+    if one is not None and other is not None and one != other:
+        return -1 if one < other else 1
+    return -1 if (left[2].pod.created, left[2].uid) < (right[2].pod.created, right[2].uid) else 1

@@ -1,0 +1,88 @@
+"""Queues and jobs in the order in which an action takes them."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from ..quotas.queues import QueueInfo
+from .model import Job
+from .tiers import Tiers
+
+
+class QueueHeap:
+    """Queues, the first by the session's order on top.
+
+    A binary heap as Go's `container/heap`, since shares change while queues lie in it: which comes out then depends on
+    how the heap was built.
+    """
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._first = tiers.queue_first
+        self._items: list[QueueInfo] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def push(self, queue: QueueInfo) -> None:
+        items = self._items
+        items.append(queue)
+        place = len(items) - 1
+        while place:
+            parent = (place - 1) // 2
+            if not self._first(items[place], items[parent]):
+                break
+            items[place], items[parent] = items[parent], items[place]
+            place = parent
+
+    def pop(self) -> QueueInfo:
+        items = self._items
+        items[0], items[-1] = items[-1], items[0]
+        queue = items.pop()
+        place, size = 0, len(items)
+        while (child := 2 * place + 1) < size:
+            if child + 1 < size and self._first(items[child + 1], items[child]):
+                child += 1
+            if not self._first(items[child], items[place]):
+                break
+            items[place], items[child] = items[child], items[place]
+            place = child
+        return queue
+
+
+class JobHeap:
+    """Jobs of one queue. The key of a job is taken when it is pushed, and does not change before it is popped."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._key_of = tiers.job_key
+        self._items: list[tuple[tuple[Any, ...], Job]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def push(self, job: Job) -> None:
+        heapq.heappush(self._items, (self._key_of(job), job))
+
+    def pop(self) -> Job:
+        return heapq.heappop(self._items)[1]
+
+
+class Worklist:
+    """Jobs by queue; queues come again for as long as they are put back."""
+
+    def __init__(self, tiers: Tiers, queues: dict[str, QueueInfo]) -> None:
+        self._tiers = tiers
+        self._infos = queues
+        self.queues = QueueHeap(tiers)
+        self._jobs: dict[str, JobHeap] = {}
+
+    def know(self, queue: str) -> JobHeap:
+        """The queue's jobs; the queue is in the list from now on."""
+        jobs = self._jobs.get(queue)
+        if jobs is None:
+            jobs = self._jobs[queue] = JobHeap(self._tiers)
+            self.queues.push(self._infos[queue])
+        return jobs
+
+    def add(self, job: Job) -> None:
+        self.know(job.queue).push(job)

@@ -1,0 +1,260 @@
+"""Thinking rows otherwise changes nothing, and while it lasts the columns are what they would be."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import START, Mark, Trial, WhatIf
+from agent_scheduler.engine.state.columns import Columns
+from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podterms import PodMatch
+from agent_scheduler.engine.state.recount import contradictions
+from tests.examples import FACTOR, examples, in_time
+
+from ..world import World, node, pod_json, read_pod, sums_are_right
+from .changing import BURSTS
+from .changing import Cluster as ChangingCluster
+from .live import Live, Obj, Objects
+
+NODES = ("a", "b")
+
+
+def contents(columns: Columns) -> dict[str, Any]:
+    """Everything that a filter could read of the rows in use."""
+    assert sums_are_right(columns)
+    size = columns.size
+    return {
+        "taken": columns.taken[:size],
+        "usage": columns.usage[:, :, :size].tolist(),
+        "requested": columns.requested[:, :size].tolist(),
+        "allocatable": columns.allocatable[:, :size].tolist(),
+        "version": columns.version[:size],
+        "spec_version": columns.spec_version[:size],
+        "ports": dict(columns.ports),
+        "matching": {kind: column[:size].tolist() for kind, column in columns.matching.items()},
+        "terms": {term: column[:size].tolist() for term, column in columns.terms.items()},
+        "absent": set(columns.absent),
+        "volumes": {row: dict(there) for row, there in columns.hypothetical_pods.items()},
+        "host ports": {row: dict(there) for row, there in columns.hypothetical_ports.items()},
+    }
+
+
+def apart(app: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+class Cluster(World):
+    """Two nodes, and somebody who counts the pods of app a."""
+
+    def __init__(self) -> None:
+        super().__init__(node("a", extended={"example.com/gpu": "4"}), node("b"))
+        self.snapshot = Snapshot(self.ledger)
+        requirement = Requirement("app", "In", frozenset(("a",)))
+        match = PodMatch(frozenset(("default",)), None, LabelSelector((requirement,)))
+        self.kind = self.snapshot.handle.count([match])
+
+    def make(self, shape: tuple[int, int, str, str], uid: str) -> PodInfo:
+        cpu, port, app, repels = shape
+        container: dict[str, Any] = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+        if port:
+            container["ports"] = [{"containerPort": 1, "hostPort": port, "protocol": "TCP"}]
+        body = pod_json(uid, containers=[container], **({"affinity": apart(repels)} if repels else {}))
+        body["metadata"] |= {"uid": uid, "labels": {"app": app}}
+        return read_pod(body, self.classes)
+
+
+shapes = st.tuples(
+    st.sampled_from([0, 100, 500]),
+    st.sampled_from([0, 0, 80, 81]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["", "", "a", "b"]),
+)
+
+
+@examples(200)
+@given(st.lists(st.tuples(shapes, st.sampled_from(NODES)), max_size=6), st.data())
+def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
+    placed: list[tuple[tuple[int, int, str, str], str]], data: st.DataObject
+) -> None:
+    world = Cluster()
+    pods = [(world.make(shape, f"p{number}"), name) for number, (shape, name) in enumerate(placed)]
+    for pod, name in pods:
+        world.ledger.set_pod(pod, name)
+    world.snapshot.refresh()
+    live = data.draw(st.booleans())
+    columns = world.ledger.columns if live else world.snapshot.columns
+    before = contents(columns)
+    name = data.draw(st.sampled_from(NODES))
+    here = [pod for pod, where in pods if where == name]
+    gone = [pod for pod in here if data.draw(st.booleans())]
+    come = [
+        world.make(shape, f"new{number}")
+        for number, shape in enumerate(data.draw(st.lists(shapes, max_size=3)))
+    ]
+    with WhatIf(world.ledger, columns) as there:
+        for pod in gone:
+            there.remove(pod, world.ledger.rows[name])
+        for pod in come:
+            there.place(pod, world.ledger.rows[name])
+        if gone and data.draw(st.booleans()):
+            there.place(gone.pop(), world.ledger.rows[name])
+        seen = contents(columns)
+
+    other = Cluster()
+    for pod, where in [
+        *((pod, where) for pod, where in pods if pod not in gone),
+        *((pod, name) for pod in come),
+    ]:
+        other.ledger.set_pod(pod, where)
+    other.snapshot.refresh()
+    would_be = contents(other.snapshot.columns)
+    for key in ("usage", "requested", "ports"):
+        assert seen[key] == would_be[key]
+    assert list(seen["matching"].values()) == list(would_be["matching"].values())
+    assert {term: counts for term, counts in seen["terms"].items() if any(counts)} == would_be["terms"]
+    assert seen["absent"] == {pod.uid for pod in gone}
+
+    assert contents(columns) == before
+    assert contradictions(world.ledger) == []
+
+
+def test_columns_are_as_they_were_after_a_filter_has_raised() -> None:
+    world = Cluster()
+    pod = world.make((500, 80, "a", "b"), "p")
+    world.ledger.set_pod(pod, "a")
+    before = contents(world.ledger.columns)
+    with pytest.raises(RuntimeError), WhatIf(world.ledger, world.ledger.columns) as there:
+        there.remove(pod, 0)
+        raise RuntimeError
+    assert contents(world.ledger.columns) == before
+
+
+def test_the_usage_that_filters_read_can_be_replaced_and_put_back() -> None:
+    world = Cluster()
+    world.place("a", requests={"cpu": "1"})
+    columns = world.ledger.columns
+    usage = columns.usage
+    columns.set_usage(np.zeros_like(usage))
+    assert not columns.requested.any() and not columns.scored.any()
+    columns.set_usage(usage)
+    assert columns.requested[0, 0] == columns.scored[0, 0] == 1000
+
+
+# ---- a trial: as if its pods were really where it has them
+
+
+class Tried(Live):
+    """An engine in which a trial goes on."""
+
+    def __init__(self, objects: Objects, rows: Sequence[str | None]) -> None:
+        super().__init__(objects, rows)
+        self.trial = Trial(self.ledger, self.snapshot, self.views, cast(Any, None))
+
+    def view_of(self, pod: PodInfo) -> ClassView:
+        return self.trial.view_of(pod)
+
+
+class Changing(ChangingCluster):
+    """A cluster that changes between trials, and in one of two also while one goes on."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.live: Tried = Tried(self.objects, self.live.rows)
+
+    def try_out(self) -> None:
+        """A trial that begins, places and evicts pods, goes back some way and on again, and is undone."""
+        rng, live, trial = self._random, self.live, self.live.trial
+        for _ in range(rng.choice(BURSTS)):
+            self._change()
+        trial.reset()
+        before = contents(live.snapshot.columns)
+        pods = dict(self.objects["pods"])
+        marks: list[tuple[Mark, dict[str, Obj], dict[str, Any]]] = []
+        changes = rng.random() < 0.5
+        for _ in range(rng.choice((1, 5, 20))):
+            match rng.randrange(6):
+                case 0:
+                    marks.append((trial.mark(), dict(pods), contents(live.snapshot.columns)))
+                case 1 if marks:
+                    mark, pods, then = marks.pop(rng.randrange(len(marks)))
+                    marks = [each for each in marks if each[0] <= mark]
+                    trial.rollback(mark)
+                    if not changes:
+                        same_contents(contents(live.snapshot.columns), then)
+                case 2:
+                    self._evict(pods)
+                case _:
+                    self._place(pods)
+            if changes:
+                self._bind(rng.choice(self._waiting))
+            else:
+                self._compare(pods)
+        trial.rollback(START)
+        same_contents(contents(live.snapshot.columns), before)
+        trial.reset()
+        assert contradictions(live.ledger) == []
+        pods = dict(self.objects["pods"])
+        self._compare(pods)
+
+    def _bind(self, body: Obj) -> bool:
+        """Somebody else's pod is bound meanwhile, or goes."""
+        if self._random.random() < 0.5:
+            self._run_pod()
+        else:
+            self._end_pod()
+        return True
+
+    def _place(self, pods: dict[str, Obj]) -> None:
+        body = self._called(self._random.choice(self._waiting))
+        pod = self.live.read(body)
+        view = self.live.trial.view_of(pod)
+        rows = view.feasible_rows(self.live.snapshot.columns).tolist()
+        if not rows or pod.claims or pod.cls.volumes is not None:
+            return
+        row = self._random.choice(rows)
+        assert self.live.trial.try_place(pod, row, view)
+        node = self.live.snapshot.columns.nodes[row]
+        assert node is not None
+        pods[pod.uid] = {**body, "spec": {**body["spec"], "nodeName": node.name}}
+
+    def _evict(self, pods: dict[str, Obj]) -> None:
+        """One that is placed, or that the trial has placed."""
+        rows = self.live.ledger.rows
+        here = [uid for uid, body in pods.items() if body["spec"]["nodeName"] in rows]
+        if here:
+            body = pods.pop(self._random.choice(here))
+            self.live.trial.remove(self.live.read(body), rows[body["spec"]["nodeName"]])
+
+    def _compare(self, pods: dict[str, Obj]) -> None:
+        fresh = Live({**self.objects, "pods": pods}, self.live.rows)
+        for body in self._random.sample(self._waiting, 3):
+            assert operator.eq(*self._ask(fresh, body)), body
+
+
+def same_contents(now: dict[str, Any], then: dict[str, Any]) -> None:
+    """Columns of kinds come and go with the views that ask for them, and new ones count what was bound since."""
+    for key in ("matching", "terms"):
+        both = now[key].keys() & then[key].keys()
+        now[key], then[key] = ({each: counts[key][each] for each in both} for counts in (now, then))
+    assert now == then
+
+
+@in_time
+@pytest.mark.drawn
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trial_answers_as_an_engine_in_which_its_pods_are_placed_and_leaves_no_trace(seed: int) -> None:
+    for number in range(FACTOR):
+        cluster = Changing(seed + 1000 * number)
+        for _ in range(15):
+            cluster.try_out()
