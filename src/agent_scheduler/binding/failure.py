@@ -126,6 +126,11 @@ class FailureHandler:
             self._messenger.refused(pod, reason, message, nominated=nominated)
         return True
 
+    def unchanged(self, entry: Entry, plugins: Iterable[str] = ()) -> None:
+        """It was not tried, as nothing else could have come of it. `plugins`: those whose events wake it; without any it
+        comes back after a backoff."""
+        self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
+
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Other pods took the nodes that it was to go to. It is tried again before all others."""
         self.history.outraced(pod.uid, started=started)

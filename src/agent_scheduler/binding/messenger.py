@@ -23,9 +23,7 @@ _MESSAGE_LIMIT = 1024
 class KubeMessenger:
     """Tells the API server through the status writer and the event recorder, which queue and never block."""
 
-    def __init__(
-        self, *, status: StatusWriter, groups: StatusWriter, recorder: EventRecorder | None
-    ) -> None:
+    def __init__(self, *, status: StatusWriter, groups: StatusWriter, recorder: EventRecorder | None) -> None:
         """`groups` writes conditions of PodGroups. `recorder` None: events are switched off."""
         self._status = status
         self._groups = groups

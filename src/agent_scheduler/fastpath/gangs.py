@@ -1,4 +1,4 @@
-"""PodGroups of Kubernetes' own API: members that wait are decided on together, as kube-scheduler's pod group cycle does.
+"""PodGroups of Kubernetes' own API: members that wait are decided on together (kube-scheduler: `podGroupCycle`).
 
     a member is popped ──> all that wait of its group are taken out of the queue
       ──> each is decided on, with those before it thought to be placed (Trial); one for which others have to be evicted
@@ -30,6 +30,8 @@ from agent_scheduler.engine.decide.trial import START, Trial
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import NativeGroup, native_key
+from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 from .worker import Decide, Decided
@@ -111,11 +113,14 @@ class GangCycle:
         self._preemption = preemption
         self._messenger = messenger
         self._observer = observer
+        #: Group -> what there was when it was last decided on, of those that are tried again after a backoff.
+        self._seen: dict[GroupKey, tuple[object, ...]] = {}
         self.reconfigure(views)
 
     def reconfigure(self, views: Mapping[str, ClassViews]) -> None:
         self._trial = Trial(self._cluster.ledger, self._snapshot, views, self._writes)
         self._views = views
+        self._seen.clear()
 
     def concerns(self, pod: PodInfo) -> bool:
         """Whether the pod is decided on with others."""
@@ -129,6 +134,10 @@ class GangCycle:
         if group is None:
             # It went a moment ago: PreEnqueue keeps the pod from now on.
             self._failures.outdated(popped.entry)
+            return
+        backed_off = entry.consecutive_errors_count and not entry.rejectors
+        if backed_off and self._seen.get(key) == self._state(group):
+            self._failures.unchanged(entry, _TOGETHER if self._others_back_off(entry, group) else ())
             return
         members = self._members(popped, group, started)
         if not members:
@@ -172,6 +181,18 @@ class GangCycle:
             bool(pod.node_name) or uid in placements
             for uid, pod in self._cluster.groups.members(group.key).items()
         )
+
+    def _state(self, group: NativeGroup) -> tuple[object, ...]:
+        """While it is the same, another try comes to the same end."""
+        cluster = self._cluster
+        members = len(cluster.groups.members(group.key))
+        return cluster.ledger.sequence, cluster.catalogue.version, group.uid, group.minimum, members
+
+    def _others_back_off(self, entry: Entry, group: NativeGroup) -> bool:
+        """Whether another member comes back after its backoff: one is enough."""
+        where = self._cluster.queue.where
+        members = self._cluster.groups.members(group.key)
+        return any(uid != entry.uid and where(uid) is Place.BACKOFF for uid in members)
 
     # ---- the trial
 
@@ -240,17 +261,25 @@ class GangCycle:
         if reached and not preempts:
             self._messenger.group_decided(group, "True", "Scheduled", "")
             self._bind([each for each in tried if each.node_name is not None], started)
+            # Who is left over of a group that had to come together is tried once more, alone.
+            again = any(each.waited for each in tried)
             for each in tried:
                 if each.node_name is None:
-                    self._refused(each, started)
+                    self._refused(each, started, again=again)
             return
         message = PREEMPTING if reached else UNSCHEDULABLE
-        again = preempts and any(each.waited for each in tried)
+        waited = sum(each.waited for each in tried)
+        if waited and not preempts:
+            self._seen[group.key] = self._state(group)
+        refused = [each for each in tried if each.node_name is None]
         for each in tried:
             if each.node_name is None:
-                self._refused(each, started)
+                # Two at least come back after their backoff, where there are others for events to wake: should one be
+                # deleted, it is still found out what that means for the rest.
+                spare = waited == 1 and len(refused) > 1 and each is refused[0]
+                self._refused(each, started, again=spare)
             else:
-                self._back(each, waits_for_victims=reached, again=again, started=started)
+                self._back(each, waits_for_victims=reached, again=waited > 0, started=started)
         self._messenger.group_decided(group, "False", "Unschedulable", message)
 
     def _bind(self, placed: Sequence[Tried], started: float) -> None:
@@ -262,7 +291,7 @@ class GangCycle:
                 ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version, view.reserves)
             )
 
-    def _refused(self, tried: Tried, started: float) -> None:
+    def _refused(self, tried: Tried, started: float, *, again: bool = False) -> None:
         """No node would do for it, nor would evictions help."""
         (entry, pod), decided = tried.member, tried.decided
         decision = decided.decision
@@ -271,7 +300,7 @@ class GangCycle:
             (decision.refusal, decision.nominated) if isinstance(decision, Attempt) else (decision, None)
         )
         self._failures.unschedulable(
-            entry, pod, refusal, started=started, nominated=nominated, again=decided.is_partial
+            entry, pod, refusal, started=started, nominated=nominated, again=again or decided.is_partial
         )
 
     def _back(self, tried: Tried, *, waits_for_victims: bool, again: bool, started: float) -> None:

@@ -204,7 +204,7 @@ class Worker:
         return self._decide_as(pod, self._snapshot.handle.class_of(pod), spent)
 
     def _decide_member(self, pod: PodInfo, cls: PodClass) -> Decided:
-        """As `_decide`, in a trial: searches for devices are gone on with for a few turns' portions, and then given up."""
+        """As `_decide`, in a trial: a search for devices goes on for some turns' portions, and is given up then."""
         devices = self._cluster.devices
         for _ in range(_PORTIONS):
             devices.budget.left = PORTION

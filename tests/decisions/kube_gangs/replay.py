@@ -45,8 +45,8 @@ _LOOK = 0.05
 class Living:
     """One case's cluster and scheduler."""
 
-    def __init__(self, api: Api, fast_path: FastPath, reports: Reports, *, pause: float) -> None:
-        """`pause`: seconds between two objects of a step."""
+    def __init__(self, api: Api, fast_path: FastPath, reports: Reports, *, pause: float | None) -> None:
+        """`pause`: seconds between two objects of a step; None: all are there when the first is seen."""
         self.api = api
         self.fast_path = fast_path
         self.reports = reports
@@ -68,7 +68,8 @@ class Living:
             case "create":
                 for each in step["objects"]:
                     self.call("POST", _PATHS[each["kind"]], each)
-                    await asyncio.sleep(self._pause)
+                    if self._pause is not None:
+                        await asyncio.sleep(self._pause)
             case "delete":
                 for name in step["names"]:
                     self.call("DELETE", f"{_PATHS[step['kind']]}/{name}", {"gracePeriodSeconds": 0})
@@ -91,8 +92,8 @@ class Living:
             case other:
                 raise ValueError(f"a case has no step {other!r}")
 
-    async def quiet(self) -> None:
-        """Returns when the recorder would have written down what there is."""
+    async def quiet(self) -> AsyncIterator[Obj]:
+        """What there is, time and again, until the recorder would have written it down."""
         loop = asyncio.get_running_loop()
         began = changed = loop.time()
         version = self.api.store.rv
@@ -100,6 +101,7 @@ class Living:
             await asyncio.sleep(_LOOK)
             if self.api.store.rv != version:
                 version, changed = self.api.store.rv, loop.time()
+                yield self.after()
 
     def after(self) -> Obj:
         """What there is, in the form of the recordings."""
@@ -146,7 +148,7 @@ def _said(condition: Obj) -> Obj:
 
 
 @asynccontextmanager
-async def living(*, pause: float) -> AsyncIterator[Living]:
+async def living(*, pause: float | None) -> AsyncIterator[Living]:
     loop = asyncio.get_running_loop()
     numbers = itertools.count(1)
     store = Store(

@@ -215,9 +215,11 @@ class Trial(WhatIf):
 
     def view_of(self, pod: PodInfo) -> ClassView:
         """The view that the pod is decided in beside those that are thought to be placed, up to date with the trial."""
-        beside = [each for each, _ in self._speaking.values()]
-        cls = self._snapshot.handle.class_of(pod, beside=beside)
-        return self._views[pod.scheduler_name].of(cls)
+        return self._views[pod.scheduler_name].of(self.class_of(pod))
+
+    def class_of(self, pod: PodInfo) -> PodClass:
+        """The class that the pod is decided in beside those that are thought to be placed."""
+        return self._snapshot.handle.class_of(pod, beside=[each for each, _ in self._speaking.values()])
 
     def try_place(self, pod: PodInfo, row: int, view: ClassView) -> bool:
         """`place` for a pod decided in `view`, with Reserve of its plugins. False, and nothing is changed, where one of
