@@ -7,6 +7,7 @@ wait for then, they wait for under this plugin's name.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 from ..dra.catalogue import Devices
@@ -26,7 +27,7 @@ class GangScheduling:
     """Without `groups` nobody is kept from the queue, and every event of a group wakes its members."""
 
     name = GANG_SCHEDULING
-    concerns = staticmethod(native_key)
+    concerns = attrgetter("batch")
 
     def __init__(self, groups: NativeGroups | None = None) -> None:
         self._groups = groups
