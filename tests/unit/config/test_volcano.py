@@ -241,9 +241,9 @@ def test_what_is_about_jobs_alone_is_read_with_a_warning() -> None:
         "actions: enqueue has no effect: every pod is tried as it comes",
         "actions: backfill has no effect: pods without requests are tried like all others",
         "tiers[0].plugins[1].name: conformance has no effect: pods of kube-system are spared by their priority alone",
-        "tiers[0].plugins[2].name: drf has no effect: there are no jobs and queues; pods are tried by "
+        "tiers[0].plugins[2].name: drf has no effect: a profile has no jobs and queues; its pods are tried by "
         "priority, then age",
-        "tiers[0].plugins[3].name: overcommit has no effect: there are no jobs and queues; pods are tried by "
+        "tiers[0].plugins[3].name: overcommit has no effect: a profile has no jobs and queues; its pods are tried by "
         "priority, then age",
         "tiers[0].plugins[5].arguments.predicate.CacheEnable",
         "tiers[0].plugins[5].arguments.dynamicresources.filterTimeoutSeconds",

@@ -92,14 +92,17 @@ def effective_minimum(
     return minimum, roles if minimum >= sum(roles.values()) else NO_MINIMUMS
 
 
-def of_pod_group(group: batch.PodGroup) -> Group:
-    """Raises `QuantityError` for resources that cannot be read, and `SpecError` for a selector without meaning."""
+def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
+    """`queue` is that of groups that name none.
+
+    Raises `QuantityError` for resources that cannot be read, and `SpecError` for a selector without meaning.
+    """
     metadata, spec = group.metadata, group.spec
     return Group(
         key=GroupKey(metadata.namespace, metadata.name),
         uid=metadata.uid,
         created=metadata.creation_timestamp or "",
-        queue=spec.queue,
+        queue=spec.queue or queue,
         priority_class=spec.priority_class_name,
         minimum=spec.min_member,
         role_minimums=spec.min_task_member or NO_MINIMUMS,

@@ -6,7 +6,7 @@ the pod asks for, and its preferences count beside the pod's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -196,15 +196,11 @@ class NodeAffinityScore(Score):
     name = "NodeAffinity"
     depends = Depends.NODE
     reads_requests = False
+    normalize = staticmethod(default_normalize)
 
-    def __init__(self, enforced: wire.NodeAffinity | None = None, *, normalized: bool = True) -> None:
-        """`enforced` is as for the filter. Without `normalized` the weights of the terms count as they are."""
+    def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
+        """As for the filter."""
         self._enforced = _with_weight(enforced)
-        self._normalize = default_normalize if normalized else None
-
-    @property
-    def normalize(self) -> Callable[[Ints], Ints] | None:
-        return self._normalize
 
     def prepare(self, pod: PodClass, handle: Handle) -> list[PreferredSchedulingTerm] | None:
         faults = [

@@ -104,9 +104,9 @@ class Gauges(Struct, kw_only=True):
     allocations, of the queue that a task is in, not of its ancestors.
     """
 
-    allocated: Vector
-    request: Vector
-    inqueue: Vector
+    allocated: Vector | None = None
+    request: Vector | None = None
+    inqueue: Vector | None = None
     deserved: Vector | None = None
     real_capability: Vector | None = None
     share: float | None = None

@@ -7,7 +7,7 @@ a full cluster is not a full queue, and only the first is a reason to add nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -106,6 +106,35 @@ def _missing(queue: _Queue, wanted: Vector, counted: Vector) -> dict[str, float]
             if over > 0:
                 missing[resource] = over
     return missing
+
+
+class Headroom:
+    """What is left in the queues while nothing changes, for several pods beside one another."""
+
+    def __init__(self, queues: Mapping[str, _Queue]) -> None:
+        self._queues = queues
+        #: By queue, what was taken here.
+        self._taken: dict[str, Total] = {}
+
+    def take(self, queue: str, wanted: Vector) -> bool:
+        """Whether there is so much left in the queue and its ancestors; then it is taken."""
+        at = self._queues.get(queue)
+        if at is None or at.info is None or not at.info.open:
+            return False
+        for each in at.chain:
+            taken = self._taken.get(each.name)
+            if each.limits and _missing(each, wanted if taken is None else _both(wanted, taken), EMPTY):
+                return False
+        for each in at.chain:
+            add_to(self._taken.setdefault(each.name, {}), wanted)
+        return True
+
+
+def _both(wanted: Vector, taken: Vector) -> Vector:
+    """What is taken counts only of what is wanted."""
+    return {
+        resource: amount + taken.get(resource, 0) if amount > 0 else 0 for resource, amount in wanted.items()
+    }
 
 
 class QuotaBook:
@@ -227,6 +256,15 @@ class QuotaBook:
             if missing:
                 return Shortfall(each.name, missing)
         return None
+
+    def headroom(self) -> Headroom:
+        """To be used before anything changes."""
+        return Headroom(self._queues)
+
+    def reaches(self, queue: str, above: Collection[str]) -> bool:
+        """Whether the queue or an ancestor of it is among these."""
+        at = self._queues.get(queue)
+        return any(each.name in above for each in at.chain) if at is not None else queue in above
 
     def used(self, queue: str) -> Mapping[str, float]:
         """What the queue's pods and those of the queues below it count as."""

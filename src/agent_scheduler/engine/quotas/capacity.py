@@ -109,18 +109,20 @@ class CapacityAccounts:
 
     def _open_tree(self, jobs: Sequence[JobDemand], total: Vector) -> None:
         tree = self.tree
-        if tree.faults:
-            self.fault = "; ".join(fault.message for fault in tree.faults)
-            return
         accounts = self.accounts
         for name, queue in tree.queues.items():
             accounts[name] = account = Account(queue)
             if account.capability is None:
                 account.capability = zero()
+        inner = next((job.queue for job in jobs if not tree.is_leaf(job.queue)), None)
+        if tree.faults:
+            self.fault = "; ".join(fault.message for fault in tree.faults)
+        elif inner is not None:
+            self.fault = f"queue {inner} has both jobs and queues below it"
+        if self.fault:
+            self.gauges = {name: Gauges() for name in accounts}
+            return
         for job in jobs:
-            if not tree.is_leaf(job.queue):
-                self.fault = f"queue {job.queue} has both jobs and queues below it"
-                return
             admitted = job.admitted()
             for each in (job.queue, *tree.ancestors[job.queue]):
                 accounts[each].count(job, admitted)
@@ -171,8 +173,8 @@ class CapacityAccounts:
             return
         change(account.allocated, wanted)
         account.share = _share(account)
-        if not self.fault:
-            self.gauges[queue].share = account.share
+        gauges = self.gauges[queue]
+        gauges.allocated, gauges.share = account.allocated, account.share
         if self.hierarchy:
             for above in self.tree.ancestors[queue]:
                 change(self.accounts[above].allocated, wanted)
@@ -268,8 +270,7 @@ class CapacityAccounts:
     def close(self) -> None:
         """Sets the gauge of overused queues: those that hold more of anything than they deserve of it."""
         for name, account in self.accounts.items():
-            gauges = self.gauges.setdefault(name, Gauges(allocated={}, request=EMPTY, inqueue=EMPTY))
-            gauges.overused = account.share > 1
+            self.gauges[name].overused = account.share > 1
 
 
 class Reclaiming:

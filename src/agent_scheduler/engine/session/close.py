@@ -11,8 +11,9 @@ from msgspec import Struct
 from agent_scheduler.objects.batch import ROOT_QUEUE, PodGroupCondition, PodGroupStatus
 
 from ..gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, Group
+from ..quotas.accounts import zero
 from ..quotas.queues import QueueInfo
-from ..quotas.vector import Total, add_to
+from ..quotas.vector import Total, Vector, add_to
 from ..state.podinfo import PodInfo
 from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
 from .model import HOLDING, Job, TaskStatus
@@ -47,6 +48,8 @@ class QueueResult(Struct, frozen=True, kw_only=True):
 
     queue: QueueInfo
     allocated: Total
+    #: Whether its status says otherwise.
+    write: bool
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -159,20 +162,27 @@ def _pod_results(job: Job, job_message: str) -> list[PodResult]:
 
 def _queue_results(session: Session) -> list[QueueResult]:
     queues = session.queues
-    held: dict[str, Total] = {name: {} for name in queues}
+    held = {name: zero() for name in queues}
     for job in session.jobs.values():
-        if not job.in_statuses(HOLDING):
-            continue
-        name = job.queue
-        add_to(held[name], job.allocated)
-        seen = {name}
-        while ROOT_QUEUE in queues:
-            # Also of root itself, which lies in itself here.
-            name = queues[name].parent or ROOT_QUEUE
-            if name not in held or (name in seen and name != ROOT_QUEUE):
-                break
-            add_to(held[name], job.allocated)
-            seen.add(name)
-            if name == ROOT_QUEUE:
-                break
-    return [QueueResult(queue=queue, allocated=held[name]) for name, queue in queues.items()]
+        if job.in_statuses(HOLDING):
+            for name in _upwards(queues, job.queue):
+                add_to(held[name], _rid_of_nothing(job.allocated))
+    said = session.view.held
+    return [
+        QueueResult(queue=queue, allocated=held[name], write=said.get(name) != held[name])
+        for name, queue in queues.items()
+    ]
+
+
+def _upwards(queues: Mapping[str, QueueInfo], name: str) -> list[str]:
+    """A queue and those that it lies in, as far as there are any."""
+    found: list[str] = []
+    while name in queues and name not in found:
+        found.append(name)
+        name = queues[name].parent or ROOT_QUEUE
+    return found
+
+
+def _rid_of_nothing(vector: Vector) -> Vector:
+    """Without resources of which tasks held something earlier."""
+    return {resource: amount for resource, amount in vector.items() if amount}

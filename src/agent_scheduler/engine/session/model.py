@@ -364,6 +364,10 @@ class Job(_Counts):
         for uid in sub_job.tasks.keys() & self.fit_errors.keys():
             del self.fit_errors[uid]
 
+    def pipelined_tasks(self) -> Collection[Task]:
+        """Those that have a claim on room which is about to be free."""
+        return self.by_status[TaskStatus.PIPELINED].values()
+
     def in_statuses(self, statuses: Iterable[int]) -> int:
         return sum(len(self.by_status[status]) for status in statuses)
 

@@ -8,22 +8,18 @@ there is. For the others it is kept how the two differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter
-from ..decide.decide import ClassViews
 from ..decide.ranking import REFUSED, best_of
 from ..decide.snapshot import Snapshot
-from ..framework.plugin import Profile
+from ..decide.trial import Mark, Trial
 from ..plugins.node_resources_fit import NodeResourcesFit
-from ..quotas.vector import Total, add_to, of_requests
-from ..state.columns import Rows
+from ..quotas.vector import COMMON, Total, of_requests
+from ..state.columns import Ints, Rows
 from ..state.podclass import PODS, PodClass
-from ..state.podcounts import Countable
-from ..state.podinfo import PodInfo
 from .fit import FitErrors, fit_message, insufficient
 from .model import Task, TaskStatus
 
@@ -31,35 +27,23 @@ from .model import Task, TaskStatus
 _TOO_MANY_PODS = "node(s) pod number exceeded"
 
 
-class Trial(Protocol):
-    """Hypothetical placements on the snapshot. Each change appends its row to `snapshot.touched`."""
-
-    def place(self, pod: PodInfo, row: int) -> None: ...
-    def remove(self, pod: Countable, row: int) -> None: ...
-
-
 class SessionNodes:
-    """Owner: the session. Nobody else writes to the snapshot until it is closed.
+    """Owner: the session. Nobody else writes to the trial's snapshot until it is over.
 
     Invariant: `_waiting` has, for each row on which pods leave or have claims, what they take by resource: more than 0
     where the room that there is, is less than the one to come.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, trial: Trial, profile: Profile, views: ClassViews | None = None
-    ) -> None:
-        """`views`: those of `profile`, kept from session to session."""
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, trial: Trial) -> None:
+        """`trial` is one of `snapshot`, and has been reset."""
+        self._snapshot = snapshot
         self._trial = trial
-        self.views = views or ClassViews(profile, snapshot)
         self.columns = snapshot.columns
         self._rows = {node.name: row for row, node in enumerate(self.columns.nodes) if node is not None}
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
-        #: Placed by the session, where they say something about other pods.
-        self._speaking: dict[str, Task] = {}
-        #: (class, change of the snapshot) -> why no node would do.
+        #: (class, change of the snapshot, whether room was looked at) -> why no node would do, as last asked.
         self._kept: tuple[PodClass, int, bool, FitErrors] | None = None
 
     def name(self, row: int) -> str:
@@ -77,67 +61,88 @@ class SessionNodes:
 
     def total(self) -> Total:
         """What all nodes offer."""
-        total: Total = {}
-        for node in self.columns.nodes:
-            if node is not None:
-                add_to(total, _vector(node.allocatable))
-        return total
+        return self._sum(self.columns.allocatable)
 
     def used(self) -> Total:
         """What pods on nodes ask for of what any node offers."""
+        return self._sum(self.columns.requested)
+
+    def _sum(self, amounts: Ints) -> Total:
         columns = self.columns
-        used = columns.requested[:, : columns.size].sum(axis=1).tolist()
-        return _vector(
-            {
-                resource: used[index]
-                for resource, index in columns.interns.resources.items()
-                if index < columns.resources
-            }
-        )
+        totals = amounts[:, : columns.size].sum(axis=1).tolist()
+        found = {
+            resource: totals[index]
+            for resource, index in columns.interns.resources.items()
+            if index < columns.resources and (totals[index] or resource in COMMON)
+        }
+        return {**of_requests(found), PODS: found.get(PODS, 0)}
 
     # ---- what the session does
 
-    def place(self, task: Task) -> None:
-        self._trial.place(task.pod, task.row)
-        if task.pod.cls.existing:
-            self._speaking[task.uid] = task
-        if task.status is TaskStatus.PIPELINED:
-            self._wait(task, -1)
+    def leave(self, task: Task) -> None:
+        """A pod is being deleted: the room that it has is about to be free. Not counted of a pod with host ports or
+        terms about others, which are in the way for as long as it is there."""
+        if task.row >= 0 and not task.pod.cls.host_ports and not task.pod.cls.existing:
+            self.release(task)
 
-    def unplace(self, task: Task) -> None:
-        """`task` was placed by the session and has the status that it had then."""
-        self._trial.remove(task.pod, task.row)
-        self._speaking.pop(task.uid, None)
+    def place(self, task: Task, view: ClassView | None = None) -> Mark | None:
+        """Where the trial stood before; None, and nothing is changed, where a plugin has not what the pod needs there.
+
+        `view`: what the task was decided in; without it nothing is reserved, as for a claim on room that is still
+        taken.
+        """
+        mark = self._trial.mark()
+        if view is None:
+            self._trial.place(task.pod, task.row)
+        elif not self._trial.try_place(task.pod, task.row, view):
+            return None
+        if task.status is TaskStatus.PIPELINED:
+            self._wait(task, -1, 1)
+        return mark
+
+    def unplace(self, task: Task, mark: Mark | None = None) -> None:
+        """`task` has the status that it was placed in. `mark`: what `place` gave, if that is known; with it, what was
+        reserved for the pod is given back."""
+        if mark is not None and self._trial.mark() == mark + 1:
+            self._trial.rollback(mark)
+        else:
+            self._trial.remove(task.pod, task.row)
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, 1, -1)
 
-    def release(self, task: Task) -> None:
+    def release(self, task: Task) -> Mark:
+        """The task's room is about to be free."""
+        mark = self._trial.mark()
         if task.row >= 0:
             self._trial.remove(task.pod, task.row)
-            self._wait(task, 1)
+            self._wait(task, 1, 1)
+        return mark
 
-    def take_back_release(self, task: Task) -> None:
-        if task.row >= 0:
+    def take_back_release(self, task: Task, mark: Mark) -> None:
+        if task.row < 0:
+            return
+        if self._trial.mark() == mark + 1:
+            self._trial.rollback(mark)
+        else:
             self._trial.place(task.pod, task.row)
-            self._wait(task, -1, -1)
+        self._wait(task, -1, -1)
 
-    def _wait(self, task: Task, sign: int, pods: int = 1) -> None:
+    def _wait(self, task: Task, sign: int, pods: int) -> None:
         row = task.row
+        number = self._waiting_pods.get(row, 0) + pods
+        if not number:
+            del self._waiting[row], self._waiting_pods[row]
+            return
+        self._waiting_pods[row] = number
         waiting = self._waiting.setdefault(row, {})
         for resource, amount in task.pod.cls.requests.items():
             waiting[resource] = waiting.get(resource, 0) + sign * amount
-        number = self._waiting_pods.get(row, 0) + pods
-        if number:
-            self._waiting_pods[row] = number
-        else:
-            del self._waiting[row]
-            self._waiting_pods.pop(row, None)
 
     # ---- what it asks
 
     def view(self, task: Task) -> ClassView:
-        beside = [each.pod for each in self._speaking.values()] if self._speaking else ()
-        return self.views.of(self.snapshot.handle.class_of(task.pod, beside=beside))
+        """What plugins say of the nodes for a task, as things stand."""
+        return self._trial.view_of(task.pod)
 
     def best(self, task: Task, view: ClassView) -> int | None:
         """The row that a task is to go to: of those that have room now the best, else of those that will have it."""
@@ -173,7 +178,7 @@ class SessionNodes:
 
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
         """Why no node would do. `room`: whether the room of nodes is looked at for anything but pods."""
-        position = self.snapshot.touched.end
+        position = self._snapshot.touched.end
         kept = self._kept
         if kept is not None and kept[0] is view.pod and kept[1] == position and kept[2] == room:
             return kept[3]
@@ -197,8 +202,8 @@ class SessionNodes:
                 continue
             if isinstance(entry.plugin, NodeResourcesFit):
                 reasons: Mapping[str, int] = self._lacking(entry, refused, room=room)
-                # Nothing else is asked of a node that lacks room.
-                settled = refused
+                # Nothing else is asked of a node that lacks room, but for one that is full of pods.
+                settled = refused if room else refused[:0]
             else:
                 reasons = entry.plugin.reasons(entry.state, columns, refused)
                 settled = refused[~entry.plugin.curable(entry.state, columns, refused)]
@@ -225,8 +230,3 @@ class SessionNodes:
 def _in_order(short: Sequence[str]) -> Iterable[str]:
     names = ["pods" if name == "Too many pods" else name for name in short]
     return sorted(names, key=lambda name: (name != "cpu", name != "memory", name))
-
-
-def _vector(amounts: Mapping[str, int]) -> Total:
-    """Of a sum in the ledger's units."""
-    return {**of_requests(amounts), PODS: amounts.get(PODS, 0)}

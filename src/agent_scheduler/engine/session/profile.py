@@ -102,7 +102,7 @@ def _scores(arguments: Mapping[str, Any]) -> list[WeightedScore]:
         "leastrequested.weight": LeastAllocated({"cpu": 50, "memory": 50}),
         "mostrequested.weight": MostAllocated({"cpu": 1, "memory": 1}),
         "balancedresource.weight": BalancedAllocation(_BALANCED),
-        "nodeaffinity.weight": NodeAffinityScore(normalized=False),
+        "nodeaffinity.weight": NodeAffinityScore(),
         "podaffinity.weight": InterPodAffinityScore(),
         "tainttoleration.weight": TaintToleration(),
         "podtopologyspread.weight": PodTopologySpreadScore(),

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from ..decide.classview import ClassView
+from ..decide.trial import Mark
 from ..gangs.group import Group
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
@@ -32,6 +34,8 @@ class View(Struct, frozen=True, kw_only=True):
     #: The pods of each group, those that have ended, too.
     pods: Mapping[GroupKey, Collection[PodInfo]]
     queues: Iterable[QueueInfo]
+    #: Queue -> what its status says that is held; none where it says nothing.
+    held: Mapping[str, Vector] = {}
     #: PriorityClass -> its value.
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.
@@ -64,6 +68,7 @@ class Session:
         """`uid` names the session in conditions; `now` is the time of what it writes, RFC 3339."""
         self.conf = conf
         self.nodes = nodes
+        self.view = view
         self.uid = uid
         self.now = now
         self._committer = committer
@@ -96,17 +101,25 @@ class Session:
 
     # ---- what statements do, and actions beside them
 
-    def allocate(self, task: Task, row: int, status: TaskStatus = TaskStatus.ALLOCATED) -> None:
-        """Place a pending task on a row, in status Allocated or Pipelined."""
-        task.job.set_status(task, status)
+    def allocate(self, task: Task, row: int, view: ClassView | None = None) -> Mark | None:
+        """Place a pending task on a row: as Allocated with the view that it was decided in, as Pipelined without.
+
+        None where a plugin has not what the pod needs there; then the task is as it was.
+        """
+        task.job.set_status(task, TaskStatus.PIPELINED if view is None else TaskStatus.ALLOCATED)
         task.row, task.node_name = row, self.nodes.name(row)
-        self.nodes.place(task)
+        mark = self.nodes.place(task, view)
+        if mark is None:
+            task.job.set_status(task, TaskStatus.PENDING)
+            task.row, task.node_name = -1, ""
+            return None
         for told in self.allocated:
             told(task)
+        return mark
 
-    def unplace(self, task: Task) -> None:
-        """Take back what was placed."""
-        self.nodes.unplace(task)
+    def unplace(self, task: Task, mark: Mark | None = None) -> None:
+        """Take back what was placed. `mark`: what `allocate` gave."""
+        self.nodes.unplace(task, mark)
         task.job.set_status(task, TaskStatus.PENDING)
         for told in self.deallocated:
             told(task)
@@ -153,6 +166,8 @@ def _jobs(view: View, queues: Mapping[str, QueueInfo], nodes: SessionNodes) -> d
             task = Task(pod, job, request, best_effort=best_effort)
             if task.node_name:
                 task.row = nodes.row(task.node_name)
+                if task.status is TaskStatus.RELEASING:
+                    nodes.leave(task)
             job.add(task)
         jobs[job.uid] = job
     return jobs

@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..decide.classview import ClassView
+from ..decide.trial import Mark
 from .model import Job, Task, TaskStatus
 
 if TYPE_CHECKING:
@@ -25,10 +27,9 @@ class Kind(Enum):
 class Operation(NamedTuple):
     kind: Kind
     task: Task
-    row: int
+    #: Where the trial stood before.
+    mark: Mark
     reason: str = ""
-    #: What the task's status was.
-    before: TaskStatus = TaskStatus.PENDING
 
 
 class Committer(Protocol):
@@ -50,25 +51,31 @@ class Statement:
         self.session = session
         self.operations: list[Operation] = []
 
-    def allocate(self, task: Task, row: int) -> None:
-        """Place a pending task where there is room for it now."""
-        self.session.allocate(task, row)
-        self.operations.append(Operation(Kind.ALLOCATE, task, row))
+    def allocate(self, task: Task, row: int, view: ClassView) -> bool:
+        """Place a pending task where there is room for it now. `view` is what it was decided in. False, and nothing is
+        changed, where a plugin has not what the pod needs there."""
+        return self._place(Kind.ALLOCATE, task, row, view)
 
     def pipeline(self, task: Task, row: int, *, evicting: bool = False) -> None:
         """Give a pending task a claim on room that is about to be free; `evicting` if it is freed for its sake."""
         task.evicting = evicting
-        self.session.allocate(task, row, TaskStatus.PIPELINED)
-        self.operations.append(Operation(Kind.PIPELINE, task, row))
+        self._place(Kind.PIPELINE, task, row, None)
+
+    def _place(self, kind: Kind, task: Task, row: int, view: ClassView | None) -> bool:
+        mark = self.session.allocate(task, row, view)
+        if mark is None:
+            return False
+        self.operations.append(Operation(kind, task, mark))
+        return True
 
     def evict(self, task: Task, reason: str) -> None:
         """The task's room is about to be free."""
-        session, before = self.session, task.status
+        session = self.session
         task.job.set_status(task, TaskStatus.RELEASING)
-        session.nodes.release(task)
+        mark = session.nodes.release(task)
         for told in session.deallocated:
             told(task)
-        self.operations.append(Operation(Kind.EVICT, task, task.row, reason, before))
+        self.operations.append(Operation(Kind.EVICT, task, mark, reason))
 
     def discard(self) -> None:
         """Take all back, the last step first. Each task remembers what was tried for it."""
@@ -79,13 +86,13 @@ class Statement:
             if operation.kind is Kind.EVICT:
                 self._unevict(operation)
             else:
-                self.session.unplace(task)
+                self.session.unplace(task, operation.mark)
 
     def _unevict(self, operation: Operation) -> None:
         session, task = self.session, operation.task
         # Volcano takes any task that was evicted for a running one.
         task.job.set_status(task, TaskStatus.RUNNING)
-        session.nodes.take_back_release(task)
+        session.nodes.take_back_release(task, operation.mark)
         for told in session.allocated:
             told(task)
 
@@ -105,19 +112,6 @@ class Statement:
                 self._unevict(operation)
         if binding:
             session.bind(binding)
-
-    def save(self) -> list[Operation]:
-        """The steps so far, to be made again by `repeat` when they have been discarded."""
-        return list(self.operations)
-
-    def repeat(self, operations: Sequence[Operation]) -> None:
-        for kind, task, row, reason, _ in operations:
-            if kind is Kind.ALLOCATE:
-                self.allocate(task, row)
-            elif kind is Kind.PIPELINE:
-                self.pipeline(task, row, evicting=task.evicting)
-            else:
-                self.evict(task, reason)
 
     def merge(self, other: Statement) -> None:
         """Take over the steps of another statement, which is empty afterwards."""

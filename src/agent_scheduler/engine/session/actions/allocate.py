@@ -94,10 +94,10 @@ def _place(
             if view.rejection is None and _goes_on(job, sub_job):
                 continue
             break
-        if nodes.has_room(task, row):
-            statement.allocate(task, row)
-        else:
+        if not nodes.has_room(task, row):
             statement.pipeline(task, row)
+        elif not statement.allocate(task, row, view):
+            continue
         if tiers.sub_job_ready(job, sub_job):
             break
         yield
@@ -154,10 +154,11 @@ def _place_sub_jobs(statement: Statement, job: Job, sheet: Sheet) -> Generator[N
     if tried and (tiers.job_ready(job) or tiers.job_pipelined(job)):
         for attempt in tried:
             statement.merge(attempt)
+        # A sub-group that could not be placed is not tried again in this session.
         sheet.clear()
-        sheet.update({name: tasks for name, tasks in left.items() if tasks})
+        sheet.update({sub_job.uid: left[sub_job.uid] for sub_job in waiting})
         return True
-    for attempt in tried:
+    for attempt in reversed(tried):
         attempt.discard()
     return False
 

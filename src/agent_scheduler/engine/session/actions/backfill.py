@@ -21,10 +21,8 @@ def backfill(session: Session) -> Iterator[None]:
         row = nodes.best(task, view)
         if row is None:
             job.fail(task, nodes.why_not(task, view, room=False))
-        else:
-            session.allocate(task, row)
-            if session.tiers.job_ready(job):
-                session.bind(list(job.by_status[TaskStatus.ALLOCATED].values()))
+        elif session.allocate(task, row, view) is not None and session.tiers.job_ready(job):
+            session.bind(list(job.by_status[TaskStatus.ALLOCATED].values()))
         yield
 
 

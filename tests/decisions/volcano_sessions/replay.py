@@ -1,0 +1,247 @@
+"""A case run through the session, and what it decided in the form of the recording."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.profile import profile_of
+from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.state.ledger import Ledger
+from tests.decisions.volcano_sessions.recording import Case, Obj
+from tests.decisions.volcano_sessions.world import VOLCANO, World
+
+#: Recorded shares have so many digits.
+_DIGITS = 6
+
+
+class Cluster:
+    """Takes every bind and eviction."""
+
+    def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
+        return ()
+
+    def evict(self, task: Task, reason: str) -> bool:
+        return True
+
+
+class NoWrites:
+    """No recorded pod has volumes or devices."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name}: nothing is reserved")
+
+
+def replay(case: Case) -> list[Obj]:
+    """What each session decided."""
+    world = World(case.input)
+    between = case.input.get("between") or []
+    answers = []
+    #: A gauge that a session does not set is as the one before left it.
+    gauges: dict[str, dict[str, float]] = {}
+    for number in range(case.sessions):
+        ledger, view = world.open()
+        nodes = nodes_of(case, ledger)
+        cluster = Cluster()
+        session = Session(case.conf, view, nodes, committer=cluster, evictor=cluster, uid=f"session-{number}")
+        for _ in session.run():
+            pass
+        result = close(session)
+        for queue, found in result.gauges.items():
+            _set_gauges(gauges.setdefault(queue, {}), found)
+        answers.append(_answer(world, session, result, gauges))
+        bound = [(task.pod.key, task.node_name) for tasks in session.bound.values() for task in tasks]
+        world.write(result, bound, [task.pod.key for task, _ in session.evicted])
+        if number < len(between):
+            world.apply(between[number] or ())
+    return answers
+
+
+def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
+    snapshot = Snapshot(ledger)
+    views = ClassViews(profile_of(case.conf, VOLCANO), snapshot)
+    return SessionNodes(snapshot, Trial(ledger, snapshot, {VOLCANO: views}, NoWrites()))
+
+
+def _answer(world: World, session: Session, result: Result, gauges: Mapping[str, Mapping[str, float]]) -> Obj:
+    groups = {key: {"inSession": False} for key in world.groups}
+    for each in result.groups:
+        key = f"{each.group.key.namespace}/{each.group.key.name}"
+        groups[key] = _group(session, each, key)
+    bound = {task.pod.key: task.node_name for tasks in session.bound.values() for task in tasks}
+    pipelined = {task.pod.key: task for job in session.jobs.values() for task in job.pipelined_tasks()}
+    return {
+        "podGroups": groups,
+        "podConditions": {
+            each.pod.key: {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": each.reason,
+                "message": _plain(each.message),
+            }
+            for each in result.pods
+        },
+        "nodes": bound,
+        "pipelinedNodes": {key: task.node_name for key, task in pipelined.items()},
+        "nominatedNodes": {each.pod.key: each.nominated for each in result.pods if each.nominated},
+        "evictionReasons": {task.pod.key: reason for task, reason in session.evicted},
+        "boundTotal": len(bound),
+        "evictedTotal": len(session.evicted),
+        "queues": {
+            each.queue.name: {
+                "allocated": {name: amount for name, amount in each.allocated.items() if amount},
+                "statusWritten": each.write,
+                **({"gauges": _gauges(found)} if (found := gauges.get(each.queue.name)) else {}),
+            }
+            for each in result.queues
+        },
+        "gatesRemoved": [pod.key for pod in result.ungated],
+        "events": _events(result),
+    }
+
+
+def _set_gauges(gauges: dict[str, float], found: Mapping[str, float]) -> None:
+    """With a vector's cpu go those of its other resources that it has no more."""
+    for name in [name for name in gauges if "Scalar" in name]:
+        if f"{name.split('Scalar')[0]}MilliCPU" in found:
+            del gauges[name]
+    gauges.update(found)
+
+
+def _gauges(found: Mapping[str, float]) -> Obj:
+    """Of other resources than cpu and memory only those are recorded of which there is any."""
+    return {name: value for name, value in found.items() if value or "Scalar" not in name}
+
+
+def _group(session: Session, each: Any, key: str) -> Obj:
+    job = session.jobs[key]
+    status = each.status
+    bound = [task.pod.name for task in session.bound.get(key, ())]
+    pipelined = [task.pod.name for task in job.pipelined_tasks()]
+    evicted = [task.pod.name for task, _ in session.evicted if task.job is job]
+    answer: Obj = {
+        "inSession": True,
+        "phase": status.phase,
+        "running": status.running,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "conditions": [
+            {"type": c.type, "status": c.status, "reason": c.reason, "message": _plain(c.message)}
+            for c in status.conditions or ()
+        ],
+        "statusWritten": each.write,
+        "bound": sorted(bound),
+        "boundCount": len(bound),
+        "pipelined": sorted(pipelined),
+        "pipelinedCount": len(pipelined),
+        "evicted": sorted(evicted),
+        "evictedCount": len(evicted),
+        "taskStatus": dict(each.tasks),
+    }
+    if key in result_shares(session):
+        answer["drfShare"] = session.shares[key]
+    return answer
+
+
+def result_shares(session: Session) -> dict[str, float]:
+    return session.shares
+
+
+def _events(result: Result) -> Obj:
+    events: dict[str, list[Obj]] = {}
+    for each in result.events:
+        events.setdefault(f"PodGroup {each.group.namespace}/{each.group.name}", []).append(
+            {"type": each.type, "reason": each.reason, "message": _plain(each.message)}
+        )
+    return events
+
+
+def _plain(message: str) -> str:
+    """Any one of a group's failing pods is named."""
+    return re.sub(r"Origin reason is [^\s:]+: ", "Origin reason is <pod>: ", message)
+
+
+# ---- comparing
+
+
+def differences(case: Case, answers: Sequence[Obj]) -> list[str]:
+    """Paths of what is stable and not equal, with both sides."""
+    found: list[str] = []
+    for number, (ours, theirs) in enumerate(zip(answers, case.expected, strict=True)):
+        prefix = f"sessions[{number}]"
+        unstable = {path.removeprefix(f"{prefix}.") for path in case.unstable if path.startswith(prefix)}
+        ours = {name: ours[name] for name in ours if name in theirs or name in _ALWAYS}
+        found += [f"{prefix}.{each}" for each in _differ(ours, theirs, "", unstable)]
+    return found
+
+
+_ALWAYS = ("podGroups", "podConditions", "queues", "events")
+
+
+def _differ(ours: Any, theirs: Any, path: str, unstable: set[str]) -> Iterator[str]:
+    if path in unstable:
+        return
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted({*ours, *theirs}):
+            below = f"{path}.{key}" if path else key
+            if key not in theirs:
+                if not _is_unstable(below, unstable) and not _optional(below):
+                    yield f"{below}: {ours[key]!r} is not recorded"
+            elif key not in ours:
+                if not _optional(below):
+                    yield f"{below}: {theirs[key]!r} is missing"
+            else:
+                yield from _differ(ours[key], theirs[key], below, unstable)
+        return
+    if isinstance(theirs, list) and isinstance(ours, list):
+        if path.startswith("events."):
+            ours, theirs = (sorted(each, key=_event_key) for each in (ours, theirs))
+        else:
+            ours, theirs = (
+                (sorted(each, key=str) for each in (ours, theirs)) if _is_set(path) else (ours, theirs)
+            )
+        if len(ours) != len(theirs):
+            yield f"{path}: {ours!r} != {theirs!r}"
+            return
+        for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from _differ(one, other, f"{path}[{index}]", unstable)
+        return
+    if not _equal(path, ours, theirs):
+        yield f"{path}: {ours!r} != {theirs!r}"
+
+
+def _event_key(event: Obj) -> tuple[str, str, str]:
+    return event.get("type", ""), event.get("reason", ""), event.get("message", "")
+
+
+def _is_set(path: str) -> bool:
+    return path.endswith(("bound", "pipelined", "evicted", "gatesRemoved"))
+
+
+def _is_unstable(path: str, unstable: set[str]) -> bool:
+    return any(each == path or each.startswith((f"{path}.", f"{path}[")) for each in unstable)
+
+
+def _optional(path: str) -> bool:
+    return False
+
+
+def _equal(path: str, ours: Any, theirs: Any) -> bool:
+    if ".allocated." in path and isinstance(theirs, str):
+        from agent_scheduler.engine.quotas.vector import of_resources
+
+        resource = path.split(".allocated.", 1)[1]
+        return bool(of_resources({resource: theirs}).get(resource) == ours)
+    if theirs == "unlimited":
+        return bool(ours == math.inf)
+    if isinstance(ours, float) or isinstance(theirs, float):
+        return isinstance(ours, int | float) and abs(ours - theirs) < 10**-_DIGITS
+    return bool(ours == theirs)

@@ -1,0 +1,95 @@
+"""Pods that wait for a queue: who may try again, in which order, and how many."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.quotas.book import QuotaBook, Standing
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.quotas.waiting import WaitingPods
+
+
+def book(**limits: int) -> QuotaBook:
+    found = QuotaBook()
+    infos = [
+        QueueInfo(name=name, capability={"cpu": limit}, parent="p" * (name in "ab"))
+        for name, limit in limits.items()
+    ]
+    found.set_queues((QueueInfo(name="root"), QueueInfo(name="p"), *infos))
+    return found
+
+
+def waiting(*pods: tuple[str, str, int, int]) -> WaitingPods:
+    """UID, queue, cpu, priority; created in this order."""
+    found = WaitingPods()
+    for number, (uid, queue, cpu, priority) in enumerate(pods):
+        found.add(uid, queue, {"cpu": cpu}, priority=priority, created=f"{number:03}")
+    return found
+
+
+def test_so_many_may_try_again_as_fit_beside_one_another_in_their_turn() -> None:
+    found = waiting(("old", "a", 400, 0), ("urgent", "a", 400, 5), ("new", "a", 400, 0))
+    assert found.fitting(book(a=1000), {"a"}) == ["urgent", "old"]
+    assert len(found) == 1
+    assert "new" in found
+
+
+def test_one_that_does_not_fit_does_not_hold_up_smaller_ones() -> None:
+    found = waiting(("large", "a", 900, 0), ("small", "a", 300, 0))
+    assert found.fitting(book(a=500), {"a"}) == ["small"]
+
+
+def test_queues_below_one_in_which_more_fits_share_what_there_is() -> None:
+    found = waiting(("one", "a", 400, 0), ("two", "b", 400, 0), ("three", "c", 400, 0))
+    assert found.fitting(book(p=500, a=900, b=900, c=900), {"p"}) == ["one"]
+
+
+def test_who_was_called_and_refused_again_has_its_old_turn() -> None:
+    found = waiting(("first", "a", 400, 0), ("second", "a", 400, 0))
+    empty = book(a=400)
+    assert found.fitting(empty, {"a"}) == ["first"]
+    found.add("first", "a", {"cpu": 400}, priority=0, created="000")
+    assert found.fitting(empty, {"a"}) == ["first"]
+
+
+def test_a_pod_waits_for_one_queue_at_a_time() -> None:
+    found = waiting(("u", "a", 400, 0))
+    found.add("u", "b", {"cpu": 400}, priority=0, created="000")
+    assert found.queue_of("u") == "b"
+    assert found.fitting(book(a=400), {"a"}) == []
+    found.remove("u")
+    found.remove("u")
+    assert found.queue_of("u") == ""
+    assert not len(found)
+
+
+changes = st.lists(
+    st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.integers(1, 4), st.integers(0, 2), st.booleans()),
+    max_size=40,
+)
+
+
+@given(changes, st.integers(0, 12), st.integers(0, 12))
+def test_those_that_may_try_again_fit_and_nobody_before_them_was_passed_over(
+    changes: list[tuple[int, str, int, int, bool]], limit: int, above: int
+) -> None:
+    quotas, found = book(p=above, a=limit, b=limit, c=limit), WaitingPods()
+    kept: dict[str, tuple[int, str, str, int]] = {}
+    for number, queue, cpu, priority, stays in changes:
+        uid = str(number)
+        if stays:
+            found.add(uid, queue, {"cpu": cpu}, priority=priority, created=uid)
+            kept[uid] = (-priority, uid, queue, cpu)
+        else:
+            found.remove(uid)
+            kept.pop(uid, None)
+    expected = []
+    for _, uid, queue, cpu in sorted(kept.values()):
+        if quotas.shortfall(queue, {"cpu": cpu}) is None:
+            quotas.set(uid, queue, {"cpu": cpu}, Standing.ASSUMED)
+            expected.append(uid)
+    for uid in expected:
+        quotas.remove(uid)
+    assert found.fitting(quotas, {"root"}) == expected
+    assert len(found) == len(kept) - len(expected)
