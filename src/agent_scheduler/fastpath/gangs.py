@@ -119,6 +119,7 @@ class GangCycle:
 
     def reconfigure(self, views: Mapping[str, ClassViews]) -> None:
         self._trial = Trial(self._cluster.ledger, self._snapshot, views, self._writes)
+        self._snapshot.trial = None
         self._views = views
         self._seen.clear()
 
@@ -198,8 +199,11 @@ class GangCycle:
 
     def _try(self, decide: Decide, members: Sequence[Member], group: NativeGroup) -> Sequence[Tried]:
         """Raises Failed for a member on which it cannot be decided."""
-        self._snapshot.refresh()
+        snapshot = self._snapshot
+        snapshot.refresh()
         have = self._scheduled(group)
+        # Between cycles the workers decide on it as it is.
+        snapshot.trial = self._trial
         tried = []
         with self._without_nominations(members) as placed:
             for member in members:
@@ -249,6 +253,7 @@ class GangCycle:
             yield placed
         finally:
             self._trial.rollback(START)
+            self._snapshot.trial = None
             for _, pod in members:
                 if pod.uid in before:
                     nominator.add(pod, before[pod.uid])

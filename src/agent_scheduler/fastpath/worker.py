@@ -198,24 +198,21 @@ class Worker:
         if candidate is not None and preemption is not None:
             preemption.start(pod, candidate, waits=waits)
 
-    def _decide(self, pod: PodInfo, spent: float) -> Decided | None:
-        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken."""
-        self._snapshot.refresh()
-        return self._decide_as(pod, self._snapshot.handle.class_of(pod), spent)
-
     def _decide_member(self, pod: PodInfo, cls: PodClass) -> Decided:
         """As `_decide`, in a trial: a search for devices goes on for some turns' portions, and is given up then."""
         devices = self._cluster.devices
         for _ in range(_PORTIONS):
             devices.budget.left = PORTION
-            decided = self._decide_as(pod, cls, 0.0)
+            decided = self._decide(pod, 0.0, cls)
             if decided is not None:
                 return decided
-        decided = self._decide_as(pod, cls, inf)
+        decided = self._decide(pod, inf, cls)
         assert decided is not None, "it was given up"
         return decided
 
-    def _decide_as(self, pod: PodInfo, cls: PodClass, spent: float) -> Decided | None:
+    def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
+        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken. With
+        `cls` it is decided in that class, and on the snapshot as it stands."""
         devices = self._cluster.devices
         asks_devices = bool(pod.claims or pod.cls.extended)
         if asks_devices:
@@ -223,7 +220,11 @@ class Worker:
             devices.again()
             # By which devices may be late to become ready.
             devices.now = self._now().timestamp()
-        columns = self._snapshot.columns
+        snapshot = self._snapshot
+        if cls is None:
+            snapshot.refresh()
+            cls = snapshot.handle.class_of(pod)
+        columns = snapshot.columns
         preemption = self._preemption
         nominated = self._cluster.queue.nominator.nominated
         against = NO_NOMINATED

@@ -53,6 +53,8 @@ class PendingCounts(NamedTuple):
 
 #: So many pods a flush moves at a time: some four milliseconds.
 _AT_A_TIME = 500
+#: More urgent than any pod.
+_FIRST: Final = 1 << 30
 
 
 class PreEnqueuePlugin(Protocol):
@@ -201,7 +203,11 @@ class Places(Generic[PodT]):
             if entry is None:
                 return None
             self._recorder.incoming(ACTIVE, POP_FROM_BACKOFF)
-        self._start(entry)
+        entry.attempts += 1
+        entry.backoff_expiration = 0.0
+        if entry.counted:
+            self._count(entry, ())
+        self.in_flight.start(entry)
         return entry
 
     def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
@@ -218,15 +224,11 @@ class Places(Generic[PodT]):
             self.unschedulable.remove(uid)
         if entry.initial_attempt_timestamp is None:
             entry.initial_attempt_timestamp = entry.timestamp
-        self._start(entry)
-        return entry
-
-    def _start(self, entry: QueuedPodInfo[PodT]) -> None:
-        entry.attempts += 1
-        entry.backoff_expiration = 0.0
-        if entry.counted:
-            self._count(entry, ())
-        self.in_flight.start(entry)
+        # So that it is what `pop` gives.
+        entry.urgent += _FIRST
+        self.active.add(entry)
+        entry.urgent -= _FIRST
+        return self.pop()
 
     def remove(self, uid: str) -> None:
         """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""

@@ -107,9 +107,8 @@ class SchedulingQueue(Generic[PodT]):
         """
         self.waker.finish()
         maps = dict(hint_maps)
-        self.places.reconfigure(
-            hint_maps=maps, pre_enqueue=pre_enqueue, settings=settings, label=ev.RULES_CHANGED.label
-        )
+        label = ev.RULES_CHANGED.label
+        self.places.reconfigure(hint_maps=maps, pre_enqueue=pre_enqueue, settings=settings, label=label)
         self.hint_maps = maps
         self.waker.reconfigure(maps)
         self.move_all(ev.RULES_CHANGED)
@@ -209,10 +208,7 @@ class SchedulingQueue(Generic[PodT]):
         return bool(self._active) or (self.places.settings.pop_from_backoff and bool(self._refused))
 
     def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
-        """`uid` from wherever it waits, in flight from here on, though it is not its turn: it is decided on together
-        with a pod that was popped (kube-scheduler: `PopSpecificPod`). None for one that is gated, in flight or unknown.
-        """
-        self.waker.catch_up(uid)
+        """`uid`, in flight from here on, whosever turn it is; None if it is gated, in flight or unknown."""
         return self.places.take(uid)
 
     def done(self, uid: str) -> None:
