@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from agent_scheduler.cluster.cluster import Cluster
@@ -29,13 +29,18 @@ from agent_scheduler.kube.bind import BindOutcome, BindResult
 from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.retry import Timing
 
-from .failure import FailureHandler, Messenger
+from .failure import Messenger
+from .groups import Admission, GroupJudge, Member
 from .open_binds import BindCalls, OpenBinds
+from .outcomes import OtherOutcomes
 from .prebind import PreBinder, Reserved, Unavailable
 from .result import BinderObserver, ScheduleResult
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
+
+#: Of so many binds that may be under way one may be of a group.
+_GROUP_SHARE = 2
 
 
 class Binder:
@@ -46,7 +51,6 @@ class Binder:
         *,
         cluster: Cluster,
         wake: Callable[[], None],
-        failures: FailureHandler,
         messenger: Messenger,
         binds: BindCalls,
         policy: ConflictPolicy,
@@ -61,7 +65,6 @@ class Binder:
         be under way at a time; the most, if it `adapts` to what the server can do."""
         self._cluster = cluster
         self._wake = wake
-        self._failures = failures
         self._messenger = messenger
         self._begin = binds.send_bind
         self._policy = policy
@@ -71,15 +74,21 @@ class Binder:
         self._clock = timing.clock
         self._observer = observer
         self._open = OpenBinds(cluster, binds.bind, observer, timing, answered=self._answered)
+        self._others = OtherOutcomes(cluster, prebind, scheduled=self._scheduled, tried_again=self._pre_bound)
         self._nominations = nominations
         self._prebind = prebind
+        self._groups = GroupJudge(cluster, prebind, nominations)
         self._results: deque[ScheduleResult] = deque()
         #: Whether results may be of an earlier turn of the event loop than the one in which they are judged.
         self._have_waited = True
         #: Those accepted, with their nodes, whose bind is not under way.
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
-        #: Binds under way. Invariant: nothing is accepted and waits while there are fewer than may be.
+        #: The same of members of groups, whose whole minimum is assumed.
+        self._of_groups: deque[tuple[ScheduleResult, str]] = deque()
+        #: Binds under way, and those of them that are of groups. Invariant: nothing of the fast path is accepted and
+        #: waits while there are fewer than may be; groups have no more than their share, so that there is always room.
         self._sending = 0
+        self._sending_groups = 0
         #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
         #: Binds that were answered in this turn of the event loop and are not finished; they count as under way.
@@ -115,7 +124,8 @@ class Binder:
     def in_flight(self) -> int:
         """Results that are not yet bound, refused or requeued."""
         before_bind = 0 if self._prebind is None else self._prebind.under_way
-        return len(self._results) + len(self._accepted) + self._sending + self._in_doubt + before_bind
+        waiting = len(self._results) + len(self._accepted) + len(self._of_groups)
+        return waiting + self._sending + self._in_doubt + before_bind
 
     async def drained(self) -> None:
         """Returns once nothing is under way but what can only be waited for: binds of unknown outcome, up to a minute,
@@ -136,6 +146,31 @@ class Binder:
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
+
+    # ---- groups
+
+    def commit_group(
+        self, members: Sequence[Member], minimum: int, admission: Admission | None = None
+    ) -> Mapping[str, str]:
+        """Assume the members that still can have their nodes, if at least `minimum` can, and bind them; as `judge`, but
+        whole or not at all. Gives the UIDs of those that are not assumed, and why; their owners are not told.
+
+        Each that is assumed ends as any result. One that is not bound in the end leaves the others as they are, which
+        may be bound already: what its group then lacks is its owner's to say."""
+        if self._tasks is None:
+            return dict.fromkeys((each.result.pod.uid for each in members), "binds are not sent now")
+        accepted, refused = self._groups.judge(members, minimum, admission)
+        for result, node_name, reserved in accepted:
+            if result.entry.attempts > 1:
+                self._messenger.binding(result.pod)
+            if reserved is not None and self._prebind is not None:
+                self._prebind.start(result, node_name, reserved)
+            else:
+                self._of_groups.append((result, node_name))
+        if accepted:
+            self._idle.clear()
+            self.send()
+        return refused
 
     # ---- judging
 
@@ -165,7 +200,7 @@ class Binder:
             # What was reserved for one pod may change the decision about the next one.
             and not result.reserves
         )
-        if not is_as_decided and not self._stands(result):
+        if not is_as_decided and not self._others.stands(result):
             return
         try:
             choice = self._choose(result)
@@ -173,12 +208,11 @@ class Binder:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
             if self._prebind is not None and result.reserves:
                 self._prebind.give_back(pod)
-            problem = f"{type(error).__name__}: {error}"
-            self._observer.bind_failed(pod, result.placement.candidates[0].node_name, problem)
-            self._failures.error(entry, pod, problem, started=result.started)
+            name = result.placement.candidates[0].node_name
+            self._pre_bound(result, name, f"{type(error).__name__}: {error}")
             return
         if choice is None:
-            self._failures.outraced(entry, pod, started=result.started)
+            result.owner.failures.outraced(entry, pod, started=result.started)
             return
         candidate, reserved = choice
         cluster.ledger.assume(pod, candidate.row)
@@ -190,20 +224,6 @@ class Binder:
             self._prebind.start(result, candidate.node_name, reserved)
         else:
             self._accepted.append((result, candidate.node_name))
-
-    def _stands(self, result: ScheduleResult) -> bool:
-        """Whether the pod still waits and is of the class that was decided on. Else it is requeued, or dropped."""
-        entry, pod, cluster = result.entry, result.pod, self._cluster
-        seen = cluster.pods.get(pod.uid)
-        if seen is None or not cluster.is_ours(seen):
-            cluster.queue.done(pod.uid)
-            return False
-        if seen.cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
-            # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
-            # about it: the decision was about another class.
-            self._failures.outdated(entry)
-            return False
-        return True
 
     def _choose(self, result: ScheduleResult) -> tuple[CandidateNode, Reserved | None] | None:
         """The first candidate that is still good, and what was reserved there that has to be written before the bind,
@@ -236,24 +256,31 @@ class Binder:
         """PreBind has ended: without a problem the pod is to be bound, else nothing is reserved for it any more."""
         if not problem:
             self._idle.clear()
-            self._accepted.append((result, node_name))
+            (self._of_groups if result.in_group else self._accepted).append((result, node_name))
             self.send()
             return
+        failures = result.owner.failures
         if isinstance(problem, Refusal):
-            self._failures.unschedulable(result.entry, result.pod, problem, started=result.started)
+            failures.unschedulable(result.entry, result.pod, problem, started=result.started)
         else:
             self._observer.bind_failed(result.pod, node_name, problem)
-            self._failures.error(result.entry, result.pod, problem, started=result.started)
+            failures.error(result.entry, result.pod, problem, started=result.started)
         self._check_idle()
 
     # ---- binding
 
     def send(self) -> None:
         """Have as many binds under way as may be, of results that have a node. Each end makes room for the next."""
-        if self._tasks is None or not self._accepted:
+        if self._tasks is None or not (self._accepted or self._of_groups):
             return
-        while self._accepted and self._sending < self._limit.now:
-            result, node_name = self._accepted.popleft()
+        while self._sending < self._limit.now:
+            if self._accepted:
+                result, node_name = self._accepted.popleft()
+            elif self._of_groups and self._sending_groups < max(1, self._limit.now // _GROUP_SHARE):
+                result, node_name = self._of_groups.popleft()
+                self._sending_groups += 1
+            else:
+                break
             self._sending += 1
             if not self._sent_at_once(result, node_name):
                 self._tasks.create_task(self._carry_out(result, node_name, None))
@@ -275,6 +302,7 @@ class Binder:
         if self._tasks is None:
             # All was left as it is when `run` was cancelled.
             self._sending -= 1
+            self._sending_groups -= result.in_group
         elif isinstance(answer, AlreadySent):
             if answer.failure.throttles:
                 self._limit.refused()
@@ -297,7 +325,7 @@ class Binder:
                 except Exception as error:
                     # Nobody awaits this call, so it is raised where it ends the run.
                     self._tasks.create_task(_raising(error))
-        self._over(len(answers))
+        self._over(len(answers), sum([result.in_group for result, _, _ in answers]))
 
     async def _carry_out(
         self, result: ScheduleResult, node_name: str, already_sent: AlreadySent | None
@@ -314,10 +342,11 @@ class Binder:
             self._tasks = None
             raise
         finally:
-            self._over()
+            self._over(1, int(result.in_group))
 
-    def _over(self, binds: int = 1) -> None:
+    def _over(self, binds: int, of_groups: int) -> None:
         self._sending -= binds
+        self._sending_groups -= of_groups
         self.send()
         self._check_idle()
 
@@ -327,7 +356,7 @@ class Binder:
 
     def _check_idle(self) -> None:
         writing = 0 if self._prebind is None else self._prebind.writing
-        if not (self._results or self._accepted or self._sending or writing):
+        if not (self._results or self._accepted or self._of_groups or self._sending or writing):
             self._idle.set()
 
     def _answered(self, took: float) -> None:
@@ -341,52 +370,24 @@ class Binder:
 
     def _finish(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
-        entry, pod = result.entry, result.pod
-        cluster = self._cluster
-        seen = cluster.pods.get(pod.uid)
-        # After UNKNOWN the watch has told meanwhile: the pod is bound or gone, and the ledger knows.
-        is_bound = answer.outcome is BindOutcome.BOUND or (
-            answer.outcome is BindOutcome.UNKNOWN and seen is not None and seen.node_name == node_name
-        )
-        if self._prebind is not None and result.reserves:
-            (self._prebind.bound if is_bound else self._prebind.give_back)(pod)
-        match answer.outcome:
-            case BindOutcome.BOUND:
-                cluster.ledger.confirm(pod.uid)
-                self._scheduled(result, node_name)
-            case BindOutcome.UNKNOWN:
-                if is_bound:
-                    self._scheduled(result, node_name)
-                else:
-                    cluster.queue.done(pod.uid)
-            case (
-                BindOutcome.BOUND_ELSEWHERE
-                | BindOutcome.RECREATED
-                | BindOutcome.DELETING
-                | BindOutcome.GATED
-                | BindOutcome.GONE
-            ):
-                # Where it belongs now the watch is about to say. Should that say nothing, it is tried again.
-                cluster.forget(pod)
-                problem = f"the API server says that the pod is {answer.outcome.value}"
-                self._failures.error(entry, pod, problem, started=result.started, tell=False)
-            case BindOutcome.REFUSED | BindOutcome.UNAVAILABLE:
-                problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"
-                cluster.forget(pod)
-                if self._prebind is None or not self._prebind.failed(result, node_name, problem):
-                    self._pre_bound(result, node_name, problem)
-                return
-        if self._prebind is not None and result.reserves:
-            self._prebind.over(pod)
+        pod, prebind = result.pod, self._prebind if result.reserves else None
+        if answer.outcome is BindOutcome.BOUND:
+            if prebind is not None:
+                prebind.bound(pod)
+            self._cluster.ledger.confirm(pod.uid)
+            self._scheduled(result, node_name)
+        elif self._others.settle(result, node_name, answer):
+            return
+        if prebind is not None:
+            prebind.over(pod)
 
     def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
-        entry, pod = result.entry, result.pod
-        queue = self._cluster.queue
-        queue.scheduled(entry)
-        queue.done(pod.uid)
+        entry, pod, owner = result.entry, result.pod, result.owner
+        owner.attempts.scheduled(entry)
+        owner.attempts.done(pod.uid)
         self._observer.pod_scheduled(pod, node_name, result.started)
         if entry.attempts > 1:
-            self._failures.history.scheduled(pod.uid, node_name, started=result.started)
+            owner.failures.overcome(pod, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)
 
 

@@ -64,7 +64,6 @@ class FailureHandler:
         self._queue = queue
         self._messenger = messenger
         self._observer = observer
-        #: For the binder, too, which knows of the attempts that succeed.
         self.history = history
 
     def unschedulable(
@@ -127,14 +126,18 @@ class FailureHandler:
         return True
 
     def unchanged(self, entry: Entry, plugins: Iterable[str] = ()) -> None:
-        """It was not tried, as nothing else could have come of it. `plugins`: those whose events wake it; without any it
-        comes back after a backoff."""
+        """It was not tried, as the same would have come of it. It is woken by events of `plugins`, or, without any, comes
+        back after a backoff."""
         self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
 
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Other pods took the nodes that it was to go to. It is tried again before all others."""
         self.history.outraced(pod.uid, started=started)
         self._queue.requeue_urgent(entry)
+
+    def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None:
+        """After failed attempts it is bound."""
+        self.history.scheduled(pod.uid, node_name, started=started)
 
     def outdated(self, entry: Entry) -> None:
         """It wants something else than what was decided on. It is tried again before all others."""

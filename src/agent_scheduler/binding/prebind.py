@@ -153,6 +153,11 @@ class PreBinder:
         reservations = reserve(profile, filters, pod, node, at=at, writes=self._writes)
         return UNAVAILABLE if reservations is None else self.take_over(pod, node, reservations)
 
+    def cancel(self, pod: PodInfo) -> None:
+        """In the step of `reserve`: the pod is not assumed after all."""
+        self._waiting_pods.end(pod)
+        self.give_back(pod)
+
     def take_over(self, pod: PodInfo, node: NodeInfo, reservations: Reservations) -> Reserved | None:
         """What was reserved for the pod on the node is this binder's to give back. None as of `reserve`."""
         profile = self._profile_of(pod.scheduler_name)

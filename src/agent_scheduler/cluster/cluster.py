@@ -1,23 +1,26 @@
-"""What the scheduler knows of the cluster, and how each change of it reaches ledger and queue.
+"""What the schedulers of a process know of the cluster, and how each change of it reaches ledger and queues.
 
 Every change comes in here, from the watches, one at a time and in the order of the API server; everything below
 is synchronous, so between two awaits the state is whole.
 
 Invariants:
-- a pod that exists and has no node is known to the queue if it is ours, and is never in the ledger except as
-  assumed; a pod on a node is in the ledger and never in the queue;
-- the ledger counts every pod on a node, whoever put it there; the queue holds only pods of our profiles.
+- a pod that exists and has no node is known to the subscriber of its profile, if there is one, and is never in the
+  ledger except as assumed; a pod on a node is in the ledger, and no subscriber waits with it;
+- the ledger counts every pod on a node, whoever put it there; a profile has one subscriber at most;
+- every subscriber is told of every event, whatever pods are its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events
+from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
@@ -40,8 +43,52 @@ class ClusterObserver(Protocol):
     def malformed(self, kind: str, key: str, problem: str) -> None: ...
 
 
+class Wakes(Protocol):
+    """Is told of everything in the cluster that may help a pod that waits."""
+
+    def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int: ...
+    def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int: ...
+    def burst(self) -> AbstractContextManager[None]: ...
+
+
+class Subscriber(Wakes, Protocol):
+    """Who finds nodes for the pods of some profiles. As the queue's methods of these names."""
+
+    def add(self, pod: PodInfo) -> None: ...
+    def delete(self, uid: str, *, node_name: str = "") -> None: ...
+
+
+class Events:
+    """All who are to be told of events, the fast path's queue first. Owner: the cluster. While it is alone, it is told
+    without a detour."""
+
+    def __init__(self, queue: Wakes) -> None:
+        self._told: tuple[Wakes, ...] = (queue,)
+        self.move_all: Callable[..., object] = queue.move_all
+        self.assigned_pod_updated: Callable[[PodInfo, PodInfo], object] = queue.assigned_pod_updated
+
+    def also_tell(self, other: Wakes) -> None:
+        self._told = (*self._told, other)
+        self.move_all, self.assigned_pod_updated = self._move_all, self._assigned_pod_updated
+
+    def _move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> None:
+        for each in self._told:
+            each.move_all(event, old, new)
+
+    def _assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> None:
+        for each in self._told:
+            each.assigned_pod_updated(old, new)
+
+    @contextmanager
+    def burst(self) -> Iterator[None]:
+        with ExitStack() as bursts:
+            for each in self._told:
+                bursts.enter_context(each.burst())
+            yield
+
+
 class Cluster:
-    """Owner of the pods and nodes as last seen; feeds the ledger and the queue."""
+    """Owner of the pods and nodes as last seen; feeds the ledger and whoever finds nodes for pods."""
 
     def __init__(
         self,
@@ -53,6 +100,7 @@ class Cluster:
         settled: Callable[[PodInfo], None],
         devices: Devices | None = None,
         groups: NativeGroups | None = None,
+        group_gone: Callable[[NativeGroup], None] = lambda group: None,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one."""
         self.ledger = ledger
@@ -72,12 +120,22 @@ class Cluster:
             catalogue=self.catalogue,
             devices=self.devices,
         )
+        #: The fast path's.
         self.queue = queue
+        self.events = Events(queue)
+        #: Profile -> who finds nodes for its pods.
+        self._subscribers: dict[str, Subscriber] = dict.fromkeys(profiles, queue)
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}
-        self._profiles = frozenset(profiles)
         self._observer = observer
         self._settled = settled
+        self._group_gone = group_gone
+
+    def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
+        """The pods of these profiles, which are nobody's yet, are this subscriber's. Before the first pod is seen."""
+        assert not self._subscribers.keys() & set(profiles), "a pod has one who finds it a node"
+        self._subscribers.update(dict.fromkeys(profiles, subscriber))
+        self.events.also_tell(subscriber)
 
     # ---- questions
 
@@ -88,7 +146,7 @@ class Cluster:
 
     def is_ours(self, pod: PodInfo) -> bool:
         """Whether the pod, as it is given, has no node and asks for one of our profiles."""
-        return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._profiles
+        return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._subscribers
 
     def _is_bound(self, pod: PodInfo) -> bool:
         """Whether its bind has been answered, though the watch may not have shown it yet."""
@@ -96,16 +154,18 @@ class Cluster:
         return placement is not None and not placement.assumed
 
     def release(self, profiles: Collection[str]) -> None:
-        """The pods of these profiles are no longer ours: they leave the queue, and binds under way go on."""
+        """The pods of these profiles of the fast path are no longer ours: they leave the queue, and binds under way go
+        on."""
         for pod in self.pods.values():
             if pod.scheduler_name in profiles and self.is_ours(pod):
                 self._leave_queue(pod)
-        self._profiles -= frozenset(profiles)
+        for name in profiles:
+            del self._subscribers[name]
 
     def take_on(self, profiles: Collection[str]) -> None:
-        """The pods of these profiles are ours from now on. The queue knows the profiles already."""
-        new = frozenset(profiles) - self._profiles
-        self._profiles |= new
+        """The pods of these profiles are the fast path's from now on. The queue knows the profiles already."""
+        new = frozenset(profiles) - self._subscribers.keys()
+        self._subscribers.update(dict.fromkeys(new, self.queue))
         for pod in self.pods.values():
             if pod.scheduler_name in new and self.is_ours(pod) and not self._is_bound(pod):
                 if pod.cls.error:
@@ -128,19 +188,20 @@ class Cluster:
             return
         if old is not None and old.node_name and self.ledger.remove_pod(pod.uid) is not None:
             # Only a store that was restored from a backup takes a binding back.
-            self.queue.move_all(events.ASSIGNED_POD_DELETE, old)
+            self.events.move_all(events.ASSIGNED_POD_DELETE, old)
         if self.is_ours(pod):
             if self._is_bound(pod):
                 # This was said before that: it waits for nothing any more.
                 return
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
-            self.queue.add(self._as_it_waits(pod) if pod.nominated_node_name else pod)
+            waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
+            self._subscribers[pod.scheduler_name].add(waiting)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)
         if joins:
-            self.queue.move_all(events.UNSCHEDULED_POD_ADD, None, pod)
+            self.events.move_all(events.UNSCHEDULED_POD_ADD, None, pod)
 
     def _set_assigned(self, pod: PodInfo, old: PodInfo | None) -> None:
         if pod.cls.error and (old is None or old.cls is not pod.cls):
@@ -148,18 +209,19 @@ class Cluster:
         before = self.ledger.placements.get(pod.uid)
         changed = self.ledger.set_pod(pod, pod.node_name)
         if old is not None and old.node_name == pod.node_name:
-            self.queue.assigned_pod_updated(old, pod)
+            self.events.assigned_pod_updated(old, pod)
             return
         if old is not None and not old.node_name:
             self._leave_queue(old, pod.node_name)
-        self.queue.move_all(events.ASSIGNED_POD_ADD, None, pod)
+        self.events.move_all(events.ASSIGNED_POD_ADD, None, pod)
         if before is not None and changed:
             # It was assumed on another node, or at another size: some of that room is free now.
-            self.queue.move_all(events.ASSIGNED_POD_DELETE, old or replace(pod, node_name=""))
+            self.events.move_all(events.ASSIGNED_POD_DELETE, old or replace(pod, node_name=""))
 
     def _leave_queue(self, pod: PodInfo, node_name: str = "") -> None:
-        self.queue.delete(pod.uid, node_name=node_name)
-        if pod.scheduler_name in self._profiles:
+        subscriber = self._subscribers.get(pod.scheduler_name)
+        if subscriber is not None:
+            subscriber.delete(pod.uid, node_name=node_name)
             self._settled(pod)
 
     def delete_pod(self, uid: str) -> None:
@@ -173,12 +235,12 @@ class Cluster:
         if not pod.node_name:
             self._leave_queue(pod)
         if placement is not None:
-            self.queue.move_all(events.ASSIGNED_POD_DELETE, pod)
+            self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
 
     def forget(self, pod: PodInfo) -> None:
         """A bind came to nothing: give the room back and tell those who may use it."""
         if self.ledger.forget(pod.uid) is not None:
-            self.queue.move_all(events.ASSIGNED_POD_DELETE, pod)
+            self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
             seen = self.pods.get(pod.uid)
             if (
                 seen is not None
@@ -200,11 +262,12 @@ class Cluster:
         """A PodGroup was added or changed."""
         old = self.groups.get(group.key)
         if self.groups.set(group):
-            self.queue.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
+            self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
 
     def delete_native_group(self, group: NativeGroup) -> None:
         """A PodGroup is gone. What of its members is bound stays so, and the others wait for another one."""
         self.groups.delete(group)
+        self._group_gone(group)
 
     # ---- namespaces
 
@@ -219,7 +282,7 @@ class Cluster:
         if new == old:
             return
         event = events.NAMESPACE_ADD if old is None else events.NAMESPACE_UPDATE
-        self.queue.move_all(events.NAMESPACE_DELETE if new is None else event, old, new)
+        self.events.move_all(events.NAMESPACE_DELETE if new is None else event, old, new)
 
     # ---- nodes
 
@@ -233,14 +296,14 @@ class Cluster:
             old = None
         self.ledger.set_node(node)
         if old is None:
-            self.queue.move_all(events.NODE_ADD, None, node)
+            self.events.move_all(events.NODE_ADD, None, node)
             return
         for event in node_change_events(node, old):
-            self.queue.move_all(event, old, node)
+            self.events.move_all(event, old, node)
 
     def delete_node(self, name: str) -> None:
         """A node is gone. Its pods stay known until the API server drops them."""
         old = self.ledger.node(name)
         if self.ledger.remove_node(name):
             self.devices.forget_node(name)
-            self.queue.move_all(events.NODE_DELETE, old, None)
+            self.events.move_all(events.NODE_DELETE, old, None)

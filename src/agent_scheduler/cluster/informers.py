@@ -17,7 +17,6 @@ import msgspec
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind
@@ -31,7 +30,7 @@ from agent_scheduler.kube.watch_events import DELETED, Change, Decode, Object, R
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
 
-from .cluster import Cluster
+from .cluster import Cluster, Events
 
 R = TypeVar("R", bound=Object)
 
@@ -82,7 +81,7 @@ class Kind:
 
 
 def cached_kind(
-    queue: SchedulingQueue[PodInfo],
+    events: Events,
     kind: Resource,
     path: str,
     read: Decode[R],
@@ -97,7 +96,7 @@ def cached_kind(
     """A kind whose objects a catalogue keeps, and whose changes wake pods.
 
     `known` is what the catalogue has of an object; `put` and `drop` say whether a decision can see the change, and if
-    so the queue is notified, and then `changed` is called.
+    so `events` are told, and then `changed` is called.
     """
     added, updated, deleted = (
         ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
@@ -106,13 +105,13 @@ def cached_kind(
     def change(new: R) -> None:
         old = known(new)
         if put(new):
-            queue.move_all(added if old is None else updated, old, new)
+            events.move_all(added if old is None else updated, old, new)
             changed(new)
 
     def delete(gone: R) -> None:
         old = known(gone)
         if drop(gone):
-            queue.move_all(deleted, old, None)
+            events.move_all(deleted, old, None)
             changed(gone)
 
     return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital, known=known)

@@ -17,12 +17,12 @@ from agent_scheduler.engine.dra.records import (
     read_slice,
 )
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclaims import ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.transport import segment
 
 from .changes import Changes
+from .cluster import Events
 from .informers import Kind, cached_kind
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
@@ -52,17 +52,17 @@ def _alike(one: ClaimInfo, other: ClaimInfo) -> bool:
 class ResourceClaims:
     """Tells of changes; the objects are `devices`'. Owner of who waits for which claim."""
 
-    def __init__(self, devices: Devices, queue: SchedulingQueue[PodInfo]) -> None:
+    def __init__(self, devices: Devices, events: Events) -> None:
         self.devices = devices
         self.changes: Changes[ClaimKey] = Changes()
-        self._queue = queue
+        self._events = events
 
     def kinds(self) -> list[Kind]:
         """What is to be watched. A cluster may not have them: they came with Kubernetes 1.34."""
         devices = self.devices
         return [
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.DEVICE_CLASS,
                 f"{GROUP}/deviceclasses",
                 read_device_class,
@@ -72,7 +72,7 @@ class ResourceClaims:
                 optional=True,
             ),
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.RESOURCE_SLICE,
                 f"{GROUP}/resourceslices",
                 read_slice,
@@ -82,7 +82,7 @@ class ResourceClaims:
                 optional=True,
             ),
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.RESOURCE_CLAIM,
                 f"{GROUP}/resourceclaims",
                 read_claim,
@@ -104,7 +104,7 @@ class ResourceClaims:
         # Whoever writes the claim waits for its version, too, which no decision reads.
         self.changes.wake(new.key)
         if before is not None and after is not None and not _alike(before, after):
-            self._queue.move_all(_CLAIM_UPDATE, before, after)
+            self._events.move_all(_CLAIM_UPDATE, before, after)
         return changed
 
     def _drop_claim(self, gone: ClaimInfo) -> bool:
@@ -113,10 +113,10 @@ class ResourceClaims:
         dropped = devices.delete_claim(gone.key)
         self.changes.wake(gone.key)
         if known is not None and before is not None and not _alike(known, before):
-            self._queue.move_all(_CLAIM_DELETE, before, None)
+            self._events.move_all(_CLAIM_DELETE, before, None)
         return dropped
 
     def give_back(self, uid: str) -> None:
         """A pod no longer counts on what was reserved for it and is not written; others may have it."""
         for before, after in self.devices.forget(uid):
-            self._queue.move_all(_CLAIM_UPDATE, before, after)
+            self._events.move_all(_CLAIM_UPDATE, before, after)

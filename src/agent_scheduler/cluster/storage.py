@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import ClaimKey
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
@@ -18,6 +16,7 @@ from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import unreserve
 
 from .changes import Changes
+from .cluster import Events
 from .informers import Kind, cached_kind
 
 CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
@@ -26,9 +25,9 @@ CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 class Storage:
     """Tells of changes; the objects are the catalogue's. `changes` are those of claims, and of volumes for a claim."""
 
-    def __init__(self, catalogue: Catalogue, queue: SchedulingQueue[PodInfo]) -> None:
+    def __init__(self, catalogue: Catalogue, events: Events) -> None:
         self.catalogue = catalogue
-        self._queue = queue
+        self._events = events
         self.changes: Changes[ClaimKey] = Changes()
 
     def kinds(self) -> list[Kind]:
@@ -39,7 +38,7 @@ class Storage:
         c = self.catalogue
         return [
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.STORAGE_CLASS,
                 f"{GROUP}/storageclasses",
                 records.read_class,
@@ -48,7 +47,7 @@ class Storage:
                 drop=lambda each: c.delete_class(each.name),
             ),
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.PERSISTENT_VOLUME,
                 f"{CORE}/persistentvolumes",
                 records.read_volume,
@@ -58,7 +57,7 @@ class Storage:
                 changed=self._volume_changed,
             ),
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.PERSISTENT_VOLUME_CLAIM,
                 f"{CORE}/persistentvolumeclaims",
                 records.read_claim,
@@ -73,7 +72,7 @@ class Storage:
         c = self.catalogue
         return [
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.CSI_NODE,
                 f"{GROUP}/csinodes",
                 records.read_csi_node,
@@ -82,7 +81,7 @@ class Storage:
                 drop=lambda each: c.delete_csi_node(each.name),
             ),
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.CSI_DRIVER,
                 f"{GROUP}/csidrivers",
                 records.read_driver,
@@ -91,7 +90,7 @@ class Storage:
                 drop=lambda each: c.delete_driver(each.name),
             ),
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.CSI_STORAGE_CAPACITY,
                 f"{GROUP}/csistoragecapacities",
                 records.read_capacity,
@@ -100,7 +99,7 @@ class Storage:
                 drop=lambda each: c.delete_capacity(each.namespace, each.name),
             ),
             cached_kind(
-                self._queue,
+                self._events,
                 Resource.VOLUME_ATTACHMENT,
                 f"{GROUP}/volumeattachments",
                 records.read_attachment,
@@ -121,7 +120,7 @@ class Storage:
                 if isinstance(each, VolumeInfo)
                 else Resource.PERSISTENT_VOLUME_CLAIM
             )
-            self._queue.move_all(ClusterEvent(kind, ActionType.UPDATE), None, each)
+            self._events.move_all(ClusterEvent(kind, ActionType.UPDATE), None, each)
 
     def _volume_changed(self, volume: VolumeInfo) -> None:
         if volume.claim_ref is not None:

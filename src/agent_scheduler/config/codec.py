@@ -18,7 +18,7 @@ import msgspec
 from msgspec import inspect as schema
 
 from agent_scheduler.config.errors import Invalid, Path, found
-from agent_scheduler.config.values import format_duration, parse_duration
+from agent_scheduler.objects.durations import format_duration, parse_duration
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 

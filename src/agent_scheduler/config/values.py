@@ -1,9 +1,7 @@
-"""Values that files of settings are made of, whatever they set, and durations as Go writes them (`1m30s`). Imports
-nothing of the scheduler."""
+"""Values that files of settings are made of, whatever they set. Imports nothing of the scheduler."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -26,34 +24,3 @@ def flag(names: str | tuple[str, ...], text: str, metavar: str = "N") -> Meta:
 
 class Section(Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of all sections."""
-
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
-_WHOLE = re.compile(f"(?:{_PART.pattern})+")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds. As Go's `time.ParseDuration`, without negative ones. Raises ValueError."""
-    if text == "0":
-        return 0.0
-    if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-
-
-def format_duration(seconds: float) -> str:
-    """As Go prints it: `5m0s`, `1.5s`, `100ms`. Seconds are exact to the nanosecond."""
-    if seconds == 0:
-        return "0s"
-    if seconds < 1:
-        for unit in ("ms", "µs", "ns"):
-            number = seconds / _UNITS[unit]
-            if number >= 1 or unit == "ns":
-                return f"{number:.9g}{unit}"
-    hours, rest = divmod(seconds, 3600)
-    minutes, rest = divmod(rest, 60)
-    head = f"{hours:.0f}h" if hours else ""
-    if hours or minutes:
-        head += f"{minutes:.0f}m"
-    return f"{head}{round(rest, 9):.11g}s"

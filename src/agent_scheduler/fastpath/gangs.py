@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
+from agent_scheduler.binding import groups as binder
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.preemption import Attempt, Preemption
-from agent_scheduler.binding.result import ScheduleResult
+from agent_scheduler.binding.result import Owner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews
 from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.reserving import Reservations, unreserve
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import START, Trial
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
@@ -72,6 +74,8 @@ class Tried(NamedTuple):
     node_name: str | None
     #: Whether those placed so far, with it, were fewer than the group needs.
     waited: bool = False
+    #: What is reserved for it there; of members that are about to be bound alone.
+    reservations: Reservations = ()
 
     @property
     def attempt(self) -> Attempt | None:
@@ -110,6 +114,7 @@ class GangCycle:
         self._writes = writes
         self._binder = binder
         self._failures = failures
+        self._owner = Owner(cluster.queue, failures)
         self._preemption = preemption
         self._messenger = messenger
         self._observer = observer
@@ -149,6 +154,7 @@ class GangCycle:
             message = f'{one}, got: "{names[0]}" and "{names[1]}"'
             self._error(group, members, Failed(members[0].pod, message), message, started)
             return
+        self._seen.pop(key, None)
         try:
             tried = self._try(decide, members, group)
         except Failed as error:
@@ -189,6 +195,12 @@ class GangCycle:
         members = len(cluster.groups.members(group.key))
         return cluster.ledger.sequence, cluster.catalogue.version, group.uid, group.minimum, members
 
+    def _remember(self, group: NativeGroup) -> None:
+        groups = self._cluster.groups
+        if len(self._seen) > 2 * len(groups):
+            self._seen = {key: seen for key, seen in self._seen.items() if groups.get(key) is not None}
+        self._seen[group.key] = self._state(group)
+
     def _others_back_off(self, entry: Entry, group: NativeGroup) -> bool:
         """Whether another member comes back after its backoff: one is enough."""
         where = self._cluster.queue.where
@@ -199,37 +211,43 @@ class GangCycle:
 
     def _try(self, decide: Decide, members: Sequence[Member], group: NativeGroup) -> Sequence[Tried]:
         """Raises Failed for a member on which it cannot be decided."""
-        snapshot = self._snapshot
+        snapshot, trial = self._snapshot, self._trial
         snapshot.refresh()
         have = self._scheduled(group)
         # Between cycles the workers decide on it as it is.
-        snapshot.trial = self._trial
+        snapshot.trial = trial
         tried = []
-        with self._without_nominations(members) as placed:
-            for member in members:
-                each = self._try_one(decide, member, placed)
-                if each.node_name is not None:
-                    have += 1
-                    each = each._replace(waited=have < group.minimum)
-                tried.append(each)
-        return tried
+        with self._not_nominated() as placed:
+            try:
+                for member in members:
+                    each = self._try_one(decide, member)
+                    if each.node_name is not None:
+                        placed(member.pod)
+                        have += 1
+                        each = each._replace(waited=have < group.minimum)
+                    tried.append(each)
+                if _is_feasible(tried):
+                    return [each._replace(reservations=trial.hand_over(each.member.pod)) for each in tried]
+                return tried
+            finally:
+                trial.rollback(START)
+                snapshot.trial = None
 
-    def _try_one(self, decide: Decide, member: Member, placed: Callable[[PodInfo], None]) -> Tried:
+    def _try_one(self, decide: Decide, member: Member) -> Tried:
         pod, trial = member.pod, self._trial
         try:
-            decided = decide(pod, trial.class_of(pod))
+            decided = decide(pod, self._snapshot.handle.class_of(pod, beside=trial.beside))
             decision = decided.decision
             if isinstance(decision, CandidateNodes):
                 for candidate in decision.candidates:
                     if trial.try_place(pod, candidate.row, decided.view):
-                        placed(pod)
-                        return Tried(member, _chosen(decided, candidate.node_name), candidate.node_name)
+                        chosen = Decided(decided.view, CandidateNodes((candidate,), decision.seen))
+                        return Tried(member, chosen, candidate.node_name)
                 raise RuntimeError("none of its candidates has what it reserves")
             if isinstance(decision, Attempt) and decision.candidate is not None:
                 # Its victims stay in the snapshot, as in kube-scheduler: a later member that needs the node has to have
                 # more of them evicted.
                 trial.place(pod, decision.candidate.row)
-                placed(pod)
                 return Tried(member, decided, decision.candidate.node_name)
         except PodUnrankable as why:
             raise Failed(pod, str(why)) from why
@@ -238,44 +256,39 @@ class GangCycle:
         return Tried(member, decided, None)
 
     @contextmanager
-    def _without_nominations(self, members: Sequence[Member]) -> Iterator[Callable[[PodInfo], None]]:
-        """Until it ends, who is told to be placed is not nominated anywhere. Then all is as it was before."""
+    def _not_nominated(self) -> Iterator[Callable[[PodInfo], None]]:
+        """Until it ends, who is told to be placed is not nominated anywhere, too: it would count twice."""
         nominator = self._cluster.queue.nominator
-        before: dict[str, str] = {}
+        before: list[tuple[PodInfo, str]] = []
 
         def placed(pod: PodInfo) -> None:
             node_name = nominator.nominated.get(pod.uid)
             if node_name is not None:
-                before[pod.uid] = node_name
+                before.append((pod, node_name))
                 nominator.delete(pod.uid)
 
         try:
             yield placed
         finally:
-            self._trial.rollback(START)
-            self._snapshot.trial = None
-            for _, pod in members:
-                if pod.uid in before:
-                    nominator.add(pod, before[pod.uid])
+            for pod, node_name in before:
+                nominator.add(pod, node_name)
 
     # ---- what comes of it
 
     def _carry_out(self, tried: Sequence[Tried], group: NativeGroup, started: float) -> None:
-        reached = any(each.node_name is not None and not each.waited for each in tried)
-        preempts = any(each.attempt is not None for each in tried)
-        if reached and not preempts:
-            self._messenger.group_decided(group, "True", "Scheduled", "")
-            self._bind([each for each in tried if each.node_name is not None], started)
+        if _is_feasible(tried):
+            self._bind([each for each in tried if each.node_name is not None], group, started)
             # Who is left over of a group that had to come together is tried once more, alone.
             again = any(each.waited for each in tried)
             for each in tried:
                 if each.node_name is None:
                     self._refused(each, started, again=again)
             return
+        reached, preempts = _is_reached(tried), any(each.attempt is not None for each in tried)
         message = PREEMPTING if reached else UNSCHEDULABLE
         waited = sum(each.waited for each in tried)
         if waited and not preempts:
-            self._seen[group.key] = self._state(group)
+            self._remember(group)
         refused = [each for each in tried if each.node_name is None]
         for each in tried:
             if each.node_name is None:
@@ -287,14 +300,28 @@ class GangCycle:
                 self._back(each, waits_for_victims=reached, again=waited > 0, started=started)
         self._messenger.group_decided(group, "False", "Unschedulable", message)
 
-    def _bind(self, placed: Sequence[Tried], started: float) -> None:
-        version = self._cluster.catalogue.version
-        for (entry, pod), decided, *_ in placed:
+    def _bind(self, placed: Sequence[Tried], group: NativeGroup, started: float) -> None:
+        version, owner = self._cluster.catalogue.version, self._owner
+        members = []
+        for each in placed:
+            (entry, pod), decided = each.member, each.decided
             view, decision = decided.view, decided.decision
             assert isinstance(decision, CandidateNodes), "nobody has to be evicted for it"
-            self._binder.submit(
-                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version, view.reserves)
+            result = ScheduleResult(
+                *(entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, True)
             )
+            members.append(binder.Member(result, self._views[pod.scheduler_name].profile, each.reservations))
+        with self._not_nominated() as here:
+            for each in placed:
+                here(each.member.pod)
+            refused = self._binder.commit_group(members, group.minimum - self._scheduled(group))
+        if len(refused) < len(placed):
+            self._messenger.group_decided(group, "True", "Scheduled", "")
+        for each in placed:
+            entry, pod = each.member
+            if pod.uid in refused:
+                unreserve(each.reservations, pod, self._writes)
+                self._failures.outraced(entry, pod, started=started)
 
     def _refused(self, tried: Tried, started: float, *, again: bool = False) -> None:
         """No node would do for it, nor would evictions help."""
@@ -336,9 +363,11 @@ class GangCycle:
         self._messenger.group_decided(group, "False", "SchedulerError", others)
 
 
-def _chosen(decided: Decided, node_name: str) -> Decided:
-    """The decision with the node first on which the others of the group count."""
-    decision = decided.decision
-    assert isinstance(decision, CandidateNodes)
-    candidates = sorted(decision.candidates, key=lambda each: each.node_name != node_name)
-    return Decided(decided.view, CandidateNodes(tuple(candidates), decision.seen), decided.is_partial)
+def _is_reached(tried: Sequence[Tried]) -> bool:
+    """Whether as many as the group needs have a place, or would have one."""
+    return any(each.node_name is not None and not each.waited for each in tried)
+
+
+def _is_feasible(tried: Sequence[Tried]) -> bool:
+    """Whether nobody has to be evicted for that."""
+    return _is_reached(tried) and all(each.attempt is None for each in tried)

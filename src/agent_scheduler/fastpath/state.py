@@ -81,6 +81,7 @@ def build_state(
         ledger=ledger,
         devices=devices,
         groups=groups,
+        group_gone=messenger.group_gone,
         queue=queue,
         profiles=rules.profiles,
         observer=observer,
@@ -95,8 +96,8 @@ def build_state(
         feed=feed,
         deadline_moved=deadline_moved,
         history=history,
-        storage=Storage(cluster.catalogue, queue),
-        claims=ResourceClaims(devices, queue),
+        storage=Storage(cluster.catalogue, cluster.events),
+        claims=ResourceClaims(devices, cluster.events),
         snapshot=snapshot,
         nominations=Nominations(queue.nominator, ledger, snapshot, rules.profile),
     )

@@ -47,7 +47,7 @@ class Watching:
             times=state.rules.settings.watch_times,
             timing=timing,
             observer=observer,
-            burst=state.queue.burst,
+            burst=state.cluster.events.burst,
         )
         self.read_for(state.rules.profiles)
 

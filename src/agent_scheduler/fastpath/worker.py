@@ -24,7 +24,7 @@ import msgspec
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.preemption import Attempt, Preemption
-from agent_scheduler.binding.result import ScheduleResult
+from agent_scheduler.binding.result import Owner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
@@ -74,12 +74,10 @@ Decide = Callable[[PodInfo, PodClass], Decided]
 
 
 class Gangs(Protocol):
-    """Decides on pods that are placed with others or not at all."""
+    """Decides on pods that are placed with others or not at all; see `gangs.GangCycle`."""
 
     def concerns(self, pod: PodInfo) -> bool: ...
-
-    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None:
-        """Decide on the group of a pod that was popped, and carry it out."""
+    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None: ...
 
 
 class WorkerObserver(Protocol):
@@ -119,6 +117,7 @@ class Worker:
         self._cluster = cluster
         self._binder = binder
         self._failures = failures
+        self._owner = Owner(cluster.queue, failures)
         self._candidates = candidates
         self._clock = timing.clock
         self._now = timing.now
@@ -160,6 +159,7 @@ class Worker:
             return None
         if pod.batch is not None and self._gangs is not None and self._gangs.concerns(pod):
             self._gangs.run(self._index, self._decide_member, entry, pod, started=started)
+            self._observer.decided(self._index, pod.scheduler_name, self._clock() - cycle_began)
             return None
         try:
             decided = self._decide(pod, cycle_began - started)
@@ -185,7 +185,9 @@ class Worker:
         else:
             version = self._cluster.catalogue.version
             self._binder.submit(
-                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version, view.reserves)
+                ScheduleResult(
+                    entry, pod, view.pod, decision, view.filters, started, self._owner, version, view.reserves
+                )
             )
 
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
@@ -199,7 +201,7 @@ class Worker:
             preemption.start(pod, candidate, waits=waits)
 
     def _decide_member(self, pod: PodInfo, cls: PodClass) -> Decided:
-        """As `_decide`, in a trial: a search for devices goes on for some turns' portions, and is given up then."""
+        """As `_decide`, in a trial: searches for devices go on for some turns' portions, and are given up then."""
         devices = self._cluster.devices
         for _ in range(_PORTIONS):
             devices.budget.left = PORTION
@@ -211,8 +213,8 @@ class Worker:
         return decided
 
     def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
-        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken. With
-        `cls` it is decided in that class, and on the snapshot as it stands."""
+        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken.
+        With `cls` it is decided in that class, and on the snapshot as it stands."""
         devices = self._cluster.devices
         asks_devices = bool(pod.claims or pod.cls.extended)
         if asks_devices:

@@ -137,7 +137,6 @@ def build_binding(
     binder = Binder(
         cluster=state.cluster,
         wake=state.feed.wake,
-        failures=failures,
         messenger=messenger,
         binds=calls.binds,
         policy=settings.policy,

@@ -14,7 +14,7 @@ from agent_scheduler.config.flags import FLAGS, add_run_arguments
 from agent_scheduler.config.load import Source, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
-from agent_scheduler.config.values import format_duration, parse_duration
+from agent_scheduler.objects.durations import format_duration, parse_duration
 
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 

@@ -241,7 +241,6 @@ class World:
         self.binder = Binder(
             cluster=self.cluster,
             wake=feed.wake,
-            failures=failures,
             messenger=messages,
             binds=self,
             policy=policy,

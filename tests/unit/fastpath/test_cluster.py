@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -287,3 +293,54 @@ def test_a_nomination_that_others_made_holds_again_when_the_bind_there_comes_to_
     assert world.queue.nominator.nominated.get(pod.uid, "") == ""
     world.cluster.forget(pod)
     assert world.queue.nominator.nominated.get(pod.uid, "") == "n1"
+
+
+class Other:
+    """Finds nodes for the pods of a profile of its own, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, str] = {}
+        self.heard: list[str] = []
+        self.bursts = 0
+
+    def add(self, pod: PodInfo) -> None:
+        self.waiting[pod.uid] = pod.name
+
+    def delete(self, uid: str, *, node_name: str = "") -> None:
+        del self.waiting[uid]
+
+    def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int:
+        self.heard.append(event.label)
+        return 0
+
+    def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int:
+        self.heard.append("AssignedPodUpdate")
+        return 0
+
+    @contextmanager
+    def burst(self) -> Iterator[None]:
+        self.bursts += 1
+        yield
+
+
+def test_each_subscriber_has_the_pods_of_its_profiles_and_all_hear_of_every_event() -> None:
+    world = World("a")
+    other = Other()
+    world.cluster.subscribe(other, ["other"])
+    body = pod_json("theirs")
+    pod = world.seen(body, schedulerName="other")
+    refused = world.refused("ours")
+    assert other.waiting == {pod.uid: "theirs"} and world.queue.where(pod.uid) is None
+    assert world.cluster.waits(pod.uid) and world.cluster.waits(refused.uid)
+    world.cluster.set_node(node("b", cpu="4"))
+    assert world.queue.where(refused.uid) is Place.BACKOFF
+    world.seen(body, nodeName="b")
+    assert not other.waiting and world.settled == ["theirs"]
+    assert other.heard == ["NodeAdd", "AssignedPodAdd"]
+    with world.cluster.events.burst():
+        assert other.bursts == 1
+
+
+def test_a_profile_has_one_subscriber() -> None:
+    with pytest.raises(AssertionError):
+        World("a").cluster.subscribe(Other(), ["agent-scheduler"])

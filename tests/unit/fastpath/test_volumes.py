@@ -382,13 +382,13 @@ async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_atte
         async with scheduling(faulty) as running:
             forgotten: list[bool] = []
             fast_path = running.fast_path
-            error = fast_path.binder._failures.error
+            error = fast_path._workers[0]._failures.error
 
             def failed(*args: Any, **more: Any) -> None:
                 forgotten.append(nothing_reserved(running))
                 error(*args, **more)
 
-            fast_path.binder._failures.error = failed  # type: ignore[method-assign]
+            fast_path._workers[0]._failures.error = failed  # type: ignore[method-assign]
             await world.add_class("late", provisioner=provisioner)
             await world.add_volume("v", on="a", class_name="late" if "/" in provisioner else "other")
             await world.add_claim("data")
@@ -492,7 +492,7 @@ async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_fir
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with storage() as world, scheduling(world.cluster.transport) as running:
-        failures = running.fast_path.binder._failures
+        failures = running.fast_path._workers[0]._failures
         judged, error, left = running.reports.judged, failures.error, []
 
         def broken(*_args: Any, **_more: Any) -> None:

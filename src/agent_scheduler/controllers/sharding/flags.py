@@ -6,7 +6,7 @@ import argparse
 
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
-from agent_scheduler.config.values import parse_duration
+from agent_scheduler.objects.durations import parse_duration
 
 from .configuration import ShardingSettings
 from .controller import CONFIG_MAP, NAMESPACE, ControllerSettings

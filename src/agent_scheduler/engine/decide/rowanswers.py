@@ -126,6 +126,9 @@ _OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
 #: Changed rows that are asked about one by one; more of them in one call of each plugin.
 _ONE_BY_ONE: Final = 16
 
+#: Changes for each row that there is, of which a view that is behind looks at no more one by one.
+_CHANGES_A_ROW: Final = 1
+
 #: Of most classes every plugin reads capacity or nodes alone.
 _NOBODY: Final = Asked((), ())
 
@@ -207,7 +210,9 @@ class RowAnswers:
         """Ask again about the rows that changed. Gives these; None: all were asked about, or none yet."""
         columns, nodes, log = snapshot.columns, self.nodes, snapshot.touched
         nodes.refresh(snapshot)
-        touched = log.since(self.position)
+        # Of so many changes it costs more to tell which rows they are of than to ask about all rows.
+        many = log.end - self.position > _CHANGES_A_ROW * columns.size
+        touched = None if many else log.since(self.position)
         self.position = log.end
         if not self.is_chosen_from and self._is_of_capacity_alone():
             self.deferred = snapshot

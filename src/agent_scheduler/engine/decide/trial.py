@@ -63,6 +63,10 @@ class WhatIf:
         self._ledger = ledger
         self._columns = columns
         self._journal: list[Change] = []
+        #: The latest place that a rollback may go back to.
+        self._marked = START
+        #: Class of pods that came and have terms about others -> one of them, and how often one came.
+        self._speaking: dict[PodClass, tuple[Countable, int]] = {}
 
     def __enter__(self) -> WhatIf:
         return self
@@ -78,14 +82,41 @@ class WhatIf:
 
     def remove(self, pod: Countable, row: int) -> None:
         """The pod is gone from `row`: one that is placed there, or one that was put there."""
-        self._change(pod, row, -1)
+        journal = self._journal
+        if len(journal) > self._marked and journal[-1][:3] == (pod, row, 1):
+            # As it came. Else what is tried and discarded again and again would make the journal long.
+            self._undo(journal.pop())
+        else:
+            self._change(pod, row, -1)
+
+    @property
+    def beside(self) -> Sequence[Countable]:
+        """Pods that came and may have something to say about others, one of each class; for `Handle.class_of`."""
+        return [each for each, _ in self._speaking.values()] if self._speaking else ()
+
+    def count_anew(self, kinds: Sequence[PodsMatching]) -> None:
+        """Columns of these kinds are as the ledger counts them: have the changes in them that it does not show.
+
+        A change that it shows, of a pod that was bound or evicted since, is only undone in them; their rows have
+        changed in the ledger, and the next refresh copies them.
+        """
+        columns = self._columns
+        for pod, row, sign, *_ in self._journal:
+            if self._is_placed_on(pod.uid, row) is (sign > 0):
+                continue
+            for kind in kinds:
+                if kind.counts(pod):
+                    columns.matching[kind][row] += sign
+                    columns.counted.append(row)
 
     def mark(self) -> Mark:
-        return Mark(len(self._journal))
+        self._marked = Mark(len(self._journal))
+        return self._marked
 
     def rollback(self, mark: Mark) -> None:
         """Undo what came after `mark`."""
         journal = self._journal
+        self._marked = min(self._marked, mark)
         while len(journal) > mark:
             self._undo(journal.pop())
 
@@ -100,6 +131,7 @@ class WhatIf:
         if cls.existing or columns.matching:
             if sign > 0 and cls.existing:
                 new = self._add_terms(cls.existing)
+                self._speak(pod, 1)
             columns.count_others(row, pod, sign)
         self._journal.append(Change(pod, row, sign, taken, ports, of_placed, new))
 
@@ -118,7 +150,16 @@ class WhatIf:
             self._stands(pod, row, -sign)
         if cls.existing or columns.matching:
             columns.count_others(row, pod, -sign)
-            self._drop_terms(new)
+            if sign > 0 and cls.existing:
+                self._drop_terms(new)
+                self._speak(pod, -1)
+
+    def _speak(self, pod: Countable, sign: int) -> None:
+        first, number = self._speaking.get(pod.cls, (pod, 0))
+        if number + sign:
+            self._speaking[pod.cls] = (first, number + sign)
+        else:
+            del self._speaking[pod.cls]
 
     def _tell_by_name(self, pod: Countable, row: int, sign: int) -> bool:
         """As `Change.of_placed`."""
@@ -204,8 +245,6 @@ class Trial(WhatIf):
         self.at = ""
         #: UID -> what is reserved for it, by pods that `place` has put somewhere.
         self._reserved: dict[str, Reservations] = {}
-        #: Class of pods that came and have terms about others -> one of them, and how often one came.
-        self._speaking: dict[PodClass, tuple[Countable, int]] = {}
         #: Columns of terms that only its pods had. Kept, as answers tell columns apart by identity.
         self._own_terms: dict[ExistingTerm, Ints] = {}
 
@@ -215,11 +254,8 @@ class Trial(WhatIf):
 
     def view_of(self, pod: PodInfo) -> ClassView:
         """The view that the pod is decided in beside those that are thought to be placed, up to date with the trial."""
-        return self._views[pod.scheduler_name].of(self.class_of(pod))
-
-    def class_of(self, pod: PodInfo) -> PodClass:
-        """The class that the pod is decided in beside those that are thought to be placed."""
-        return self._snapshot.handle.class_of(pod, beside=[each for each, _ in self._speaking.values()])
+        cls = self._snapshot.handle.class_of(pod, beside=self.beside)
+        return self._views[pod.scheduler_name].of(cls)
 
     def try_place(self, pod: PodInfo, row: int, view: ClassView) -> bool:
         """`place` for a pod decided in `view`, with Reserve of its plugins. False, and nothing is changed, where one of
@@ -253,43 +289,17 @@ class Trial(WhatIf):
         """Those whose columns the journal goes on to need."""
         return frozenset(term for change in self._journal for term in change.pod.cls.existing)
 
-    def count_anew(self, kinds: Sequence[PodsMatching]) -> None:
-        """Columns of these kinds were copied from the ledger: have the changes in them that it does not show yet.
-
-        A change that it shows, of a pod that was bound or evicted since, is only undone in them; their rows have
-        changed in the ledger, and the next refresh copies them.
-        """
-        columns = self._columns
-        for pod, row, sign, *_ in self._journal:
-            if self._is_placed_on(pod.uid, row) is (sign > 0):
-                continue
-            for kind in kinds:
-                if kind.counts(pod):
-                    columns.matching[kind][row] += sign
-
     # ---- inside
 
     def _change(self, pod: Countable, row: int, sign: int) -> None:
         WhatIf._change(self, pod, row, sign)
-        if sign > 0 and pod.cls.existing:
-            self._speak(pod, 1)
         self._snapshot.touched.append(row)
 
     def _undo(self, change: Change) -> None:
         WhatIf._undo(self, change)
         self._snapshot.touched.append(change.row)
-        if change.sign > 0:
-            if change.pod.cls.existing:
-                self._speak(change.pod, -1)
-            if self._reserved:
-                self._give_back(change.pod)
-
-    def _speak(self, pod: Countable, sign: int) -> None:
-        first, number = self._speaking.get(pod.cls, (pod, 0))
-        if number + sign:
-            self._speaking[pod.cls] = (first, number + sign)
-        else:
-            del self._speaking[pod.cls]
+        if change.sign > 0 and self._reserved:
+            self._give_back(change.pod)
 
     def _add_terms(self, terms: Iterable[ExistingTerm]) -> tuple[ExistingTerm, ...]:
         columns = self._columns

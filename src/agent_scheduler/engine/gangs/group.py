@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from agent_scheduler.objects import batch
+from agent_scheduler.objects import batch, wire
 
 from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
@@ -62,6 +62,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     sub_groups: tuple[SubGroup, ...] = ()
     #: What has to be there before the group is let into its queue; None asks for nothing.
     min_resources: Vector | None = None
+    #: The same as the object lists it, with what counts in quotas of its namespace alone.
+    listed_resources: wire.Resources | None = None
     annotations: Mapping[str, str] = {}
     status: batch.PodGroupStatus = batch.PodGroupStatus()
 
@@ -108,6 +110,7 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
         role_minimums=spec.min_task_member or NO_MINIMUMS,
         sub_groups=tuple(_sub_group(*each) for each in enumerate(spec.sub_group_policy or ())),
         min_resources=None if spec.min_resources is None else of_resources(spec.min_resources),
+        listed_resources=spec.min_resources,
         annotations=metadata.annotations or {},
         status=group.status,
     )

@@ -63,6 +63,9 @@ class NativeGroups:
         self._groups: dict[GroupKey, NativeGroup] = {}
         self._members: dict[GroupKey, dict[str, PodInfo]] = {}
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def get(self, key: GroupKey) -> NativeGroup | None:
         return self._groups.get(key)
 

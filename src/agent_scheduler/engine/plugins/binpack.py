@@ -7,7 +7,7 @@ for each point of Volcano's 0 to 100, as its fractions tell nodes apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,10 +21,10 @@ PER_POINT: Final = 1 << 24
 
 
 class Asked(NamedTuple):
-    """(resource, amount, weight) of what counts, and the sum of the weights."""
+    """(resource, amount, weight) of what counts, and what a weighted sum is multiplied by."""
 
     each: tuple[tuple[str, int, int], ...]
-    weights: int
+    points: float
 
 
 class Binpack(Score):
@@ -40,26 +40,40 @@ class Binpack(Score):
         each = tuple(
             (resource, amount, self._weights[resource])
             for resource, amount in pod.requests.items()
-            if resource in self._weights
+            if self._weights.get(resource)
         )
         weights = sum(weight for _, _, weight in each)
-        return Asked(each, weights) if weights else None
+        return Asked(each, MAX_NODE_SCORE * PER_POINT / weights) if weights else None
 
     def score(self, state: Asked, nodes: Columns, rows: Rows) -> Ints:
-        return np.array([self.score_row(state, nodes, row) for row in rows.tolist()], dtype=np.int64)
+        total = np.zeros(rows.shape[0])
+        fits = np.ones(rows.shape[0], dtype=np.bool_)
+        for index, amount, weight in _columns(state, nodes):
+            offered = nodes.allocatable[index][rows]
+            full = nodes.requested[index][rows] + amount
+            there = offered > 0
+            fits &= (full <= offered) | ~there
+            total += np.where(there, full * weight / np.maximum(offered, 1), 0.0)
+        score: Ints = np.rint(np.where(fits, total, 0.0) * state.points).astype(np.int64)
+        return score
 
     def score_row(self, state: Asked, nodes: Columns, row: int) -> int:
         offers, taken = nodes.offers[row], nodes.taken[row]
-        known = nodes.interns.resources
-        score = 0.0
-        for resource, amount, weight in state.each:
-            index = known.get(resource, nodes.resources)
-            offered = offers[index] if index < nodes.resources else 0
-            if not offered or not weight:
-                continue
-            full = amount + taken[index]
-            if full > offered:
-                return 0
-            # In this order, as the last digit of a double may decide between nodes.
-            score += full * weight / offered
-        return round(score / state.weights * MAX_NODE_SCORE * PER_POINT)
+        total = 0.0
+        for index, amount, weight in _columns(state, nodes):
+            offered = offers[index]
+            if offered:
+                full = amount + taken[index]
+                if full > offered:
+                    return 0
+                total += full * weight / offered
+        return round(total * state.points)
+
+
+def _columns(state: Asked, nodes: Columns) -> Iterator[tuple[int, int, int]]:
+    """(column, amount, weight) of the resources that any node offers."""
+    known, columns = nodes.interns.resources, nodes.resources
+    for resource, amount, weight in state.each:
+        index = known.get(resource, columns)
+        if index < columns:
+            yield index, amount, weight

@@ -43,6 +43,7 @@ PENDING_TASKS: Final = TaskStatus.PENDING
 HOLDING: Final = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
 #: In these a task counts for its gang (`ReadyTaskNum`).
 READY: Final = (*HOLDING, TaskStatus.SUCCEEDED)
+_IS_READY: Final = tuple(status in READY for status in TaskStatus)
 _IS_HOLDING: Final = tuple(status in HOLDING for status in TaskStatus)
 
 #: What a pod's phase means for one that has a node, and is not being deleted.
@@ -125,40 +126,36 @@ class Task:
 class _Counts:
     """Tasks by status, and by status and role where roles count."""
 
-    __slots__ = ("best_effort", "by_status", "minimum", "tasks")
+    __slots__ = ("best_effort", "by_status", "minimum", "ready", "tasks")
 
     def __init__(self, minimum: int) -> None:
         self.minimum = minimum
         self.tasks: dict[str, Task] = {}
         #: [status] UID -> task.
         self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in TaskStatus)
+        #: Tasks in a status of `READY`: that hold room, or succeeded (`ReadyTaskNum`).
+        self.ready = 0
         #: Pending tasks that ask for nothing.
         self.best_effort = 0
 
     def _enter(self, task: Task) -> None:
-        self.by_status[task.status][task.uid] = task
-        if task.best_effort and task.status == PENDING_TASKS:
+        status = task.status
+        self.by_status[status][task.uid] = task
+        if _IS_READY[status]:
+            self.ready += 1
+        elif task.best_effort and status == PENDING_TASKS:
             self.best_effort += 1
 
     def _leave(self, task: Task) -> None:
-        del self.by_status[task.status][task.uid]
-        if task.best_effort and task.status == PENDING_TASKS:
+        status = task.status
+        del self.by_status[status][task.uid]
+        if _IS_READY[status]:
+            self.ready -= 1
+        elif task.best_effort and status == PENDING_TASKS:
             self.best_effort -= 1
 
     def count(self, status: TaskStatus) -> int:
         return len(self.by_status[status])
-
-    @property
-    def ready(self) -> int:
-        """`ReadyTaskNum`: those that hold room, and those that succeeded."""
-        by_status = self.by_status
-        return (
-            len(by_status[TaskStatus.BOUND])
-            + len(by_status[TaskStatus.BINDING])
-            + len(by_status[TaskStatus.RUNNING])
-            + len(by_status[TaskStatus.ALLOCATED])
-            + len(by_status[TaskStatus.SUCCEEDED])
-        )
 
     @property
     def waiting(self) -> int:

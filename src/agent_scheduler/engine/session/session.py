@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from agent_scheduler.objects.batch import ResourceQuotaStatus
+
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
 from ..gangs.group import Group
@@ -36,6 +38,8 @@ class View(Struct, frozen=True, kw_only=True):
     queues: Iterable[QueueInfo]
     #: Queue -> what its status says that is held; none where it says nothing.
     held: Mapping[str, Vector] = {}
+    #: Namespace -> what its quotas allow, and what is used of it.
+    quotas: Mapping[str, Sequence[ResourceQuotaStatus]] = {}
     #: PriorityClass -> its value.
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.

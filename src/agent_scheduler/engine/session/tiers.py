@@ -48,9 +48,11 @@ class Tiers:
         self._queue_orders = self._flat("queue_order")
         self._victim_queue_orders = self._flat("victim_queue_order")
         self._job_valid = self._flat("job_valid")
-        self._job_ready = self._flat("job_ready")
-        self._sub_job_ready = self._flat("sub_job_ready")
-        self._allocatable = self._flat("allocatable")
+        #: Whether a job's gang is complete.
+        self.job_ready: Callable[[Job], bool] = _all(self._flat("job_ready"))
+        self._sub_job_ready: Callable[[SubJob], bool] = _all(self._flat("sub_job_ready"))
+        #: Whether a queue may hold a task, too.
+        self.allocatable: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable"))
         self._overused = self._flat("overused")
         self._preemptive = self._flat("preemptive")
         self._enqueued = self._flat("job_enqueued")
@@ -140,17 +142,11 @@ class Tiers:
                 return found
         return None
 
-    def job_ready(self, job: Job) -> bool:
-        return all(ready(job) for ready in self._job_ready)
-
     def sub_job_ready(self, job: Job, sub_job: SubJob | None) -> bool:
         """A job without sub-groups is its own."""
         if sub_job is None:
             return self.job_ready(job)
-        return all(ready(sub_job) for ready in self._sub_job_ready)
-
-    def allocatable(self, queue: QueueInfo, task: Task) -> bool:
-        return all(allows(queue, task) for allows in self._allocatable)
+        return self._sub_job_ready(sub_job)
 
     def preemptive(self, queue: QueueInfo, task: Task) -> bool:
         return all(allows(queue, task) for allows in self._preemptive)
@@ -195,6 +191,11 @@ class Tiers:
     def every(self, name: str) -> tuple[Any, ...]:
         """The hooks of a name, in the order of their plugins."""
         return self._flat(name)
+
+
+def _all(hooks: Sequence[Callable[..., bool]]) -> Callable[..., bool]:
+    """One that says whether all agree. Mostly there is one, which is asked for each task."""
+    return hooks[0] if len(hooks) == 1 else lambda *about: all(hook(*about) for hook in hooks)
 
 
 def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:

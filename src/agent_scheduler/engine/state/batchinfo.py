@@ -49,6 +49,9 @@ class BatchInfo(msgspec.Struct, frozen=True, gc=False):
 
 _NOTHING: Final = wire.PodAnnotations()
 
+#: What labels may say of it.
+BATCH_LABELS: Final = frozenset((TASK_SPEC, PREEMPTABLE))
+
 
 def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
     """None for a pod that says nothing of it. Role and preemptable may be labels, where no annotation says them.
@@ -57,12 +60,7 @@ def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
     pod that names both a group of Volcano's and a native one is of Volcano's.
     """
     said, native = pod.metadata.annotations, pod.spec.scheduling_group
-    if (
-        (said is None or said == _NOTHING)
-        and native is None
-        and TASK_SPEC not in labels
-        and PREEMPTABLE not in labels
-    ):
+    if (said is None or said == _NOTHING) and native is None and BATCH_LABELS.isdisjoint(labels):
         return None
     said = said or _NOTHING
     name = said.group_name or said.volcano_group_name

@@ -7,15 +7,13 @@ pods cost tens of megabytes and give the garbage collector nothing to follow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.batch import PREEMPTABLE, TASK_SPEC
 from agent_scheduler.objects.salvage import salvage
 
-from .batchinfo import BatchInfo, batch_info
+from .batchinfo import BATCH_LABELS, BatchInfo, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
 from .podclaims import PodClaim
@@ -89,8 +87,6 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 _NO_LABELS: Mapping[str, str] = {}
-#: Whether a pod's labels say nothing of its part in a batch, as those of most pods.
-_PLAIN: Final = frozenset((TASK_SPEC, PREEMPTABLE)).isdisjoint
 
 
 class PodReader:
@@ -171,9 +167,9 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         needs_of(spec) if cls.extended else None,
         told.resource_claim_name if told is not None else "",
         metadata.generation or 0,
-        batch_info(pod, labels)
-        if metadata.annotations is not None or spec.scheduling_group is not None or not _PLAIN(labels)
-        else None,
+        None
+        if metadata.annotations is None and spec.scheduling_group is None and BATCH_LABELS.isdisjoint(labels)
+        else batch_info(pod, labels),
     )
 
 

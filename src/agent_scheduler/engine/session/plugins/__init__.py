@@ -15,6 +15,8 @@ from .gang import gang
 from .overcommit import overcommit
 from .priority import priority
 from .proportion import proportion
+from .resourcequota import resourcequota
+from .sla import sla
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -38,5 +40,7 @@ PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
         "predicates": _of_nodes,
         "priority": priority,
         "proportion": proportion,
+        "resourcequota": resourcequota,
+        "sla": sla,
     }
 )

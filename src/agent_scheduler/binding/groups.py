@@ -1,0 +1,183 @@
+"""Whether the members of a group still can have the nodes that were chosen for them, whole or not at all.
+
+    session ──> each member on the live ledger, those before it in place ──> at least the minimum: all of them assumed
+                   └─ does not stand, is refused, or has nothing reserved       └─ fewer: nothing is changed
+
+One call, without an await, so nothing comes between the first look and the last assumption: no bind of a group is sent
+before its minimum is assumed, and two groups never hold half of what each needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.decide.compiled import CompiledFilter, compile_filters, first_refusing
+from agent_scheduler.engine.decide.decide import CandidateNode
+from agent_scheduler.engine.decide.reserving import Reservations
+from agent_scheduler.engine.decide.trial import WhatIf
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
+
+from .prebind import PreBinder, Reserved, Unavailable
+from .result import ScheduleResult
+
+
+class Member(NamedTuple):
+    """`result` has one candidate, and was decided by `profile`. `reservations`: what is reserved for it there already,
+    and is the binder's from when it is accepted."""
+
+    result: ScheduleResult
+    profile: Profile
+    reservations: Reservations = ()
+
+
+class Admission(Protocol):
+    """Whether queues can hold the members, asked in their order with those before them counted."""
+
+    def admit(self, pod: PodInfo) -> str:
+        """Count the pod as assumed. Why that cannot be, for people; empty if it is."""
+
+    def withdraw(self, pod: PodInfo) -> None:
+        """An admitted pod is not assumed after all."""
+
+
+class Accepted(NamedTuple):
+    """It is assumed. `reserved`: what has to be written or waited for before its bind, if anything."""
+
+    result: ScheduleResult
+    node_name: str
+    reserved: Reserved | None
+
+
+class _Standing(NamedTuple):
+    member: Member
+    node: CandidateNode
+    #: What was reserved in this step.
+    reserved: Reserved | None
+
+
+class GroupJudge:
+    """Holds nothing of its own."""
+
+    def __init__(self, cluster: Cluster, prebind: PreBinder | None, nominations: Nominations | None) -> None:
+        self._cluster = cluster
+        self._prebind = prebind
+        self._nominations = nominations
+
+    def judge(
+        self, members: Sequence[Member], minimum: int, admission: Admission | None
+    ) -> tuple[Sequence[Accepted], Mapping[str, str]]:
+        """Those that are assumed now, and why the others are not, by UID."""
+        ledger = self._cluster.ledger
+        refused: dict[str, str] = {}
+        standing: list[_Standing] = []
+        with WhatIf(ledger, ledger.columns) as there:
+            for member in members:
+                try:
+                    found = self._stands(member, there, admission)
+                except Exception as error:
+                    # A plugin's fault is this member's failure, as it would be any other pod's.
+                    found = f"{type(error).__name__}: {error}"
+                if isinstance(found, str):
+                    refused[member.result.pod.uid] = found
+                else:
+                    standing.append(found)
+                    there.place(member.result.pod, found.node.row)
+        if len(standing) < max(minimum, 1):
+            self._undo(standing, admission)
+            why = f"only {len(standing)} of {len(members)} members can still have their nodes"
+            return (), {**dict.fromkeys((each.result.pod.uid for each in members), why), **refused}
+        return [self._assume(each) for each in standing], refused
+
+    def _assume(self, standing: _Standing) -> Accepted:
+        (result, _, reservations), node, reserved = standing
+        if reservations and self._prebind is not None:
+            info = self._cluster.ledger.node(node.node_name)
+            assert info is not None, "looked at in this step"
+            reserved = self._prebind.take_over(result.pod, info, reservations)
+        self._cluster.ledger.assume(result.pod, node.row)
+        return Accepted(result, node.node_name, reserved)
+
+    def _undo(self, standing: Sequence[_Standing], admission: Admission | None) -> None:
+        for (result, _, reservations), _, _ in reversed(standing):
+            self._withdraw(result.pod, admission)
+            if result.reserves and not reservations and self._prebind is not None:
+                self._prebind.cancel(result.pod)
+
+    def _stands(self, member: Member, there: WhatIf, admission: Admission | None) -> _Standing | str:
+        """Why not, for people."""
+        result = member.result
+        pod, node, ledger = result.pod, result.placement.candidates[0], self._cluster.ledger
+        seen = self._cluster.pods.get(pod.uid)
+        if seen is None or not self._cluster.is_ours(seen) or pod.uid in ledger.placements:
+            return "it no longer waits"
+        if seen.cls is not pod.cls:
+            return "it wants something else by now"
+        if ledger.rows.get(node.node_name) != node.row:
+            return f"node {node.node_name} is gone"
+        cls = self._cluster.handle.class_of(pod, beside=there.beside)
+        filters = self._filters(member, cls, there)
+        if isinstance(filters, str):
+            return filters
+        refusing = first_refusing(filters, ledger.columns, node.row)
+        if refusing is not None:
+            return f"{refusing.plugin.name} refuses node {node.node_name} by now"
+        if not self._is_free(pod, cls, filters, node):
+            return f"the room on node {node.node_name} is kept for pods that are nominated to it"
+        if admission is not None and (problem := admission.admit(pod)):
+            return problem
+        return self._reserve(member, node, filters, admission)
+
+    def _filters(self, member: Member, cls: PodClass, there: WhatIf) -> Sequence[CompiledFilter] | str:
+        """Those that are to be asked; or why no node will do."""
+        result = member.result
+        if member.reservations:
+            # What its own reservations have taken is there for nobody else, and these plugins were asked before.
+            reserving = {id(plugin) for plugin, _ in member.reservations}
+            return [each for each in result.filters if id(each.plugin) not in reserving]
+        if cls is result.cls and (
+            cls.volumes is None or self._cluster.catalogue.version == result.catalogue_version
+        ):
+            return result.filters
+        counted = self._cluster.ledger.columns.matching
+        known = set(counted)
+        filters, rejection = compile_filters(member.profile, cls, self._cluster.handle)
+        there.count_anew([kind for kind in counted if kind not in known])
+        return filters if rejection is None else rejection.message
+
+    def _is_free(
+        self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], node: CandidateNode
+    ) -> bool:
+        nominations = self._nominations
+        if nominations is None or not self._cluster.queue.nominator.nominated:
+            return True
+        return bool(nominations.free(pod, cls, filters, (node,)))
+
+    def _reserve(
+        self,
+        member: Member,
+        node: CandidateNode,
+        filters: Sequence[CompiledFilter],
+        admission: Admission | None,
+    ) -> _Standing | str:
+        result = member.result
+        if result.reserves and not member.reservations and self._prebind is not None:
+            try:
+                reserved = self._prebind.reserve(result, node, filters)
+            except BaseException:
+                self._withdraw(result.pod, admission)
+                raise
+            if isinstance(reserved, Unavailable):
+                self._withdraw(result.pod, admission)
+                return f"what it needs beside room is no longer to be had on node {node.node_name}"
+            return _Standing(member, node, reserved)
+        return _Standing(member, node, None)
+
+    @staticmethod
+    def _withdraw(pod: PodInfo, admission: Admission | None) -> None:
+        if admission is not None:
+            admission.withdraw(pod)
