@@ -126,8 +126,8 @@ class FailureHandler:
         return True
 
     def unchanged(self, entry: Entry, plugins: Iterable[str] = ()) -> None:
-        """It was not tried, as the same would have come of it. It is woken by events of `plugins`, or, without any, comes
-        back after a backoff."""
+        """It was not tried, as the same would have come of it. Events of `plugins` wake it, or, without any, the end of
+        a backoff."""
         self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
 
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:

@@ -102,7 +102,8 @@ class Cluster:
         groups: NativeGroups | None = None,
         group_gone: Callable[[NativeGroup], None] = lambda group: None,
     ) -> None:
-        """`settled` is called once for a pod of ours that got a node or went away without one."""
+        """`settled` is called once for a pod of ours that got a node or went away without one, `group_gone` for a native
+        PodGroup that went."""
         self.ledger = ledger
         self.namespaces = Namespaces()
         #: Storage as last seen, and what decisions assume of it.
@@ -112,7 +113,7 @@ class Cluster:
         #: What resource claims are allocated from, as last seen, and what decisions assume of it.
         self.devices = devices or Devices(ledger.touch)
         #: Kubernetes' own PodGroups as last seen, and their members.
-        self.groups = groups or NativeGroups()
+        self.groups = NativeGroups() if groups is None else groups
         self.handle = Handle(
             ledger,
             namespaces=self.namespaces,

@@ -203,18 +203,16 @@ class Worker:
     def _decide_member(self, pod: PodInfo, cls: PodClass) -> Decided:
         """As `_decide`, in a trial: searches for devices go on for some turns' portions, and are given up then."""
         devices = self._cluster.devices
-        for _ in range(_PORTIONS):
+        for spent in (*[0.0] * _PORTIONS, inf):
             devices.budget.left = PORTION
-            decided = self._decide(pod, 0.0, cls)
+            decided = self._decide(pod, spent, cls)
             if decided is not None:
                 return decided
-        decided = self._decide(pod, inf, cls)
-        assert decided is not None, "it was given up"
-        return decided
+        raise AssertionError("it was given up")
 
     def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
-        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken.
-        With `cls` it is decided in that class, and on the snapshot as it stands."""
+        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken. `cls`:
+        the class to decide in, on the snapshot as it stands."""
         devices = self._cluster.devices
         asks_devices = bool(pod.claims or pod.cls.extended)
         if asks_devices:
