@@ -102,8 +102,8 @@ class Cluster:
         groups: NativeGroups | None = None,
         group_gone: Callable[[NativeGroup], None] = lambda group: None,
     ) -> None:
-        """`settled` is called once for a pod of ours that got a node or went away without one, `group_gone` for a native
-        PodGroup that went."""
+        """`settled` is called once for a pod of ours that got a node or went away without one; `group_gone` for a
+        PodGroup of Kubernetes' own that went."""
         self.ledger = ledger
         self.namespaces = Namespaces()
         #: Storage as last seen, and what decisions assume of it.

@@ -211,8 +211,8 @@ class Worker:
         raise AssertionError("it was given up")
 
     def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
-        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken. `cls`:
-        the class to decide in, on the snapshot as it stands."""
+        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken.
+        `cls`: the class to decide in, on the snapshot as it stands."""
         devices = self._cluster.devices
         asks_devices = bool(pod.claims or pod.cls.extended)
         if asks_devices:

@@ -51,6 +51,8 @@ class Living:
         self.fast_path = fast_path
         self.reports = reports
         self._pause = pause
+        #: Group -> names of its members that were ever seen bound.
+        self.bound_once: dict[str, set[str]] = {}
         self._told: dict[str, str] = {}
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
