@@ -7,7 +7,7 @@ what the registry of resource claims asks of their namespace. What a kind can de
 from __future__ import annotations
 
 from .builtin import causes as causes_of
-from .builtin import coordination, dra_requests, runtime, storage
+from .builtin import coordination, dra_claims, runtime, storage
 from .errors import ApiError, Cause, forbidden, invalid, not_found
 from .registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from .resource import Object
@@ -65,7 +65,7 @@ def _admit_admin_access(registry: Registry, served: Served, obj: Object) -> None
     spec = obj
     for field in at:
         spec = spec.get(field) or {}
-    asked = dra_requests.admin_access(spec, ".".join(at))
+    asked = dra_claims.admin_access(spec, ".".join(at))
     if not asked:
         return
     namespace = registry.namespace(obj["metadata"].get("namespace", ""))

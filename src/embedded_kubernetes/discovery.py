@@ -12,52 +12,14 @@ from hashlib import sha256
 from typing import Any
 
 from .resource import Resource, Subresource
+from .schema_source import data
 
 _JSON = "application/json"
 _AGGREGATED = "APIGroupDiscoveryList"
 _MEDIA = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 
-#: In the order in which a real server lists them; groups of custom resources follow by name.
-_GROUP_ORDER = (
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "resource.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-)
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _STATUS_VERBS = ("get", "patch", "update")
-
-_VERSION = {
-    "major": "1",
-    "minor": "36",
-    "emulationMajor": "1",
-    "emulationMinor": "36",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.2",
-    "gitCommit": "$Format:%H$",
-    "gitTreeState": "clean",
-    "buildDate": "2026-01-01T00:00:00Z",
-    "goVersion": "go1.26.6",
-    "compiler": "gc",
-    "platform": "linux/amd64",
-}
 
 Document = dict[str, Any]
 
@@ -71,7 +33,7 @@ def respond(
     """
     parts = path.strip("/").split("/")
     if parts == ["version"]:
-        return dict(_VERSION), _JSON
+        return dict(data("discovery.json")["version"]), _JSON
     served = list(resources)
     if parts == [""]:
         return {"paths": _paths(served)}, _JSON
@@ -125,8 +87,11 @@ def _by_group(resources: list[Resource], *, core: bool) -> dict[str, dict[str, l
         if (resource.group == "") == core:
             groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
 
+    # Groups of custom resources follow by name.
+    order = data("discovery.json")["groups"]
+
     def place(name: str) -> tuple[int, str]:
-        return (_GROUP_ORDER.index(name), "") if name in _GROUP_ORDER else (len(_GROUP_ORDER), name)
+        return (order.index(name), "") if name in order else (len(order), name)
 
     return {
         name: {

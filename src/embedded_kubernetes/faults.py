@@ -10,13 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import orjson
 
 from . import errors, fault_plan
+from .auth.attributes import VERBS, NoRequest, by_path, of_path
 from .errors import ApiError
-from .fault_plan import Fault, Plan, Rule
+from .fault_plan import Fault, Match, Plan, Rule
 from .fault_streams import (
     TOO_OLD,
     Cutting,
@@ -36,7 +41,6 @@ from .fault_streams import (
     truncated,
     with_unknown_fields,
 )
-from .fault_targets import Target, matches, target_of
 from .requests import Disturbance, Request, Response
 
 _HTML: Final = "text/html; charset=utf-8"
@@ -139,7 +143,7 @@ class Injector:
             kind = fault.kind
             if (
                 _strikes_verb(kind, target.verb)
-                and matches(turns.rule.match, request, target)
+                and _matches(turns.rule.match, request, target)
                 and turns.strikes()
             ):
                 if kind in fault_plan.WATCH_KINDS:
@@ -165,6 +169,74 @@ class Injector:
     def report(self) -> list[str]:
         """One line for each kind of fault in the plan."""
         return [f"fault {kind}: fired {count} times" for kind, count in self.fired.items()]
+
+
+class Target(NamedTuple):
+    """What a request is about. `resource` is empty for what is no object of the API, such as /healthz."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def resources(self) -> tuple[str, ...]:
+        """The names by which a rule may call the resource."""
+        if not self.resource:
+            return ()
+        below = f"/{self.subresource}" if self.subresource else ""
+        plain = f"{self.resource}{below}"
+        return (plain, f"{self.resource}.{self.group}{below}") if self.group else (plain,)
+
+
+def target_of(request: Request) -> Target:
+    """What the request is about, as RBAC reads it: a POST below an object creates. A namespace is in none.
+
+    Told from the request alone, without the API's registry, so that it holds for kinds that are not served.
+    """
+    method = request.method
+    try:
+        found = by_path(method, request.path)
+    except NoRequest:
+        found = of_path("", request.path)
+    verb = VERBS.get(method, method.lower())
+    if found.of_resource and verb == "get":
+        watching = found.verb == "watch" or request.flag("watch")
+        verb = "watch" if watching else "get" if found.name else "list"
+    elif found.of_resource and verb == "delete" and not found.name:
+        verb = "deletecollection"
+    namespace = "" if found.resource == "namespaces" else found.namespace
+    return Target(verb, found.group, found.resource, found.subresource, namespace, found.name)
+
+
+def _matches(match: Match, request: Request, target: Target) -> bool:
+    """Whether a rule with this `match` is about the request."""
+    if match.verbs is not None and target.verb not in match.verbs:
+        return False
+    if match.methods is not None and request.method not in match.methods:
+        return False
+    if match.path is not None and not fnmatchcase(unquote(request.path), match.path):
+        return False
+    if match.query is not None and not fnmatchcase(request.query, match.query):
+        return False
+    if match.resource is not None and not any(
+        fnmatchcase(name, match.resource) for name in target.resources()
+    ):
+        return False
+    if match.namespace is not None and not fnmatchcase(target.namespace, match.namespace):
+        return False
+    return match.name is None or fnmatchcase(target.name or _name_in(request), match.name)
+
+
+def _name_in(request: Request) -> str:
+    """The name of an object that is being created."""
+    if request.method != "POST":
+        return ""
+    try:
+        return str(orjson.loads(request.body)["metadata"]["name"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _strikes_verb(kind: str, verb: str) -> bool:

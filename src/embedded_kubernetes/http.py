@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
         sender.paused = self._write_paused
         return sender
 
-    def _stream_ended(self, *, torn: bool) -> None:
+    def _stream_ended(self, torn: bool) -> None:
         if torn:
             self._break_off()
             return

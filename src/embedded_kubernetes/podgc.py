@@ -15,11 +15,16 @@ from math import inf
 from .controllers import Controller, WorkQueue
 from .deletion import delete_record
 from .registry import Registry
-from .resource import Object
 from .store import Event, Record
-from .subresources import NODES, PODS
+from .subresources import NODES, PODS, set_condition
 
 _FINAL = ("Succeeded", "Failed")
+_GONE = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByPodGC",
+    "message": "PodGC: node no longer exists",
+}
 
 
 class PodCollector(Controller):
@@ -81,21 +86,7 @@ class PodCollector(Controller):
         pod = self._pods.stored.decode(record.data)
         status = pod.setdefault("status", {})
         if status.get("phase") not in _FINAL:
-            self._fail(status)
+            status["phase"] = "Failed"
+            set_condition(status, _GONE, now=self._registry.now())
             record = self._registry.store.replace(PODS, record, pod)
         delete_record(self._registry, self._pods, record, {"gracePeriodSeconds": 0})
-
-    def _fail(self, status: Object) -> None:
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "lastProbeTime": None,
-            "lastTransitionTime": self._registry.now(),
-            "reason": "DeletionByPodGC",
-            "message": "PodGC: node no longer exists",
-        }
-        others = [
-            known for known in status.get("conditions") or () if known.get("type") != "DisruptionTarget"
-        ]
-        status["conditions"] = [*others, condition]
-        status["phase"] = "Failed"

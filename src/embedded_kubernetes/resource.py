@@ -135,6 +135,8 @@ class Resource:
     conditional_update: bool = False
     create_on_update: bool = False
     grace: Callable[[Object], int] | None = None
+    #: What a bookmark has besides metadata: a real server sends an empty object of the Go type.
+    bookmark: Mapping[str, Any] = field(default_factory=dict, hash=False)
     #: A custom resource's structural schema (`crd_schema.Structural`); built-in kinds have none.
     schema: Any = None
     #: Printer columns; by name those that many kinds have. None of a built-in kind that declares none.

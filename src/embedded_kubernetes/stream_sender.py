@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
 from .pacing import StreamTimers
 from .requests import Stream
@@ -14,18 +14,17 @@ BITE = 256 * 1024
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
-class Ended(Protocol):
-    """Told once, when all was sent. `torn`: the end is to look like a broken connection."""
-
-    def __call__(self, *, torn: bool) -> None: ...
-
-
 class StreamSender:
     """Owner of a stream and its timers until `close`. Nothing is sent before `start`, nor while `paused`."""
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, stream: Stream, ended: Ended
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        stream: Stream,
+        ended: Callable[[bool], None],
     ) -> None:
+        """`ended` is told once, when all was sent, and whether the end is to look like a broken connection."""
         self._transport = transport
         self._loop = loop
         self._stream = stream
@@ -83,4 +82,4 @@ class StreamSender:
             torn = self._watcher.torn
             if self._chunked and not torn:
                 self._transport.write(_LAST_CHUNK)
-            self._ended(torn=torn)
+            self._ended(torn)

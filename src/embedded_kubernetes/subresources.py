@@ -220,10 +220,11 @@ def assign(pod: Object, *, node: str, now: str) -> None:
 def set_scheduled(status: Object, *, now: str) -> None:
     """Set the condition PodScheduled, in place; what node the pod was to get is no longer said."""
     status.pop("nominatedNodeName", None)
-    _set_condition(status, {"type": "PodScheduled", "status": "True"}, now=now)
+    set_condition(status, {"type": "PodScheduled", "status": "True"}, now=now)
 
 
-def _set_condition(status: Object, given: Object, *, now: str) -> None:
+def set_condition(status: Object, given: Object, *, now: str) -> None:
+    """Set a condition, in place; when it last changed stays if its status does."""
     condition: Object = {
         "type": given["type"],
         "status": given["status"],
@@ -263,7 +264,7 @@ def evict(registry: Registry, served: Served, namespace: str, name: str, request
         registry.store.replace(BUDGETS, record, changed)
     check_preconditions(served, old, options)
     if not dry:
-        _set_condition(pod.setdefault("status", {}), dict(_EVICTED), now=registry.now())
+        set_condition(pod.setdefault("status", {}), _EVICTED, now=registry.now())
         old = registry.store.replace(PODS, old, pod)
     delete_record(registry, served, old, {**options, "preconditions": None})
     return _BOUND

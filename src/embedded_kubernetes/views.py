@@ -22,25 +22,6 @@ from .times import clock_text
 
 JSON, YAML = "application/json", "application/yaml"
 
-#: What a bookmark carries beside its metadata: the empty value of these Go types, whose fields are not optional.
-_EMPTY: dict[str, Object] = {
-    "Pod": {"spec": {"containers": None}, "status": {}},
-    "Node": {"spec": {}, "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": {
-        "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
-        "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "",
-        "architecture": ""}}},
-    "Namespace": {"spec": {}, "status": {}},
-    "Lease": {"spec": {}},
-    "PersistentVolume": {"spec": {}, "status": {}},
-    "PersistentVolumeClaim": {"spec": {"resources": {}}, "status": {}},
-    "Service": {"spec": {}, "status": {"loadBalancer": {}}},
-    "PodDisruptionBudget": {"spec": {}, "status": {
-        "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}},
-    "ResourceClaim": {"spec": {"devices": {}}, "status": {}},
-    "PriorityClass": {"value": 0},
-    "StorageClass": {"provisioner": ""},
-}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Representation:
@@ -141,8 +122,7 @@ class View:
         metadata: Object = {"resourceVersion": str(rv)}
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        empty = {} if self.resource.custom else _EMPTY.get(self.resource.kind, {})
-        return self.line("BOOKMARK", orjson.dumps({"metadata": metadata, **empty}))
+        return self.line("BOOKMARK", orjson.dumps({"metadata": metadata, **self.resource.bookmark}))
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
         """The body of a LIST over stored encodings."""

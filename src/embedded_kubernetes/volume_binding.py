@@ -267,14 +267,11 @@ class VolumeBinding(Controller):
         waits = self._waits(class_name)
         if waits and not node:
             return None
-        free = None if waits else self._smallest(claim)
+        spec = claim["spec"]
+        free = None if waits else next(self._free.fitting(spec, _requested(spec)), None)
         if free is not None or found is None or found["provisioner"] == NO_PROVISIONER:
             return free
         return self._made(claim, found, node)
-
-    def _smallest(self, claim: Object) -> Record | None:
-        spec = claim["spec"]
-        return next(self._free.fitting(spec, _requested(spec)), None)
 
     def _made(self, claim: Object, storage_class: Object, node: str | None) -> Record | None:
         metadata, spec = claim["metadata"], claim["spec"]

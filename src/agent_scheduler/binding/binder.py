@@ -191,8 +191,7 @@ class Binder:
 
     def _settle(self, result: ScheduleResult) -> None:
         """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
-        entry, pod = result.entry, result.pod
-        cluster = self._cluster
+        entry, pod, cluster = result.entry, result.pod, self._cluster
         is_as_decided = (
             not self._have_waited
             and cluster.ledger.sequence == result.placement.seen
@@ -200,7 +199,8 @@ class Binder:
             # What was reserved for one pod may change the decision about the next one.
             and not result.reserves
         )
-        if not is_as_decided and not self._others.stands(result):
+        stands = is_as_decided or self._others.stands(result)
+        if not stands or (cluster.ledger.usage.active and not self._others.fits_its_queue(result)):
             return
         try:
             choice = self._choose(result)

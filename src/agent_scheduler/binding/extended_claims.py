@@ -20,9 +20,8 @@ from agent_scheduler.engine.dra.extended_claim import (
     manifest,
     name_of,
     owner_of,
-    told,
+    status_patch,
     unprotected,
-    untold,
 )
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
@@ -81,7 +80,7 @@ class ExtendedClaims:
         """
         pod, in_memory = reservation.pod, reservation.in_memory
         if in_memory is None:
-            return await self._tell(pod, untold(pod), wanted) if names else ""
+            return await self._tell(pod, status_patch(pod), wanted) if names else ""
         made = await self._make(pod, in_memory, wanted)
         if isinstance(made, str):
             return made
@@ -94,7 +93,7 @@ class ExtendedClaims:
         part = ReservedClaim(key, made.uid, in_memory.allocation, in_memory.allocation.allocated)
         one = ReservedClaims(pod, reservation.node_name, (part,), at=reservation.at)
         problem = await self._writer.write(one, wanted=wanted)
-        return problem or await self._tell(pod, told(pod, made.name, in_memory.mappings), wanted)
+        return problem or await self._tell(pod, status_patch(pod, made.name, in_memory.mappings), wanted)
 
     def bound(self, uid: str) -> None:
         """What was made is the pod's."""
@@ -108,7 +107,7 @@ class ExtendedClaims:
         if made is not None and made not in claims:
             claims.append(made)
         gone = [await self._remove(each, wanted) for each in claims]
-        problem = await self._tell(pod, untold(pod), wanted) if names or made is not None else ""
+        problem = await self._tell(pod, status_patch(pod), wanted) if names or made is not None else ""
         return all(gone) and not problem
 
     async def _make(

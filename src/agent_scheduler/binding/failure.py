@@ -1,9 +1,9 @@
 """Failed attempts: the pod is queued for another one, and its condition and an event say why.
 
 Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else; and
-`NodeShardNotReady` where no node was asked, which autoscalers do not take for a want of nodes. The condition is
-written only if it says something new; status writes and events have budgets of their own, so that ten thousand refused
-pods never delay a bind.
+`NodeShardNotReady` and `QueueFull` where no node was asked, which autoscalers do not take for a want of nodes. The
+condition is written only if it says something new; status writes and events have budgets of their own, so that ten
+thousand refused pods never delay a bind.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.quotas.book import Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.queueusage import QueueUsage
 
 from .history import History
+from .queue_gate import NAME as QUEUE_CAPACITY
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 #: Cluster autoscaler and Karpenter look for nodes to add where the reason is `Unschedulable`, and nowhere else.
 NODE_SHARD_NOT_READY = "NodeShardNotReady"
+QUEUE_FULL = "QueueFull"
 
 
 class Messenger(Protocol):
@@ -60,10 +64,12 @@ class FailureHandler:
         messenger: Messenger,
         observer: AttemptObserver,
         history: History,
+        usage: QueueUsage,
     ) -> None:
         self._queue = queue
         self._messenger = messenger
         self._observer = observer
+        self._usage = usage
         self.history = history
 
     def unschedulable(
@@ -92,6 +98,10 @@ class FailureHandler:
         message = f"0/{nodes} nodes are available: {why}."
         self._failed(entry, pod, NODE_SHARD_NOT_READY, message, plugins={NODE_SHARD}, started=started)
 
+    def queue_full(self, entry: Entry, pod: PodInfo, short: Shortfall, *, started: float) -> None:
+        """The pod's queue cannot hold it. It is tried again when more fits into that."""
+        self._failed(entry, pod, QUEUE_FULL, str(short), plugins={QUEUE_CAPACITY}, started=started)
+
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """The spec says something that has no meaning; trying again cannot help until the pod changes."""
         self._failed(entry, pod, SCHEDULER_ERROR, pod.cls.error, plugins={POD_SPEC}, started=started)
@@ -114,6 +124,8 @@ class FailureHandler:
     ) -> bool:
         """`plugins`: those whose events wake the pod. Returns whether it still waits."""
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
+        if self._usage.active and reason != QUEUE_FULL:
+            self._usage.unplaced(pod.uid)
         result = "error" if reason == SCHEDULER_ERROR else "unschedulable"
         self._observer.attempted(pod.scheduler_name, result, started)
         if place is None:

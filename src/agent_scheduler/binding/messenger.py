@@ -8,7 +8,6 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
-from agent_scheduler.engine.state.podcounts import Countable
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
@@ -37,7 +36,7 @@ class KubeMessenger:
 
     def _event(
         self,
-        pod: Countable,
+        pod: PodInfo,
         type: str,
         reason: str,
         action: str,
@@ -54,7 +53,7 @@ class KubeMessenger:
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         self._status.nominate(_key(pod), node_name, known=_known(pod))
 
-    def preempted(self, victim: Countable, preemptor: PodInfo, node_name: str) -> None:
+    def preempted(self, victim: PodInfo, preemptor: PodInfo, node_name: str) -> None:
         note = f"Preempted by pod {preemptor.uid} on node {node_name}"
         self._event(victim, NORMAL, "Preempted", "Preempting", note, preemptor.scheduler_name)
 

@@ -55,6 +55,13 @@ class OtherOutcomes:
             return False
         return True
 
+    def fits_its_queue(self, result: ScheduleResult) -> bool:
+        """Whether the pod's queue can still hold it. Else it waits for that."""
+        short = self._cluster.ledger.usage.full(result.pod)
+        if short is not None:
+            result.owner.failures.queue_full(result.entry, result.pod, short, started=result.started)
+        return short is None
+
     def settle(self, result: ScheduleResult, node_name: str, answer: BindResult) -> bool:
         """Whether what was written for the pod is taken back, or will be; else it stays as it is."""
         pod, owner, prebind = result.pod, result.owner, self._prebind

@@ -32,7 +32,6 @@ from agent_scheduler.engine.preemption.nominated import NominatedPods, Nominatio
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podclaims import Demand
-from agent_scheduler.engine.state.podcounts import Countable
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted
@@ -54,7 +53,7 @@ class EvictCall(Protocol):
     """Evicts one pod; `wanted` is asked before each request. Never raises for what network or server do."""
 
     async def __call__(
-        self, victim: Countable, *, message: str, wanted: Callable[[], bool]
+        self, victim: PodInfo, *, message: str, wanted: Callable[[], bool]
     ) -> tuple[Evicted, Failure | None]: ...
 
 
@@ -64,7 +63,7 @@ class PreemptionMessenger(Protocol):
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         """status.nominatedNodeName is `node_name` from now on, or, where that is empty, nothing."""
 
-    def preempted(self, victim: Countable, preemptor: PodInfo, node_name: str) -> None:
+    def preempted(self, victim: PodInfo, preemptor: PodInfo, node_name: str) -> None:
         """A Preempted event on the victim."""
 
 
@@ -325,7 +324,7 @@ class Preemption:
         else:
             self._failed.pop(uid, None)
 
-    async def _evict_one(self, job: _Job, victim: Countable) -> Evicted:
+    async def _evict_one(self, job: _Job, victim: PodInfo) -> Evicted:
         message = f"{job.pod.scheduler_name}: preempting to accommodate a higher priority pod"
 
         def wanted() -> bool:

@@ -13,8 +13,8 @@ from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.volumes.reservation import (
-    DONE,
-    State,
+    Failed,
+    Progress,
     Write,
     check_bindings,
     due,
@@ -58,9 +58,9 @@ class VolumeWriter:
                 changed.clear()
                 node = self._cluster.ledger.node(reservation.node_name)
                 found = check_bindings(reservation, catalogue, node, pod_exists=self._cluster.waits(pod.uid))
-                if found is DONE:
+                if found is Progress.DONE:
                     return ""
-                if found.state is State.FAILED:
+                if isinstance(found, Failed):
                     return f"binding volumes: {found.reason}"
                 if problem := self._over(pod, ends):
                     return problem

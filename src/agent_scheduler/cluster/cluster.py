@@ -32,6 +32,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.objects.batch import Queue
 
 #: A pod that was popped, or waits.
 Entry = QueuedPodInfo[PodInfo]
@@ -270,10 +271,22 @@ class Cluster:
         self.groups.delete(group)
         self._group_gone(group)
 
+    # ---- queues
+
+    def set_queue(self, queue: Queue) -> None:
+        """A queue was added or changed."""
+        problems = self.ledger.usage.set_queue(queue)
+        if problems:
+            self._observer.malformed("Queue", queue.name, "; ".join(problems))
+
+    def delete_queue(self, queue: Queue) -> None:
+        self.ledger.usage.delete_queue(queue.name)
+
     # ---- namespaces
 
-    def set_namespace(self, name: str, labels: Labels | None) -> None:
-        """A namespace was added or changed; None: it is gone."""
+    def set_namespace(self, name: str, labels: Labels | None, queue: str = "") -> None:
+        """A namespace was added or changed; None: it is gone. `queue` is that of its pods that name none."""
+        self.ledger.usage.set_namespace(name, queue)
         old = self.namespaces.get(name)
         if labels is None:
             self.namespaces.delete(name)

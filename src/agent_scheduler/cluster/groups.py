@@ -14,6 +14,7 @@ import msgspec
 from agent_scheduler.engine.gangs.native import NativeGroup
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.objects import batch
 
 from .cluster import Cluster
@@ -63,9 +64,14 @@ class Groups:
     Invariant: a pod is in at most one of a group's members, the group that it names, and `bare`.
     """
 
-    def __init__(self, *, schedulers: Collection[str], observer: GroupsObserver) -> None:
-        """`schedulers`: names by which pods ask for the batch scheduler."""
+    def __init__(
+        self, *, schedulers: Collection[str], observer: GroupsObserver, usage: QueueUsage | None = None
+    ) -> None:
+        """`schedulers`: names by which pods ask for the batch scheduler. `usage` is told of the queues of groups."""
         self._schedulers = frozenset(schedulers)
+        self._usage = usage
+        if usage is not None:
+            usage.batch_schedulers = self._schedulers
         self._observer = observer
         self._groups: dict[GroupKey, Group] = {}
         #: Where each member is, by UID.
@@ -157,7 +163,11 @@ class Groups:
 
     def set_group(self, found: batch.PodGroup | batch.NativePodGroup) -> None:
         key = _key(found)
-        self._group(key).object = found
+        group = self._group(key)
+        group.object = found
+        self._count_in(
+            group, found.spec.queue or batch.DEFAULT_QUEUE if isinstance(found, batch.PodGroup) else ""
+        )
         self._observer.group_changed(key)
 
     def delete_group(self, gone: batch.PodGroup | batch.NativePodGroup) -> None:
@@ -167,8 +177,13 @@ class Groups:
         if group is None or group.object is None or group.object.metadata.uid != gone.metadata.uid:
             return
         group.object = None
+        self._count_in(group, "")
         self._drop_if_empty(group)
         self._observer.group_changed(key)
+
+    def _count_in(self, group: Group, queue: str) -> None:
+        if self._usage is not None:
+            self._usage.set_group(group.key, queue, group.members.keys())
 
     # ---- queues, priority classes, quotas
 
@@ -209,9 +224,8 @@ class Groups:
     # ---- watches
 
     def kinds(self, *, quotas: bool = False) -> list[Kind]:
-        """What is watched beside pods and `native_groups`; `quotas`: whether ResourceQuotas are asked for."""
+        """What is watched beside pods, `native_groups` and `counted_queues`; `quotas`: whether ResourceQuotas are."""
         found = [
-            queues(self.set_queue, self.delete_queue, known=lambda each: self._queues.get(each.name)),
             pod_groups(self.set_group, self.delete_group, known=self._known),
             Kind(
                 "PriorityClass",
@@ -269,6 +283,22 @@ def native_groups(cluster: Cluster, groups: Groups | None = None) -> Kind:
         optional=True,
         known=lambda each: cluster.groups.get(each.key),
     )
+
+
+def counted_queues(cluster: Cluster, groups: Groups | None = None) -> Kind:
+    """Queues, for `cluster`, which counts by them, and then for `groups`."""
+
+    def put(found: batch.Queue) -> None:
+        cluster.set_queue(found)
+        if groups is not None:
+            groups.set_queue(found)
+
+    def delete(gone: batch.Queue) -> None:
+        cluster.delete_queue(gone)
+        if groups is not None:
+            groups.delete_queue(gone)
+
+    return queues(put, delete, known=None if groups is None else lambda each: groups.queues.get(each.name))
 
 
 def queues(

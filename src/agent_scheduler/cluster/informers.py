@@ -28,6 +28,7 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, NotListed
 from agent_scheduler.kube.watch_events import DELETED, Change, Decode, Object, ReadEvent
 from agent_scheduler.objects import wire
+from agent_scheduler.objects.batch import QUEUE_NAME
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
 
 from .cluster import Cluster, Events
@@ -373,12 +374,18 @@ def budgets(found: PDBs) -> Kind:
 
 
 def namespaces(cluster: Cluster) -> Kind:
-    """For terms that choose namespaces by their labels."""
+    """For terms that choose namespaces by their labels, and for the queues of pods that name none."""
+
+    def put(each: wire.Namespace) -> None:
+        metadata = each.metadata
+        queue = (metadata.annotations or {}).get(QUEUE_NAME, "")
+        cluster.set_namespace(metadata.name, metadata.labels or {}, queue)
+
     return Kind(
         "Namespace",
         "/api/v1/namespaces",
         msgspec.json.Decoder(wire.Namespace).decode,
-        lambda each: cluster.set_namespace(each.metadata.name, each.metadata.labels or {}),
+        put,
         lambda each: cluster.set_namespace(each.metadata.name, None),
     )
 

@@ -2,8 +2,8 @@
 
 What it says about nodes is translated: `predicates` into filters, `nodeorder` and `binpack` into scores, with their
 arguments. What it says about jobs and queues, which a profile does not have, is read with a warning where it only
-orders work, and refused where pods would be placed that Volcano would hold back, or elsewhere. The batch scheduler reads
-the same file by other rules (`batch`).
+orders work, and refused where pods would be placed that Volcano would hold back, or elsewhere. The batch scheduler
+reads the same file by other rules (`batch`).
 
 Volcano has a node's resources checked by `allocate` itself, so NodeResourcesFit is always a filter; NodeName,
 VolumeRestrictions and scheduling gates, which it does not look at, are honoured all the same.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.binding import groups as binder
@@ -29,11 +30,13 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.reserving import Reservations, unreserve
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import START, Trial
+from agent_scheduler.engine.dra.catalogue import PORTION
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import NativeGroup, native_key
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 from .worker import Decide, Decided
@@ -44,6 +47,9 @@ WAITING: Final = (
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
+
+#: Of a search for devices.
+_PORTIONS: Final = 8
 
 _TOGETHER: Final = frozenset({GANG_SCHEDULING})
 
@@ -175,11 +181,19 @@ class GangCycle:
                 entry = cluster.queue.take(uid)
                 if entry is not None:
                     found.append(Member(entry, pod))
-        for each in [each for each in found if each.pod.cls.error]:
-            self._failures.unreadable(each.entry, each.pod, started=started)
-            found.remove(each)
+        found = [each for each in found if self._may_be_tried(each, started)]
         found.sort(key=lambda each: (-each.pod.priority, each.entry.initial_attempt_timestamp or 0.0))
         return found
+
+    def _may_be_tried(self, member: Member, started: float) -> bool:
+        (entry, pod), usage = member, self._cluster.ledger.usage
+        if pod.cls.error:
+            self._failures.unreadable(entry, pod, started=started)
+        elif usage.active and (short := usage.full(pod)) is not None:
+            self._failures.queue_full(entry, pod, short, started=started)
+        else:
+            return True
+        return False
 
     def _scheduled(self, group: NativeGroup) -> int:
         """Members that have a node, or are assumed on one."""
@@ -236,7 +250,7 @@ class GangCycle:
     def _try_one(self, decide: Decide, member: Member) -> Tried:
         pod, trial = member.pod, self._trial
         try:
-            decided = decide(pod, self._snapshot.handle.class_of(pod, beside=trial.beside))
+            decided = self._decided(decide, pod, self._snapshot.handle.class_of(pod, beside=trial.beside))
             decision = decided.decision
             if isinstance(decision, CandidateNodes):
                 for candidate in decision.candidates:
@@ -254,6 +268,14 @@ class GangCycle:
         except Exception as error:
             raise Failed(pod, f"{type(error).__name__}: {error}") from error
         return Tried(member, decided, None)
+
+    def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:
+        """A search for devices goes on for the portions of some turns, and is given up then: the others cannot wait."""
+        for spent in (*[0.0] * _PORTIONS, inf):
+            self._cluster.devices.budget.left = PORTION
+            if (decided := decide(pod, spent, cls)) is not None:
+                return decided
+        raise AssertionError("it was given up")
 
     @contextmanager
     def _not_nominated(self) -> Iterator[Callable[[PodInfo], None]]:
@@ -314,14 +336,16 @@ class GangCycle:
         with self._not_nominated() as here:
             for each in placed:
                 here(each.member.pod)
-            refused = self._binder.commit_group(members, group.minimum - self._scheduled(group))
+            usage = self._cluster.ledger.usage
+            refused = self._binder.commit_group(members, group.minimum - self._scheduled(group), usage)
         if len(refused) < len(placed):
             self._messenger.group_decided(group, "True", "Scheduled", "")
         for each in placed:
             entry, pod = each.member
             if pod.uid in refused:
                 unreserve(each.reservations, pod, self._writes)
-                self._failures.outraced(entry, pod, started=started)
+                # In the same step as it was decided: what refuses it is its queue, or what plugins reserve.
+                self._failures.error(entry, pod, f"{UNSCHEDULABLE}, {refused[pod.uid]}", started=started)
 
     def _refused(self, tried: Tried, started: float, *, again: bool = False) -> None:
         """No node would do for it, nor would evictions help."""

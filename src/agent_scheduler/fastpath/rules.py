@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from agent_scheduler.binding.preemption import Gate
+from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
@@ -22,13 +23,20 @@ class Rules:
     """Owner of what a new configuration replaces. `settings` and `profiles`, by name, change together."""
 
     def __init__(
-        self, settings: FastPathSettings, ledger: Ledger, devices: Devices, groups: NativeGroups
+        self,
+        settings: FastPathSettings,
+        ledger: Ledger,
+        devices: Devices,
+        groups: NativeGroups,
+        queue_gate: QueueGate,
     ) -> None:
         self._ledger = ledger
         self._devices = devices
         self._groups = groups
         #: What keeps pods out of the queue while others are evicted for them.
         self.gate = Gate()
+        #: What keeps them out while their queue is full.
+        self.queue_gate = queue_gate
         #: Which nodes may be used, where they are shared.
         self.membership = Membership()
         self.settings = settings
@@ -47,10 +55,17 @@ class Rules:
         seeing = {each.scheduler_name: each.seeing(*seen) for each in profiles}
         return within(self.membership, seeing) if self.settings.sharding is ShardingMode.HARD else seeing
 
-    def pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
-        """What keeps pods out of the queue, by profile."""
+    def pre_enqueue(
+        self, profiles: Mapping[str, Profile]
+    ) -> dict[str, tuple[PreEnqueue | Gate | QueueGate, ...]]:
+        """What keeps pods out of the queue, by profile. Queues come last: a pod that waits for something else is not
+        told of them."""
         return {
-            name: (*profile.pre_enqueue, *((self.gate,) if profile.preemption is not None else ()))
+            name: (
+                *profile.pre_enqueue,
+                *((self.gate,) if profile.preemption is not None else ()),
+                *((self.queue_gate,) if self._ledger.usage.active else ()),
+            )
             for name, profile in profiles.items()
         }
 

@@ -57,6 +57,7 @@ class FastPath:
         )
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
+        state.ledger.usage.on_active = self._set_gates
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
         self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
         self._informers = self._watching.informers
@@ -135,6 +136,15 @@ class FastPath:
         self.preemption.reconfigure(profiles)
         self._watching.read_for(profiles)
         rules.adopt(settings, profiles)
+
+    def _set_gates(self) -> None:
+        """The first queue has come, or the last one has gone: only in between pods are asked for theirs."""
+        rules = self._rules
+        self.queue.reconfigure(
+            hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
+            pre_enqueue=rules.pre_enqueue(rules.profiles),
+            settings=rules.settings.queue,
+        )
 
     # ---- the informers
 

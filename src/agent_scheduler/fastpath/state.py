@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from agent_scheduler.binding.failure import QUEUE_FULL
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.cluster.cluster import Cluster, ClusterObserver
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.storage import Storage
@@ -55,7 +57,13 @@ def build_state(
     ledger = Ledger()
     devices = Devices(ledger.touch)
     groups = NativeGroups()
-    rules = Rules(settings, ledger, devices, groups)
+    rules = Rules(
+        settings,
+        ledger,
+        devices,
+        groups,
+        QueueGate(ledger.usage, told=lambda pod, short: messenger.refused(pod, QUEUE_FULL, str(short))),
+    )
     feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
 
     def waits(uid: str) -> bool:
@@ -64,6 +72,8 @@ def build_state(
     def settled(pod: PodInfo) -> None:
         messenger.settled(pod)
         history.leaves(pod.uid, gone=pod.uid not in cluster.pods)
+        if ledger.usage.active:
+            ledger.usage.left(pod.uid)
 
     queue: SchedulingQueue[PodInfo] = SchedulingQueue(
         clock=timing.clock,
@@ -77,6 +87,7 @@ def build_state(
         is_pending=waits,
     )
     feed.attach(queue)
+    ledger.usage.on_room = queue.activate
     cluster = Cluster(
         ledger=ledger,
         devices=devices,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent_scheduler.cluster import informers
-from agent_scheduler.cluster.groups import Groups, native_groups
+from agent_scheduler.cluster.groups import Groups, counted_queues, native_groups
 from agent_scheduler.cluster.informers import InformerObserver, Informers
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
@@ -41,6 +41,7 @@ class Watching:
                 *informers.kinds(state.cluster, self._classes, self.pdbs, groups),
                 *state.storage.kinds(),
                 *state.claims.kinds(),
+                counted_queues(state.cluster, groups),
                 *(groups.kinds() if groups is not None else ()),
             ],
             transport=transport,

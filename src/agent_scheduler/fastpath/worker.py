@@ -47,8 +47,6 @@ Views = tuple[Mapping[str, ClassViews], ...]
 
 #: Seconds for which a pod that has a node already waits until it is known of all nodes whether they would do.
 _WITH_A_NODE: Final = 1.0
-#: Portions of a search for devices that a member of a group gets, as the others cannot wait for another turn.
-_PORTIONS: Final = 8
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -69,8 +67,8 @@ class Unfinished(NamedTuple):
         return self.worker.cycle(self.entry, began=self.began)
 
 
-#: Decides on a pod in a class, on the snapshot as it stands.
-Decide = Callable[[PodInfo, PodClass], Decided]
+#: As `Worker._decide`.
+Decide = Callable[[PodInfo, float, PodClass], Decided | None]
 
 
 class Gangs(Protocol):
@@ -157,9 +155,12 @@ class Worker:
                 entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
             )
             return None
+        usage = self._cluster.ledger.usage
+        if usage.active and (short := usage.full(pod)) is not None:
+            self._failures.queue_full(entry, pod, short, started=started)
+            return None
         if pod.batch is not None and self._gangs is not None and self._gangs.concerns(pod):
-            self._gangs.run(self._index, self._decide_member, entry, pod, started=started)
-            self._observer.decided(self._index, pod.scheduler_name, self._clock() - cycle_began)
+            self._gangs.run(self._index, self._decide, entry, pod, started=started)
             return None
         try:
             decided = self._decide(pod, cycle_began - started)
@@ -199,16 +200,6 @@ class Worker:
         )
         if candidate is not None and preemption is not None:
             preemption.start(pod, candidate, waits=waits)
-
-    def _decide_member(self, pod: PodInfo, cls: PodClass) -> Decided:
-        """As `_decide`, in a trial: searches for devices go on for some turns' portions, and are given up then."""
-        devices = self._cluster.devices
-        for spent in (*[0.0] * _PORTIONS, inf):
-            devices.budget.left = PORTION
-            decided = self._decide(pod, spent, cls)
-            if decided is not None:
-                return decided
-        raise AssertionError("it was given up")
 
     def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
         """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken.
@@ -363,9 +354,10 @@ class WorkerPool:
         while True:
             goes_on = bool(self._unfinished) and has_room()
             entry = self._feed.next(has_room) if goes_on else await self._feed.pop(has_room)
+            more = goes_on
             if entry is not None:
                 self._search.left = PORTION
-                self._turn(entry)
+                more = self._turn(entry) or goes_on
             elif not goes_on:
                 return
             if goes_on:
@@ -374,15 +366,21 @@ class WorkerPool:
                     self._unfinished.append(unfinished)
                 self._binder.judge()
             self._binder.send()
-            await asyncio.sleep(0)
+            if more or self._unfinished:
+                # Otherwise it is the wait for a pod that gives others their turn.
+                await asyncio.sleep(0)
 
-    def _turn(self, first: Entry) -> None:
+    def _turn(self, first: Entry) -> bool:
+        """Whether it ended though there may be more pods."""
         ends = self._clock() + _SECONDS
         entry: Entry | None = first
         for _ in range(self._rounds):
-            if not self._round(entry) or self._clock() >= ends:
-                return
+            if not self._round(entry):
+                return False
+            if self._clock() >= ends:
+                return True
             entry = None
+        return True
 
     def _round(self, entry: Entry | None) -> bool:
         """Whether there was a pod for each worker; `entry` is the first's, where it has been popped already."""

@@ -112,7 +112,11 @@ def build_binding(
 ) -> Binding:
     settings = state.rules.settings
     failures = FailureHandler(
-        queue=state.queue, messenger=messenger, observer=observer, history=state.history
+        queue=state.queue,
+        messenger=messenger,
+        observer=observer,
+        history=state.history,
+        usage=state.ledger.usage,
     )
     background = Background()
     writes = PluginWrites(

@@ -7,7 +7,7 @@ Binds, status writes and events each have a budget of their own, so a flood of F
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from agent_scheduler.kube.retry import REAL, Timing
@@ -59,6 +59,13 @@ class TokenBucket:
         self._tokens -= 1
         return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
 
+    def has_one(self) -> bool:
+        """Whether a token may be had without waiting."""
+        if not self._qps:
+            return True
+        self._gain()
+        return self._tokens >= 1
+
     async def _pay(self, seconds: float) -> None:
         try:
             await self._timing.sleep(seconds)
@@ -98,6 +105,15 @@ class Budget:
         """As `TokenBucket.set_rate`. How many may be under way stays as it is."""
         self._bucket.set_rate(qps, burst)
         self.is_unlimited = not qps and self._slots is None
+
+    def at_once(self, start: Callable[[], bool]) -> bool:
+        """Whether a request was sent: by `start`, which is asked only if the request need not wait for its place.
+
+        Who bounds the requests under way has to see them end, so with `concurrency` it is always False."""
+        if self._slots is not None or not self._bucket.has_one() or not start():
+            return False
+        self._bucket.take()
+        return True
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""

@@ -10,16 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+#: Carries out a call, or goes on with one whose first request did not settle it.
+Rest = Callable[[], Awaitable[None]]
+#: Is told once that a call has ended, or what goes on with it.
+Ended = Callable[[Rest | None], None]
 
 
 class Dispatcher(Generic[K, V]):
     """Calls `send(key, call)` for what `put` is given, `concurrency` at a time, first come first served.
 
     `capacity` bounds the keys that wait. `send` deals with its failures itself; what it raises ends `run`.
+
+    `start(key, call, ended)` is asked before: whether it sends the first request of a call at once, without the task
+    that `send` costs. `ended` is told later, never before `start` has returned. What it raises is left to `send`.
     """
 
     def __init__(
@@ -28,21 +37,26 @@ class Dispatcher(Generic[K, V]):
         *,
         concurrency: int,
         capacity: int | None = None,
+        start: Callable[[K, V, Ended], bool] = lambda _key, _call, _ended: False,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         self._send = send
+        self._start = start
         self._concurrency = concurrency
         self._capacity = capacity
         # Owner: this class. Invariant: a key of `_waiting` is either in `_ready` or in `_busy`, and whoever takes it
-        # out of `_busy` puts it into `_ready`. `_ready` may hold a key twice or in vain; `_waiting` decides.
+        # out of `_busy` puts it into `_ready`. `_ready` may hold a key twice or in vain; `_waiting` decides. `_busy`
+        # has at most `concurrency`, and never fewer when the loop waits while a key is ready.
         self._waiting: dict[K, V] = {}
         self._busy: set[K] = set()
+        #: Those of `_busy` whose task has not begun, with their calls: a run that is cancelled leaves them to the next.
+        self._unbegun: dict[K, V] = {}
         self._ready: deque[K] = deque()
         #: What `run` sends in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
-        # Tasks that send. Invariant: at most `concurrency`, and never fewer when the loop waits while a key is ready.
-        self._senders = 0
+        #: Whether the loop is about to call `_go_on`.
+        self._called = False
         self._quiet = asyncio.Event()
 
     def __len__(self) -> int:
@@ -63,8 +77,7 @@ class Dispatcher(Generic[K, V]):
         self._waiting[key] = call
         if key not in self._busy:
             self._ready.append(key)
-            if self._senders < self._concurrency:
-                self._start()
+            self._call()
         return True
 
     def waiting(self, key: K) -> bool:
@@ -78,10 +91,14 @@ class Dispatcher(Generic[K, V]):
     async def run(self) -> None:
         """Sends until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            self._tasks, self._senders = tasks, 0
+            self._tasks = tasks
             try:
-                for _ in range(min(len(self._ready), self._concurrency)):
-                    self._start()
+                for key, call in self._unbegun.items():
+                    self._busy.discard(key)
+                    self._waiting.setdefault(key, call)
+                self._ready.extendleft(reversed(self._unbegun))
+                self._unbegun.clear()
+                self._call()
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
@@ -105,28 +122,56 @@ class Dispatcher(Generic[K, V]):
                 return key, self._waiting.pop(key)
         return None
 
-    def _start(self) -> None:
-        """One more sender. It takes its call when it runs, not before, so that a newer one said in the same breath
-        still replaces it."""
-        if self._tasks is not None:
-            self._senders += 1
-            self._tasks.create_task(self._sender())
+    def _call(self) -> None:
+        """A call is taken when the loop comes by, not before, so that a newer one said in the same breath still
+        replaces it."""
+        if self._tasks is not None and not self._called and len(self._busy) < self._concurrency:
+            self._called = True
+            asyncio.get_running_loop().call_soon(self._on_called)
 
-    async def _sender(self) -> None:
-        """Sends until nothing is ready: a task waiting for more would have to be woken, which costs as much."""
-        try:
-            while (taken := self._take()) is not None:
-                await self._one(*taken)
-        finally:
-            self._senders -= 1
-            if not self._busy:
-                self._quiet.set()
+    def _on_called(self) -> None:
+        self._called = False
+        self._go_on()
 
-    async def _one(self, key: K, call: V) -> None:
-        self._busy.add(key)
+    def _go_on(self) -> None:
+        """Begins as many calls as may be under way."""
+        while (
+            self._tasks is not None
+            and len(self._busy) < self._concurrency
+            and (taken := self._take()) is not None
+        ):
+            key, call = taken
+            self._busy.add(key)
+            try:
+                started = self._start(key, call, partial(self._ended, key))
+            except Exception:
+                # Nothing was sent. The other way fails alike, and is there to report it.
+                started = False
+            if not started:
+                self._unbegun[key] = call
+                self._tasks.create_task(self._carry_out(key, partial(self._send, key, call)))
+        if not self._busy:
+            self._quiet.set()
+
+    def _ended(self, key: K, rest: Rest | None) -> None:
+        if rest is not None and self._tasks is not None:
+            self._tasks.create_task(self._carry_out(key, rest))
+        else:
+            self._over(key)
+
+    async def _carry_out(self, key: K, work: Rest) -> None:
+        self._unbegun.pop(key, None)
         try:
-            await self._send(key, call)
+            await work()
+        except BaseException:
+            # With `run`: what ends from now on begins nothing.
+            self._tasks = None
+            raise
         finally:
-            self._busy.discard(key)
-            if key in self._waiting:
-                self._ready.append(key)
+            self._over(key)
+
+    def _over(self, key: K) -> None:
+        self._busy.discard(key)
+        if key in self._waiting:
+            self._ready.append(key)
+        self._go_on()

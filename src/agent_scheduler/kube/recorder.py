@@ -12,21 +12,21 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from agent_scheduler.kube.answers import Asked, Verb
+from agent_scheduler.kube.answers import Asked, Verb, read
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.driver import Driver, Operation, Send, ask, pause
+from agent_scheduler.kube.dispatch import Dispatcher, Ended
+from agent_scheduler.kube.driver import AlreadySent, Driver, Operation, Send, ask, pause
 from agent_scheduler.kube.errors import Failure, FailureClass, Source
 from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
-from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.kube.transport import Response, Transport, TransportError, segment, start_of
 from agent_scheduler.objects.times import micro_stamp, micro_time_text
 from agent_scheduler.telemetry.logs import get_logger
 
@@ -144,13 +144,14 @@ class EventRecorder:
             request_timeout=request_timeout,
             attempts=attempts,
         )
+        self._start = start_of(transport)
         self._losses = Repeated(_log, "event_not_recorded", clock=timing.clock)
         self._now = timing.now
         self._count = count
         self._serial = 0
         # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
         self._dispatcher: Dispatcher[str, _Series | _Event] = Dispatcher(
-            self._tell, concurrency=concurrency, capacity=capacity
+            self._tell, concurrency=concurrency, capacity=capacity, start=self._tell_at_once
         )
         # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
@@ -256,8 +257,31 @@ class EventRecorder:
             if series.recorded and series.times > series.recorded:
                 self._dispatcher.put(series.event.metadata.name, series)
 
-    async def _tell(self, _name: str, event: _Series | _Event) -> None:
-        failure = await self._driver.run(self._telling(event))
+    def _tell_at_once(self, name: str, event: _Series | _Event, ended: Ended) -> bool:
+        """What is said once, which is said of nearly every pod, needs no task unless its request fails."""
+        if isinstance(event, _Series):
+            return False
+        post, began = _post(event), self._timing.clock()
+
+        def answered(answer: Response | TransportError) -> None:
+            failure = self._posted(read(answer, post.asked))
+            failed = None if failure is None else AlreadySent(began, failure)
+            ended(None if failed is None else partial(self._tell, name, event, failed))
+
+        return self._driver.budget.at_once(
+            lambda: self._start(
+                post.method,
+                post.path,
+                body=post.body,
+                timeout=self._driver.request_timeout,
+                answered=answered,
+            )
+        )
+
+    async def _tell(
+        self, _name: str, event: _Series | _Event, already_sent: AlreadySent | None = None
+    ) -> None:
+        failure = await self._driver.run(self._telling(event), already_sent=already_sent)
         if failure is None:
             return
         # The object's namespace is gone, or about to be.

@@ -9,7 +9,7 @@
 Writes name the version they were made for, so that none which was thought lost is carried out after another.
 
 Invariants:
-- a node is used only while a claim to it stands that was published, and read back beside everybody else's;
+- a node is used only while a claim to it stands that was published, and read back beside those of all others;
 - a claim is given back only when nothing of ours is under way to the node: no decision that could still bind there, no
   bind that waits, is on the wire, or got no answer;
 - what an earlier scheduler of this shard has claimed is kept while a request of its may still be carried out.
@@ -54,7 +54,7 @@ _log = get_logger(__name__)
 #: Seconds between two looks at what is under way to nodes that leave, and at the leases of those who keep us waiting.
 _DRAIN: Final = 0.05
 _WAIT: Final = 2.0
-#: Seconds after which all is read again though nothing was told.
+#: Seconds after which all is read again though no change was seen.
 _RESYNC: Final = 60.0
 _LIST_TIMEOUT: Final = 30.0
 #: Seconds for which pods wait for the first word of the shards.
@@ -103,7 +103,7 @@ class Coordinator:
         timing: Timing,
         times: WatchTimes | None = None,
     ) -> None:
-        """`fence`: seconds for which a request may be carried out after whoever sent it has lost its lease."""
+        """`fence`: seconds for which a request may be carried out after its sender has lost its lease."""
         self._transport = transport
         self._name = shard
         self._path = f"{NODE_SHARDS}/{quote(shard, safe='')}/status"
@@ -119,7 +119,7 @@ class Coordinator:
         #: Set once it is known for the first time which nodes may be used, or that the shard is not there.
         self._settled = asyncio.Event()
         # Owner of all below: the task in `run`.
-        #: Nodes on which something of ours may be under way. Invariant: published, and nobody else's.
+        #: Nodes on which something of ours may be under way. Invariant: published, and no other's.
         self._held: Names = _NOBODY
         #: What an earlier scheduler of this shard had claimed when we came; None until that is known. At
         #: `_inherited_until` nothing is left of it.
@@ -136,7 +136,7 @@ class Coordinator:
         #: Whether an earlier write to our shard may still be carried out, at the start one of the scheduler before us.
         #: None is after a later one has changed the shard, as each names the version that it was made for.
         self._is_open = True
-        #: The newest version that the watch or a list has told of.
+        #: The newest version that the watch or a list has shown.
         self._newest = ""
         #: Lists in a row that were older than these.
         self._refused = 0
@@ -173,7 +173,7 @@ class Coordinator:
             if change.object.name == self._name and not is_older(version, self._version):
                 self._lose(self._held - (_NOBODY if change.type is DELETED else change.object.in_use))
             if version != self._version:
-                # Of what we wrote ourselves nothing has to be told.
+                # What we wrote ourselves is no change.
                 self._changed.set()
             if is_older(self._newest, version) or not self._newest:
                 self._newest = version
@@ -215,7 +215,7 @@ class Coordinator:
         self._problem = problem
 
     async def release(self) -> None:
-        """Give back all claims, at the end of the scheduler's work. Raises RequestFailed if that cannot be told; then
+        """Give back all claims, at the end of the scheduler's work. Raises RequestFailed if the write fails; then
         the end of the lease frees them."""
         self._use(_NOBODY, "this scheduler is ending")
         own = (await self._read()).get(self._name)
@@ -230,7 +230,7 @@ class Coordinator:
         shards = await self._read()
         own = shards.get(self._name)
         if own is None:
-            # Nobody can see our claims any more, so we have none.
+            # No other scheduler can see our claims any more, so we have none.
             self._hold(_NOBODY)
             self._leaving = self._inherited = _NOBODY
             missing = f"node shard {self._name} does not exist"
@@ -238,13 +238,13 @@ class Coordinator:
                 _NOBODY, missing if self._is_known else f"{missing}: the cluster has no NodeShards at all"
             )
             return _RESYNC
-        # A claim that somebody has erased does not stand, and has to be made anew.
+        # A claim that another client has erased does not stand, and has to be made anew.
         self._hold(self._held & own.in_use)
         self._leaving = _NOBODY
         others = await self._others(shards.values(), own.desired | own.in_use)
         taken = claimed(others)
         kept = self._inherited = self._inherits(own) - taken
-        # Claims that stand and were about to be given back are ours before they are anybody's.
+        # Claims that stand and were about to be given back are ours before they are another's.
         allowed = share(self._name, own.desired, self._held | (own.in_use - taken), others)
         leaving = self._held - allowed
         # No await from here on until it is known what is under way to those that leave.
@@ -292,7 +292,7 @@ class Coordinator:
         self._side.hold(nodes)
 
     async def _claim(self, joining: Names, allowed: Names, version: str) -> Names:
-        """Those of `joining` to which nobody else has a claim, now that ours stand in `version`. They are used, beside
+        """Those of `joining` to which no other has a claim, now that ours stand in `version`. They are used, beside
         what else is `allowed`."""
         shards = await self._read()
         own = shards.get(self._name)
@@ -301,7 +301,7 @@ class Coordinator:
         gained = (joining & own.in_use) - claimed(await self._others(shards.values(), joining))
         self._hold(self._held | gained)
         if gained:
-            # Who had them before may have bound pods there that our watch has not told of.
+            # Their last scheduler may have bound pods there that our watch has not shown.
             await self._side.catch_up(version)
             self._known |= gained & self._held
             # That may have taken long. Where the shards have changed since, they are looked at before.
@@ -317,7 +317,7 @@ class Coordinator:
 
     async def _read(self) -> dict[str, NodeShard]:
         """All shards, by name, as they are now. Raises RequestFailed, for a state from before our last write, or from
-        before what the watch or a list has told, too."""
+        before what the watch or a list has shown, too."""
         try:
             listed, shards, unread = await collect(
                 self._transport,
@@ -333,7 +333,7 @@ class Coordinator:
             raise
         self._is_known = True
         if unread:
-            # Whose claims it has cannot be told.
+            # Whose claims it has is not known.
             problem = Failure(
                 FailureClass.UNKNOWN, message=f"a NodeShard cannot be read: {sorted(unread)[0]}"
             )
@@ -361,15 +361,15 @@ class Coordinator:
         if self._is_open and time_text(now) == own.status.last_update_time:
             # Or else nothing might be changed.
             now += timedelta(seconds=1)
-        told = status(desired, in_use, now=time_text(now))
+        new = status(desired, in_use, now=time_text(now))
         self._observer.shard(
-            len(desired), len(in_use), len(told.nodes_to_add or ()), len(told.nodes_to_remove or ())
+            len(desired), len(in_use), len(new.nodes_to_add or ()), len(new.nodes_to_remove or ())
         )
-        if not self._is_open and own.status.last_update_time and tells_the_same(told, own.status):
+        if not self._is_open and own.status.last_update_time and tells_the_same(new, own.status):
             return own.metadata.resource_version
         body = {
             "metadata": {"uid": own.metadata.uid, "resourceVersion": own.metadata.resource_version},
-            "status": told,
+            "status": new,
         }
         answer = await patch_once(
             self._transport,

@@ -1,4 +1,4 @@
-"""Whether the schedulers of other shards live, told by the leases that they hold.
+"""Whether the schedulers of other shards live, by the leases that they hold.
 
 A scheduler writes only while it holds the lease of its shard (`kube.lease`): it stops `renew_deadline` after its last
 renewal, which is before the lease has run out. What it sent until then may still be carried out for as long as the API

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from ..errors import ApiError
 from ..selectors import field_terms, label_requirements
 
-_VERBS = {
+VERBS = {
     "POST": "create",
     "GET": "get",
     "HEAD": "get",
@@ -61,7 +61,7 @@ def of_path(verb: str, path: str) -> Attributes:
 
 def attributes_of(method: str, path: str, parameters: Mapping[str, str]) -> Attributes:
     """What a request with this method, encoded path and query asks for. Raises `NoRequest`."""
-    found = _by_path(method, path)
+    found = by_path(method, path)
     if not found.of_resource or found.name or found.verb not in ("get", "delete"):
         return found
     if found.verb == "delete":
@@ -72,7 +72,8 @@ def attributes_of(method: str, path: str, parameters: Mapping[str, str]) -> Attr
 
 
 @lru_cache(maxsize=4096)
-def _by_path(method: str, path: str) -> Attributes:
+def by_path(method: str, path: str) -> Attributes:
+    """As far as method and encoded path alone tell. Raises `NoRequest`."""
     if "%" in path:
         path = unquote(path)
     trimmed = path.strip("/")
@@ -81,7 +82,7 @@ def _by_path(method: str, path: str) -> Attributes:
         return of_path(method.lower(), path)
     group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
     version, rest = rest[0], rest[1:]
-    verb = _VERBS.get(method, "")
+    verb = VERBS.get(method, "")
     if rest[0] in _IN_PATH:
         if len(rest) < 2:
             raise NoRequest

@@ -7,19 +7,17 @@ and the answers to reviews, are in `auth`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
-from . import names
-from .causes import check_format, check_name, invalid, required, unsupported
+from .causes import invalid, required
 from .kind import Logic
+from .rules import check_part
 from .selectors import check_label_selector
 
 _RBAC = "rbac.authorization.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
-_SUBJECTS = ("ServiceAccount", "User", "Group")
 
 
 def _default_binding(binding: Object) -> None:
@@ -28,44 +26,16 @@ def _default_binding(binding: Object) -> None:
             subject["apiGroup"] = _RBAC
 
 
-def _check_binding(binding: Object, old: Object | None, *, namespaced: bool) -> Iterator[Cause]:
+def _check_role_reference(binding: Object, old: Object | None) -> Iterator[Cause]:
     ref: dict[str, Any] = binding.get("roleRef") or {}
-    group, kind, name = (ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
-    if group != _RBAC:
-        yield unsupported("roleRef.apiGroup", group, (_RBAC,))
-    allowed = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
-    if kind not in allowed:
-        yield unsupported("roleRef.kind", kind, allowed)
-    yield from check_name("roleRef.name", name, names.path_segment)
-    for index, subject in enumerate(binding.get("subjects") or ()):
-        yield from _check_subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and ref != old.get("roleRef"):
-        yield invalid("roleRef", {"APIGroup": group, "Kind": kind, "Name": name}, "cannot change roleRef")
+        shown = {"APIGroup": ref.get("apiGroup"), "Kind": ref.get("kind"), "Name": ref.get("name")}
+        yield invalid("roleRef", shown, "cannot change roleRef")
 
 
-def _check_subject(subject: dict[str, Any], at: str, *, namespaced: bool) -> Iterator[Cause]:
-    kind, name, group = (subject.get(field) or "" for field in ("kind", "name", "apiGroup"))
-    if not name:
-        yield required(f"{at}.name")
-    if kind == "ServiceAccount":
-        if name:
-            yield from check_format(f"{at}.name", name, names.subdomain)
-        if group:
-            yield unsupported(f"{at}.apiGroup", group, ("",))
-        if not namespaced and not subject.get("namespace"):
-            yield required(f"{at}.namespace")
-    elif kind in _SUBJECTS:
-        if group != _RBAC:
-            yield unsupported(f"{at}.apiGroup", group, (_RBAC,))
-    else:
-        yield unsupported(f"{at}.kind", kind, _SUBJECTS)
-
-
-def _check_role(role: Object, old: Object | None, *, namespaced: bool) -> Iterator[Cause]:
-    for index, rule in enumerate(role.get("rules") or ()):
-        yield from _check_rule(rule, f"rules[{index}]", namespaced=namespaced)
+def _check_aggregation(role: Object, old: Object | None) -> Iterator[Cause]:
     aggregation = role.get("aggregationRule")
-    if aggregation is not None and not namespaced:
+    if aggregation is not None:
         selectors = aggregation.get("clusterRoleSelectors") or ()
         at = "aggregationRule.clusterRoleSelectors"
         if not selectors:
@@ -75,22 +45,6 @@ def _check_role(role: Object, old: Object | None, *, namespaced: bool) -> Iterat
             yield from problems
             if problems:
                 yield invalid(f"{at}[{index}]", None, "invalid label selector.")
-
-
-def _check_rule(rule: dict[str, Any], at: str, *, namespaced: bool) -> Iterator[Cause]:
-    if not rule.get("verbs"):
-        yield required(f"{at}.verbs", "verbs must contain at least one value")
-    if urls := rule.get("nonResourceURLs"):
-        path = f"{at}.nonResourceURLs"
-        if namespaced:
-            yield invalid(path, urls, "namespaced rules cannot apply to non-resource URLs")
-        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-            yield invalid(path, urls, "rules cannot apply to both regular resources and non-resource URLs")
-        return
-    if not rule.get("apiGroups"):
-        yield required(f"{at}.apiGroups", "resource rules must supply at least one api group")
-    if not rule.get("resources"):
-        yield required(f"{at}.resources", "resource rules must supply at least one resource")
 
 
 def _check_own_access(review: Object) -> list[Cause]:
@@ -153,22 +107,7 @@ def _check_asked_selector(selector: dict[str, Any], at: str) -> Iterator[Cause]:
         why = f"when {at} is specified, requirements or rawSelector is required"
         yield required(f"{at}.requirements", why)
     for index, requirement in enumerate(requirements):
-        yield from _check_requirement(requirement, f"{at}.requirements[{index}]")
-
-
-def _check_requirement(requirement: dict[str, Any], at: str) -> Iterator[Cause]:
-    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
-    if not requirement.get("key"):
-        yield required(f"{at}.key", "must be specified")
-    if operator in ("In", "NotIn"):
-        if not values:
-            yield required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield Cause("FieldValueForbidden", f"{at}.values", f"Forbidden: {why}")
-    else:
-        yield invalid(f"{at}.operator", operator, "not a valid selector operator")
+        yield from check_part("selectorRequirement", requirement, f"{at}.requirements[{index}]")
 
 
 def _shown_path(path: dict[str, Any]) -> dict[str, Any]:
@@ -188,10 +127,7 @@ def _asked(check: Callable[[Object], Iterable[Cause]]) -> Logic:
 
 LOGIC = {
     **{(_AUTHORIZATION, kind): _asked(check) for kind, check in _REVIEWS.items()},
-    (_RBAC, "Role"): Logic(check=partial(_check_role, namespaced=True)),
-    (_RBAC, "ClusterRole"): Logic(check=partial(_check_role, namespaced=False)),
-    (_RBAC, "RoleBinding"): Logic(default=_default_binding, check=partial(_check_binding, namespaced=True)),
-    (_RBAC, "ClusterRoleBinding"): Logic(
-        default=_default_binding, check=partial(_check_binding, namespaced=False)
-    ),
+    (_RBAC, "ClusterRole"): Logic(check=_check_aggregation),
+    (_RBAC, "RoleBinding"): Logic(default=_default_binding, check=_check_role_reference),
+    (_RBAC, "ClusterRoleBinding"): Logic(default=_default_binding, check=_check_role_reference),
 }

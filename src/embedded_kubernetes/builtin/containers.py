@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,26 +9,19 @@ from ..errors import Cause
 from . import names
 from .amounts import check_requirements
 from .causes import (
-    check_choice,
     check_name,
     check_one_of,
-    check_port,
-    check_range,
     duplicate,
     forbidden,
     invalid,
     not_found,
     required,
-    unsupported,
 )
-from .environment import check_devices, check_env, check_env_from, check_mounts
+from .environment import check_devices, check_env_from, check_mounts
 from .rules import check_part
-from .security import check_container_security
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
-_HEADER = re.compile(r"[-A-Za-z0-9]+")
 #: What an ephemeral container may not have: it is for debugging, not for a part of the workload.
 _NOT_EPHEMERAL = (
     "ports",
@@ -92,7 +84,7 @@ def check_containers(containers: list[Container], path: str, parts: PodParts) ->
         seen.add(name)
         if not plain:
             yield from _check_runtime(container, at, parts)
-            yield from _check_restart(container, at, init=False)
+            yield from check_part("restart", container, at)
             conflicts += _check_host_ports(container, at, ports)
     yield from conflicts
 
@@ -112,7 +104,7 @@ def check_init_containers(
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
         yield from _check_common(container, at, parts)
-        yield from _check_restart(container, at, init=True)
+        yield from check_part("initRestart", container, at)
         name = container.get("name", "")
         if name in seen:
             yield duplicate(f"{at}.name", name)
@@ -176,54 +168,21 @@ def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool
     if policies := container.get("resizePolicy"):
         yield from _check_resize(policies, f"{at}.resizePolicy", parts.restart_policy)
     if security := container.get("securityContext"):
-        yield from check_container_security(security, f"{at}.securityContext", host_users=parts.host_users)
+        yield from _check_security(security, f"{at}.securityContext", host_users=parts.host_users)
 
 
 def _check_inside(container: Container, at: str, parts: PodParts) -> Iterator[Cause]:
     """What a container finds inside: ports, environment, volumes."""
     if ports := container.get("ports"):
-        yield from _check_ports(ports, f"{at}.ports")
+        yield from check_part("containerPorts", {"ports": ports}, at)
     if env := container.get("env"):
-        yield from check_env(env, f"{at}.env")
+        yield from check_part("containerEnv", {"env": env}, at)
     if sources := container.get("envFrom"):
         yield from check_env_from(sources, f"{at}.envFrom")
     if mounts := container.get("volumeMounts"):
         yield from check_mounts(mounts, f"{at}.volumeMounts", container, parts.volumes)
     if devices := container.get("volumeDevices"):
         yield from check_devices(devices, f"{at}.volumeDevices", container, parts.volumes)
-
-
-def _check_restart(container: Container, at: str, *, init: bool) -> Iterator[Cause]:
-    """A container's own restart policy and rules (KEP-753, KEP-5307)."""
-    policy = container.get("restartPolicy")
-    rules = container.get("restartPolicyRules")
-    yield from check_choice(f"{at}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
-    if rules and policy is None:
-        yield required(f"{at}.restartPolicy", "must specify restartPolicy when restart rules are used")
-    if rules and init and policy == "Always":
-        detail = "restartPolicyRules is not supported for restartable init containers"
-        yield forbidden(f"{at}.restartPolicyRules", detail)
-
-
-def _check_ports(ports: list[dict[str, Any]], path: str) -> Iterator[Cause]:
-    seen: set[str] = set()
-    for index, port in enumerate(ports):
-        at = f"{path}[{index}]"
-        if name := port.get("name"):
-            if problems := names.port_name(name):
-                yield from (invalid(f"{at}.name", name, problem) for problem in problems)
-            elif name in seen:
-                yield duplicate(f"{at}.name", name)
-            seen.add(name)
-        number = port.get("containerPort", 0)
-        if number:
-            yield from check_range(f"{at}.containerPort", number, low=1, high=65535)
-        else:
-            yield required(f"{at}.containerPort")
-        if host := port.get("hostPort"):
-            yield from check_range(f"{at}.hostPort", host, low=1, high=65535)
-        if port.get("protocol") not in _PROTOCOLS:
-            yield from check_one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
 
 
 def _check_host_ports(container: Container, at: str, seen: set[tuple[str, str, int]]) -> Iterator[Cause]:
@@ -254,46 +213,25 @@ def _check_runtime(container: Container, at: str, parts: PodParts) -> Iterator[C
         if (hook := (container.get("lifecycle") or {}).get(name)) is not None:
             yield from _check_handler(hook, f"{at}.lifecycle.{name}", parts.grace)
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(name)
-        if probe is None:
-            continue
-        path = f"{at}.{name}"
-        yield from _check_handler(probe, path, parts.grace)
-        yield from check_part("probe", probe, path)
-        grace = probe.get("terminationGracePeriodSeconds")
-        if name == "readinessProbe":
-            if grace is not None:
-                detail = "must not be set for readinessProbes"
-                yield invalid(f"{path}.terminationGracePeriodSeconds", grace, detail)
-        elif probe.get("successThreshold") != 1:
-            yield invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1")
+        if (probe := container.get(name)) is not None:
+            yield from _check_handler(probe, f"{at}.{name}", parts.grace)
+            yield from check_part(
+                "readiness" if name == "readinessProbe" else "liveness", probe, f"{at}.{name}"
+            )
 
 
 def _check_handler(handler: dict[str, Any], at: str, grace: int | None) -> Iterator[Cause]:
-    given = 0
-    for kind in ("exec", "httpGet", "tcpSocket", "grpc", "sleep"):
-        action = handler.get(kind)
-        if action is None:
-            continue
-        given += 1
-        if given > 1:
-            yield forbidden(f"{at}.{kind}", "may not specify more than 1 handler type")
-        elif kind == "exec":
-            if not action.get("command"):
-                yield required(f"{at}.exec.command")
-        elif kind == "sleep":
-            seconds = action.get("seconds", 0)
-            if grace is not None and not 0 <= seconds <= grace:
-                detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-                yield invalid(f"{at}.sleep", seconds, detail)
-        else:
-            yield from check_port(action.get("port", 0), f"{at}.{kind}.port")
-            if kind == "httpGet":
-                if action.get("scheme") not in ("HTTP", "HTTPS"):
-                    yield unsupported(f"{at}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
-                for header in action.get("httpHeaders") or ():
-                    if not _HEADER.fullmatch(header.get("name", "")):
-                        detail = "a valid HTTP header must consist of alphanumeric characters or '-'"
-                        yield invalid(f"{at}.httpGet.httpHeaders", header.get("name", ""), detail)
-    if not given:
-        yield required(at, "must specify a handler type")
+    yield from check_part("handler", handler, at)
+    seconds = (handler.get("sleep") or {}).get("seconds", 0)
+    only = not handler.keys() & {"exec", "httpGet", "tcpSocket", "grpc"}
+    if only and grace is not None and not 0 <= seconds <= grace:
+        detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+        yield invalid(f"{at}.sleep", seconds, detail)
+
+
+def _check_security(context: dict[str, Any], path: str, *, host_users: bool) -> Iterator[Cause]:
+    yield from check_part("containerIds", context, path)
+    if host_users and context.get("procMount") == "Unmasked":
+        detail = "`hostUsers` must be false to use `Unmasked`"
+        yield invalid(f"{path}.procMount", "Unmasked", detail)
+    yield from check_part("containerSecurity", context, path)

@@ -1,8 +1,8 @@
-"""Resource claims and their templates (KEP-4381): how they are defaulted, and what may change in them."""
+"""Resource claims and their templates (resource.k8s.io/v1, KEP-4381): how they are defaulted, what they may ask for,
+and what may change in them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import (
-    check_name,
+    check_format,
     check_one_of,
     duplicate,
     forbidden,
@@ -20,21 +20,97 @@ from .causes import (
     required,
     too_many,
 )
-from .dra_requests import (
-    check_claim_spec,
-    check_opaque,
-    check_request_name,
-    check_request_names,
-    default_devices,
-)
 from .kind import Logic
+from .rules import check_part
 from .selectors import check_node_selector
 
 _MAX_RESULTS = 32
-_MAX_RESERVED = 256
 #: Of a class and of a claim.
 _MAX_CONFIG = 2 * 32
-_SHARE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _default_request(request: dict[str, Any]) -> None:
+    if not request.get("allocationMode"):
+        request["allocationMode"] = "ExactCount"
+    if request["allocationMode"] == "ExactCount" and not request.get("count"):
+        request["count"] = 1
+    for toleration in request.get("tolerations") or ():
+        if not toleration.get("operator"):
+            toleration["operator"] = "Equal"
+
+
+def default_devices(spec: dict[str, Any]) -> None:
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        if (exactly := request.get("exactly")) is not None:
+            _default_request(exactly)
+        for choice in request.get("firstAvailable") or ():
+            _default_request(choice)
+
+
+def admin_access(spec: dict[str, Any], path: str) -> list[str]:
+    """Paths of what asks for admin access."""
+    return [
+        f"{path}.devices.requests[{index}].exactly.adminAccess"
+        for index, request in enumerate((spec.get("devices") or {}).get("requests") or ())
+        if (request.get("exactly") or {}).get("adminAccess")
+    ]
+
+
+def request_names(spec: dict[str, Any]) -> set[str]:
+    """What a claim's constraints, configuration and results may refer to: its requests, and the choices within one."""
+    known: set[str] = set()
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        name = request.get("name", "")
+        known.add(name)
+        if request.get("exactly") is None:
+            known |= {f"{name}/{choice.get('name', '')}" for choice in request.get("firstAvailable") or ()}
+    return known
+
+
+def check_claim_spec(spec: dict[str, Any], path: str) -> Iterator[Cause]:
+    devices = spec.get("devices") or {}
+    at, known = f"{path}.devices", request_names(spec)
+    yield from check_part("deviceRequests", devices, at)
+    for index, constraint in enumerate(devices.get("constraints") or ()):
+        here = f"{at}.constraints[{index}]"
+        yield from check_request_names(constraint.get("requests") or (), f"{here}.requests", known)
+        attribute = constraint.get("matchAttribute") or constraint.get("distinctAttribute")
+        if not attribute:
+            detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+            yield required(here, detail)
+        else:
+            yield from _check_full_attribute(attribute, f"{here}.matchAttribute")
+    for index, config in enumerate(devices.get("config") or ()):
+        here = f"{at}.config[{index}]"
+        yield from check_request_names(config.get("requests") or (), f"{here}.requests", known)
+        yield from check_part("opaque", config, here)
+
+
+def check_request_names(listed: Any, path: str, known: set[str]) -> list[Cause]:
+    return [
+        cause
+        for index, name in enumerate(listed)
+        for cause in check_request_name(name, f"{path}[{index}]", known)
+    ]
+
+
+def check_request_name(name: str, path: str, known: set[str]) -> Iterator[Cause]:
+    """A reference to a request of the claim, or to a choice within one."""
+    if name in known:
+        return
+    detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+    parts = name.split("/") if name.count("/") < 2 else []
+    yield from (invalid(path, part, problem) for part in parts for problem in names.label(part))
+    yield invalid(path, name, detail)
+
+
+def _check_full_attribute(name: str, path: str) -> Iterator[Cause]:
+    domain, slash, identifier = name.rpartition("/")
+    if not slash:
+        yield invalid(path, name, "must include a domain")
+        return
+    yield from check_format(path, domain, names.subdomain)
+    yield from check_format(path, identifier, names.c_identifier)
 
 
 def forget_devices(claim: Object, old: Object) -> None:
@@ -59,17 +135,7 @@ def check_claim_status(claim: Object, old: Object) -> Iterator[Cause]:
     status, before = claim.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
     reserved = status.get("reservedFor") or []
-    if len(reserved) > _MAX_RESERVED:
-        yield too_many("status.reservedFor", len(reserved), _MAX_RESERVED)
-    seen: set[str] = set()
-    for index, consumer in enumerate(reserved):
-        at, uid = f"status.reservedFor[{index}]", consumer.get("uid", "")
-        yield from (
-            required(f"{at}.{field}") for field in ("resource", "name", "uid") if not consumer.get(field)
-        )
-        if uid and uid in seen:
-            yield duplicate(at, consumer)
-        seen.add(uid)
+    yield from check_part("reservations", status, "status")
     if reserved and not allocation:
         detail = "may not be specified when `allocated` is not set"
         yield forbidden("status.reservedFor", detail)
@@ -89,33 +155,14 @@ def check_claim_status(claim: Object, old: Object) -> Iterator[Cause]:
 
 def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> Iterator[Cause]:
     at = "status.allocation"
-    known: set[str] = set()
-    for request in (spec.get("devices") or {}).get("requests") or ():
-        known.add(request.get("name", ""))
-        known |= {
-            f"{request.get('name')}/{choice.get('name')}" for choice in request.get("firstAvailable") or ()
-        }
+    known = request_names(spec)
     results = (allocation.get("devices") or {}).get("results") or []
     if len(results) > _MAX_RESULTS:
         yield too_many(f"{at}.devices.results", len(results), _MAX_RESULTS)
     for index, result in enumerate(results):
         here = f"{at}.devices.results[{index}]"
         yield from check_request_name(result.get("request", ""), f"{here}.request", known)
-        for field, rule in (("driver", names.subdomain), ("device", names.label)):
-            value = result.get(field, "")
-            yield from check_name(f"{here}.{field}", value, rule)
-        pool = result.get("pool")
-        if not pool:
-            yield required(f"{here}.pool")
-        else:
-            yield from (
-                invalid(f"{here}.pool", pool, why)
-                for part in pool.split("/")
-                for why in names.subdomain(part)
-            )
-        share = result.get("shareID")
-        if share is not None and not _SHARE_ID.fullmatch(share):
-            yield invalid(f"{here}.shareID", share, "must be a UUID in lower case")
+        yield from check_part("allocatedDevice", result, here)
     yield from _check_config(
         (allocation.get("devices") or {}).get("config") or [], f"{at}.devices.config", known
     )
@@ -128,12 +175,9 @@ def _check_config(configs: list[dict[str, Any]], at: str, known: set[str]) -> It
         yield too_many(at, len(configs), _MAX_CONFIG)
     for index, config in enumerate(configs):
         here = f"{at}[{index}]"
-        if not config.get("source"):
-            yield required(f"{here}.source")
-        else:
-            yield from check_one_of(f"{here}.source", config["source"], ("FromClaim", "FromClass"))
+        yield from check_one_of(f"{here}.source", config.get("source"), ("FromClaim", "FromClass"))
         yield from check_request_names(config.get("requests") or (), f"{here}.requests", known)
-        yield from check_opaque(config, here)
+        yield from check_part("opaque", config, here)
 
 
 def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]]) -> Iterator[Cause]:

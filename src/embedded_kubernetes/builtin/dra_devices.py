@@ -10,7 +10,6 @@ from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import check_format, invalid, required, too_many
-from .dra_requests import check_opaque, check_selectors
 from .kind import Logic
 from .selectors import check_node_selector
 
@@ -22,13 +21,6 @@ _SEMVER = re.compile(
     r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
 )
-
-
-def check_device_class(device_class: Object, old: Object | None) -> Iterator[Cause]:
-    spec = device_class.get("spec") or {}
-    yield from check_selectors(spec.get("selectors"), "spec.selectors")
-    for index, config in enumerate(spec.get("config") or ()):
-        yield from check_opaque(config, f"spec.config[{index}]")
 
 
 def date_taints(slice_: Object) -> None:
@@ -129,6 +121,5 @@ def _check_device_key(key: str, path: str) -> Iterator[Cause]:
 
 
 LOGIC = {
-    ("resource.k8s.io", "DeviceClass"): Logic(check=check_device_class),
     ("resource.k8s.io", "ResourceSlice"): Logic(check=check_slice, on_create=date_taints),
 }

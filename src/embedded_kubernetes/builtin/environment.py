@@ -11,7 +11,6 @@ from . import names
 from .causes import (
     check_descending,
     check_format,
-    check_name,
     check_one_of,
     forbidden,
     invalid,
@@ -19,7 +18,7 @@ from .causes import (
     required,
     unsupported,
 )
-from .rules import check_part
+from .rules import RULES, check_part
 
 _ENV_FIELDS = frozenset(
     {
@@ -35,39 +34,27 @@ _ENV_FIELDS = frozenset(
     }
 )
 _SUBSCRIPT = re.compile(r"(metadata\.(?:labels|annotations))\['([^']*)'\]")
+_ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 _RESOURCE_FIELDS = tuple(
     f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
 )
 
 
-def check_env(variables: list[dict[str, Any]], path: str) -> Iterator[Cause]:
-    for index, variable in enumerate(variables):
-        name = variable.get("name", "")
-        yield from check_name(f"{path}[{index}].name", name, names.env_name)
-        source = variable.get("valueFrom")
-        if source is not None:
-            yield from _check_env_source(source, f"{path}[{index}].valueFrom", bool(variable.get("value")))
-
-
-def _check_env_source(source: dict[str, Any], at: str, has_value: bool) -> Iterator[Cause]:
-    kinds = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
-    given = sum(source.get(kind) is not None for kind in kinds)
-    if (field := source.get("fieldRef")) is not None:
-        yield from _check_field_ref(field, f"{at}.fieldRef")
-    if (field := source.get("resourceFieldRef")) is not None:
-        yield from _check_resource_field_ref(field, f"{at}.resourceFieldRef")
-    for kind in ("configMapKeyRef", "secretKeyRef"):
-        if (ref := source.get(kind)) is not None:
-            name, key = ref.get("name", ""), ref.get("key", "")
-            yield from check_format(f"{at}.{kind}.name", name, names.subdomain)
-            yield from check_name(f"{at}.{kind}.key", key, names.config_key)
+def _check_sources(at: str, variable: Any, was: Any) -> list[Cause]:
+    """That a variable which takes its value from elsewhere takes it from one place."""
+    source = variable.get("valueFrom")
+    if source is None:
+        return []
+    given = sum(source.get(kind) is not None for kind in _ENV_SOURCES)
     if not given:
         detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-        yield invalid(at, "", detail)
-    elif has_value:
-        yield invalid(at, "", "may not be specified when `value` is not empty")
+    elif variable.get("value"):
+        detail = "may not be specified when `value` is not empty"
     elif given > 1:
-        yield invalid(at, "", "may not have more than one field specified at a time")
+        detail = "may not have more than one field specified at a time"
+    else:
+        return []
+    return [invalid(f"{at}.valueFrom", "", detail)]
 
 
 def _check_field_ref(field: dict[str, Any], at: str) -> list[Cause]:
@@ -94,6 +81,13 @@ def _check_resource_field_ref(field: dict[str, Any], at: str) -> list[Cause]:
     if name not in _RESOURCE_FIELDS and not name.startswith(("requests.hugepages-", "limits.hugepages-")):
         return [unsupported(f"{at}.resource", name, _RESOURCE_FIELDS)]
     return []
+
+
+RULES |= {
+    "one source": _check_sources,
+    "field of pod": lambda at, field, was: _check_field_ref(field, at),
+    "amount of container": lambda at, field, was: _check_resource_field_ref(field, at),
+}
 
 
 def check_env_from(sources: list[dict[str, Any]], path: str) -> Iterator[Cause]:

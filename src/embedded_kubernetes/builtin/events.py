@@ -148,13 +148,9 @@ def _check_new(event: Object, old: Object | None) -> Iterator[Cause]:
         yield required("eventTime")
     if event.get("type") not in ("Normal", "Warning"):
         yield invalid("type", "", f"has invalid value: {event.get('type', '')}")
-    for field in ("firstTimestamp", "lastTimestamp"):
+    for field in ("firstTimestamp", "lastTimestamp", "count", "source"):
         if event.get(field):
             yield invalid(field, "", "needs to be unset")
-    if event.get("count"):
-        yield invalid("count", "", "needs to be unset")
-    if event.get("source"):
-        yield invalid("source", "", "needs to be unset")
 
 
 def _fields(event: Object) -> dict[str, str]:

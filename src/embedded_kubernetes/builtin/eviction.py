@@ -12,7 +12,7 @@ from agent_scheduler.objects.quantity import MAX_INT64
 
 from ..errors import ApiError, Cause, forbidden
 from ..resource import Object, is_true
-from .causes import check_not_negative, invalid
+from .causes import check_not_negative
 from .kind import Logic
 
 _NOT_NOW = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -161,17 +161,10 @@ def _conditions(status: dict[str, Any], allowed: int, budget: Object, now: str) 
     return [*others, condition]
 
 
-def _check(budget: Object, old: Object | None) -> Iterator[Cause]:
-    spec: dict[str, Any] = budget.get("spec") or {}
-    if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
-        return
-    yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
-
-
 def _check_status(budget: Object, old: Object) -> Iterator[Cause]:
     status = budget.get("status") or {}
     for field in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
         yield from check_not_negative(f"status.{field}", status.get(field, 0))
 
 
-LOGIC = {("policy", "PodDisruptionBudget"): Logic(check=_check, check_status=_check_status)}
+LOGIC = {("policy", "PodDisruptionBudget"): Logic(check_status=_check_status)}

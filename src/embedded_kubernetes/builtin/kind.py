@@ -55,6 +55,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     first_status: dict[str, Any] | None = None
     status_keeps_labels: bool = False
     fields: dict[str, str] = {}
+    bookmark: dict[str, Any] = {}
     subresources: tuple[Subresource, ...] = ()
     returns_deleted: bool = False
     asks: bool = False

@@ -9,76 +9,88 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 
 Problems = tuple[str, ...]
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_PORT_NAME = re.compile(r"[-a-z0-9]+")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
-_C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-_LABEL_PROBLEM = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
-    "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_SUBDOMAIN_PROBLEM = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LABEL_1035_PROBLEM = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
-    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_QUALIFIED_PROBLEM = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_LABEL_VALUE_PROBLEM = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
-    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_CONFIG_KEY_PROBLEM = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
-    "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
+_PORT_NAME = re.compile(r"[-a-z0-9]+")
 
 
 def _longer(limit: int) -> str:
     return f"must be no more than {limit} characters"
 
 
-def _matching(pattern: re.Pattern[str], limit: int, problem: str) -> Callable[[str], Problems]:
-    """The rule that a text of at most so many characters matches a pattern."""
-    match = pattern.fullmatch
+def _matching(pattern: str, limit: int | None, what: str, *examples: str) -> Callable[[str], Problems]:
+    """The rule that a text of at most so many characters matches a pattern, of which is said `what` that means."""
+    match = re.compile(pattern).fullmatch
+    shown = ",  or ".join(f"'{example}'" for example in examples)
+    problem = f"{what} (e.g. {shown}, regex used for validation is '{pattern}')"
+
+    most = limit or sys.maxsize
 
     def problems_of(text: str) -> Problems:
-        if len(text) <= limit and match(text):
-            return ()
-        problems = (_longer(limit),) if len(text) > limit else ()
-        return problems if match(text) else (*problems, problem)
+        if len(text) <= most:
+            return () if match(text) else (problem,)
+        return (_longer(most),) if match(text) else (_longer(most), problem)
 
     return problems_of
 
 
+_ALPHANUMERIC = (
+    "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 #: RFC 1123 label: a namespace's or a container's name.
-label = _matching(_LABEL, 63, _LABEL_PROBLEM)
+label = _matching(
+    _LABEL,
+    63,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
+    "end with an alphanumeric character",
+    *("my-name", "123-abc"),
+)
 #: RFC 1123 subdomain: the name of a pod, a node and most other objects.
-subdomain = _matching(_SUBDOMAIN, 253, _SUBDOMAIN_PROBLEM)
+subdomain = _matching(
+    rf"{_LABEL}(\.{_LABEL})*",
+    253,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    "start and end with an alphanumeric character",
+    "example.com",
+)
 #: RFC 1035 label: a service's name.
-label_1035 = _matching(_LABEL_1035, 63, _LABEL_1035_PROBLEM)
-label_value = _matching(_LABEL_VALUE, 63, _LABEL_VALUE_PROBLEM)
+label_1035 = _matching(
+    "[a-z]([-a-z0-9]*[a-z0-9])?",
+    63,
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+    "character, and end with an alphanumeric character",
+    *("my-name", "abc-123"),
+)
+label_value = _matching(
+    "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
+    63,
+    f"a valid label must be an empty string or consist of {_ALPHANUMERIC}",
+    *("MyValue", "my_value", "12345"),
+)
+_NAME_PART = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_name_part = _matching(
+    _NAME_PART, None, f"name part must consist of {_ALPHANUMERIC}", *("MyName", "my.name", "123-abc")
+)
+_key_letters = _matching(
+    "[-._a-zA-Z0-9]+",
+    None,
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+    *("key.name", "KEY_NAME", "key-name"),
+)
+#: The name of a device attribute.
+c_identifier = _matching(
+    "[A-Za-z_][A-Za-z0-9_]*",
+    None,
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
+    "characters or '_'",
+    *("my_name", "MY_NAME", "MyName"),
+)
 
 
 def path_segment(text: str) -> Problems:
@@ -95,10 +107,9 @@ def qualified(text: str) -> Problems:
     problems: list[str] = []
     if "/" in prefix:
         return (
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-            "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
-            "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix "
-            "and '/' (e.g. 'example.com/MyName')",
+            f"a qualified name must consist of {_ALPHANUMERIC} (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+            f"regex used for validation is '{_NAME_PART}') with an optional DNS subdomain prefix and '/' "
+            "(e.g. 'example.com/MyName')",
         )
     if slash:
         if not prefix:
@@ -108,21 +119,17 @@ def qualified(text: str) -> Problems:
         problems.append("name part must be non-empty")
     elif len(name) > 63:
         problems.append("name part must be no more than 63 characters")
-    if not _QUALIFIED.fullmatch(name):
-        problems.append(_QUALIFIED_PROBLEM)
-    return tuple(problems)
+    return (*problems, *_name_part(name))
 
 
 def config_key(text: str) -> Problems:
     """A key of a ConfigMap or a Secret."""
     if len(text) > 253:
         return (_longer(253),)
-    if not _CONFIG_KEY.fullmatch(text):
-        return (_CONFIG_KEY_PROBLEM,)
-    if text == ".":
-        return ("must not be '.'",)
-    if text == "..":
-        return ("must not be '..'",)
+    if problems := _key_letters(text):
+        return problems
+    if text in (".", ".."):
+        return (f"must not be '{text}'",)
     return ("must not start with '..'",) if text.startswith("..") else ()
 
 
@@ -148,17 +155,6 @@ def env_name(text: str) -> Problems:
         return ()
     return (
         "a valid environment variable name must consist only of printable ASCII characters other than '='",
-    )
-
-
-def c_identifier(text: str) -> Problems:
-    """The name of a device attribute."""
-    if _C_IDENTIFIER.fullmatch(text):
-        return ()
-    return (
-        "a valid C identifier must start with alphabetic character or '_', followed by a string of "
-        "alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation "
-        "is '[A-Za-z_][A-Za-z0-9_]*')",
     )
 
 

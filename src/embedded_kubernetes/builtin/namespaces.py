@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from ..errors import Cause
 from ..resource import Object
-from . import names
-from .causes import check_format, invalid
+from .causes import invalid
 from .kind import Logic
 
 _LABEL = "kubernetes.io/metadata.name"
@@ -32,15 +31,6 @@ def _on_update(namespace: Object, old: Object) -> None:
     namespace["spec"] = {**namespace.get("spec", {}), **old.get("spec", {})}
 
 
-def _check(namespace: Object, old: Object | None) -> Iterator[Cause]:
-    for index, finalizer in enumerate((namespace.get("spec") or {}).get("finalizers") or ()):
-        at = f"spec.finalizers[{index}]"
-        yield from check_format(at, finalizer, names.qualified)
-        if "/" not in finalizer and finalizer != "kubernetes":
-            detail = "name is neither a standard finalizer name nor is it fully qualified"
-            yield invalid(at, finalizer, detail)
-
-
 def _check_status(namespace: Object, old: Object) -> Iterator[Cause]:
     phase = (namespace.get("status") or {}).get("phase")
     if "deletionTimestamp" not in namespace["metadata"]:
@@ -54,6 +44,6 @@ def _check_status(namespace: Object, old: Object) -> Iterator[Cause]:
 
 LOGIC = {
     ("", "Namespace"): Logic(
-        default=_default, check=_check, on_create=_on_create, on_update=_on_update, check_status=_check_status
+        default=_default, on_create=_on_create, on_update=_on_update, check_status=_check_status
     )
 }

@@ -18,7 +18,6 @@ from .causes import (
     unsupported,
 )
 from .selectors import (
-    check_label_name,
     check_label_selector,
     check_node_selector,
     check_node_selector_term,
@@ -41,7 +40,7 @@ def check_tolerations(tolerations: list[dict[str, Any]], path: str) -> Iterator[
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         value, effect = toleration.get("value", ""), toleration.get("effect", "")
         if key and names.qualified(key):
-            yield from check_label_name(key, f"{path}[{index}].key")
+            yield from check_format(f"{path}[{index}].key", key, names.qualified)
         if not key and operator != "Exists":
             detail = (
                 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
@@ -102,7 +101,7 @@ def _check_pod_term(term: dict[str, Any], at: str) -> Iterator[Cause]:
     topology = term.get("topologyKey", "")
     if not topology:
         yield required(f"{at}.topologyKey", "can not be empty")
-    yield from check_label_name(topology, f"{at}.topologyKey")
+    yield from check_format(f"{at}.topologyKey", topology, names.qualified)
 
 
 def _check_label_keys(keys: Any, path: str, holder: dict[str, Any]) -> Iterator[Cause]:
@@ -112,7 +111,7 @@ def _check_label_keys(keys: Any, path: str, holder: dict[str, Any]) -> Iterator[
         yield forbidden(path, "must not be specified when labelSelector is not set")
         return
     for index, key in enumerate(keys):
-        yield from check_label_name(key, f"{path}[{index}]")
+        yield from check_format(f"{path}[{index}]", key, names.qualified)
 
 
 def check_spread(constraints: list[dict[str, Any]], path: str) -> Iterator[Cause]:
@@ -161,7 +160,7 @@ def check_taints(taints: list[dict[str, Any]]) -> Iterator[Cause]:
     for index, taint in enumerate(taints):
         at = f"metadata.taints[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
-        yield from check_label_name(key, f"{at}.key")
+        yield from check_format(f"{at}.key", key, names.qualified)
         if problems := names.label_value(taint.get("value", "")):
             yield invalid(f"{at}.value", taint["value"], ";".join(problems))
         yield from check_one_of(f"{at}.effect", effect, TAINT_EFFECTS)

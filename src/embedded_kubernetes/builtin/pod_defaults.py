@@ -13,6 +13,7 @@ from typing import Any
 from ..resource import Object
 from .placement import DEFAULT_TOLERATIONS
 from .pod_resources import container_requests
+from .rules import default_part
 
 #: A repository name below an optional registry host, as image references have it.
 _REPOSITORY = re.compile(
@@ -32,28 +33,6 @@ def pull_policy(image: str) -> str:
     return "Always" if tag == "latest" and _REPOSITORY.fullmatch(head) else "IfNotPresent"
 
 
-_PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
-
-
-def _fill(holder: dict[str, Any], defaults: dict[str, Any]) -> None:
-    """Set what is not set, and what is empty or zero."""
-    for field, value in defaults.items():
-        if not holder.get(field):
-            holder[field] = value
-
-
-def _default_action(action: dict[str, Any]) -> None:
-    if (get := action.get("httpGet")) is not None:
-        _fill(get, {"path": "/", "scheme": "HTTP"})
-
-
-def _default_probe(probe: dict[str, Any]) -> None:
-    _default_action(probe)
-    if (grpc := probe.get("grpc")) is not None:
-        grpc.setdefault("service", "")
-    _fill(probe, _PROBE)
-
-
 def _default_container(container: dict[str, Any]) -> None:
     if "resources" not in container:
         container["resources"] = {}
@@ -65,65 +44,15 @@ def _default_container(container: dict[str, Any]) -> None:
         container["imagePullPolicy"] = pull_policy(container.get("image") or "")
     if len(container) == 6 and "name" in container and "image" in container:
         return  # name, image and what was just set: nothing below can be there
-    for port in container.get("ports") or ():
-        _fill(port, {"protocol": "TCP"})
-    for variable in container.get("env") or ():
-        if source := variable.get("valueFrom"):
-            _default_reference(source)
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if (probe := container.get(name)) is not None:
-            _default_probe(probe)
-    if lifecycle := container.get("lifecycle"):
-        for name in ("postStart", "preStop"):
-            if (action := lifecycle.get(name)) is not None:
-                _default_action(action)
-
-
-def _default_reference(holder: dict[str, Any]) -> None:
-    """Of a reference to the pod's own fields or amounts."""
-    if (field := holder.get("fieldRef")) is not None:
-        field.setdefault("apiVersion", "v1")
-    if (amount := holder.get("resourceFieldRef")) is not None:
-        amount.setdefault("divisor", "0")
-
-
-#: Volume sources with a few constant defaults each.
-_SOURCE_DEFAULTS: dict[str, dict[str, Any]] = {
-    "secret": {"defaultMode": 420},
-    "configMap": {"defaultMode": 420},
-    "downwardAPI": {"defaultMode": 420},
-    "projected": {"defaultMode": 420},
-    "hostPath": {"type": ""},
-    "iscsi": {"iscsiInterface": "default"},
-    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
-    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
-    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
-}
-
-
-def default_volume_source(volume: dict[str, Any]) -> None:
-    """The defaults of the source that `volume`, a pod's or a PersistentVolume's spec, names."""
-    for name, source in volume.items():
-        for field, value in _SOURCE_DEFAULTS.get(name, {}).items():
-            source.setdefault(field, value)
+    default_part("container", container)
 
 
 def _default_volume(volume: dict[str, Any]) -> None:
     if len(volume) == 1:
         volume["emptyDir"] = {}
         return
-    default_volume_source(volume)
-    sources = (volume.get("projected") or {}).get("sources") or ()
-    for source in sources:
-        if token := source.get("serviceAccountToken"):
-            token.setdefault("expirationSeconds", 3600)
-    for holder in (volume, *sources):
-        for item in (holder.get("downwardAPI") or {}).get("items") or ():
-            _default_reference(item)
-    if (ephemeral := volume.get("ephemeral")) and (template := ephemeral.get("volumeClaimTemplate")):
-        template.setdefault("metadata", {})
-        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-        template["spec"].setdefault("resources", {})
+    default_part("volumeSource", volume)
+    default_part("podVolume", volume)
     if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = pull_policy(image.get("reference") or "")
 

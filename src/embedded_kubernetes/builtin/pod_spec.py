@@ -8,13 +8,9 @@ from typing import Any
 from agent_scheduler.objects.quantity import milli_value
 
 from ..errors import Cause
-from . import names
 from .amounts import check_requirements
 from .causes import (
-    check_format,
     check_one_of,
-    check_range,
-    duplicate,
     forbidden,
     invalid,
     required,
@@ -31,7 +27,6 @@ from .metadata import check_labels
 from .placement import check_affinity, check_gates, check_spread, check_tolerations
 from .pod_resources import container_requests
 from .rules import check_part
-from .security import check_pod_security
 from .volumes import check_volumes
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -61,7 +56,7 @@ def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> Iterator
         yield from check_volumes(listed, f"{path}.volumes")
     volumes = {volume.get("name", ""): volume for volume in listed}
     if "resourceClaims" in spec:
-        yield from _check_claims(spec["resourceClaims"] or [], f"{path}.resourceClaims")
+        yield from check_part("podClaims", spec, path)
     parts = PodParts(spec, volumes, is_pod=is_pod)
     containers = spec.get("containers") or []
     yield from check_containers(containers, f"{path}.containers", parts)
@@ -85,14 +80,14 @@ def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> Iterator
     if not plain and (selector := spec.get("nodeSelector")):
         yield from check_labels(selector, f"{path}.nodeSelector")
     if context := spec.get("securityContext"):
-        yield from check_pod_security(context, f"{path}.securityContext", spec)
+        yield from _check_security(context, f"{path}.securityContext", spec)
     if not plain:
         yield from _check_placement(spec, path)
-        yield from _check_names(spec, path)
+        yield from check_part("podNames", spec, path)
     if tolerations := spec.get("tolerations"):
         yield from check_tolerations(tolerations, f"{path}.tolerations")
     if not plain:
-        yield from _check_aliases_and_classes(spec, path)
+        yield from check_part("podAliases", spec, path)
     if (policy := spec.get("preemptionPolicy")) is not None and policy not in _PREEMPTION_POLICIES:
         yield from check_one_of(f"{path}.preemptionPolicy", policy, _PREEMPTION_POLICIES)
     if not plain:
@@ -109,17 +104,7 @@ def _check_placement(spec: dict[str, Any], path: str) -> Iterator[Cause]:
     """Where the pod may run and how it finds others."""
     if affinity := spec.get("affinity"):
         yield from check_affinity(affinity, f"{path}.affinity")
-    dns, nowhere = spec.get("dnsConfig"), spec.get("dnsPolicy") == "None"
-    if nowhere and dns is None:
-        yield required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
-    elif nowhere and dns is not None and not dns.get("nameservers"):
-        detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-        yield required(f"{path}.dnsConfig.nameservers", detail)
-    elif dns:
-        yield from _check_dns(dns, f"{path}.dnsConfig")
-    for index, gate in enumerate(spec.get("readinessGates") or ()):
-        kind, at = gate.get("conditionType", ""), f"{path}.readinessGates[{index}].conditionType"
-        yield from check_format(at, kind, names.qualified)
+    yield from check_part("podReach", spec, path)
     if gates := spec.get("schedulingGates"):
         yield from check_gates(gates, f"{path}.schedulingGates")
     if constraints := spec.get("topologySpreadConstraints"):
@@ -138,28 +123,6 @@ def _check_placement(spec: dict[str, Any], path: str) -> Iterator[Cause]:
         )
 
 
-def _check_names(spec: dict[str, Any], path: str) -> Iterator[Cause]:
-    for field in ("serviceAccountName", "nodeName"):
-        if name := spec.get(field):
-            yield from check_format(f"{path}.{field}", name, names.subdomain)
-    if (deadline := spec.get("activeDeadlineSeconds")) is not None:
-        yield from check_range(f"{path}.activeDeadlineSeconds", deadline, low=1, high=2**31 - 1)
-    for field in ("hostname", "subdomain"):
-        if name := spec.get(field):
-            yield from check_format(f"{path}.{field}", name, names.label)
-
-
-def _check_aliases_and_classes(spec: dict[str, Any], path: str) -> Iterator[Cause]:
-    for index, alias in enumerate(spec.get("hostAliases") or ()):
-        at, ip = f"{path}.hostAliases[{index}]", alias.get("ip", "")
-        yield from check_format(f"{at}.ip", ip, names.ip)
-        for place, name in enumerate(alias.get("hostnames") or ()):
-            yield from check_format(f"{at}.hostnames[{place}]", name, names.subdomain)
-    for field in ("priorityClassName", "runtimeClassName"):
-        if name := spec.get(field):
-            yield from check_format(f"{path}.{field}", name, names.subdomain)
-
-
 def _check_overhead_and_system(spec: dict[str, Any], path: str) -> Iterator[Cause]:
     yield from check_requirements({"limits": spec.get("overhead")}, f"{path}.overhead")
     if (system := spec.get("os")) is not None:
@@ -168,32 +131,6 @@ def _check_overhead_and_system(spec: dict[str, Any], path: str) -> Iterator[Caus
             yield required(f"{path}.os.name", "cannot be empty")
         elif name not in ("linux", "windows"):
             yield unsupported(f"{path}.os", name, ("linux", "windows"))
-
-
-def _check_claims(claims: list[dict[str, Any]], path: str) -> Iterator[Cause]:
-    """A pod's resource claims: a name each, and either a claim or a template (KEP-4381)."""
-    seen: set[str] = set()
-    for index, claim in enumerate(claims):
-        at, name = f"{path}[{index}]", claim.get("name", "")
-        if not name:
-            yield required(f"{at}.name")
-        elif name in seen:
-            yield duplicate(f"{at}.name", name)
-        else:
-            yield from check_format(f"{at}.name", name, names.label)
-        seen.add(name)
-        given = [
-            field
-            for field in ("resourceClaimName", "resourceClaimTemplateName")
-            if claim.get(field) is not None
-        ]
-        if len(given) > 1:
-            detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            yield invalid(at, claim, detail)
-        if not given:
-            yield invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
-        for field in given:
-            yield from check_format(f"{at}.{field}", claim[field], names.subdomain)
 
 
 def _check_pod_resources(spec: dict[str, Any], resources: dict[str, Any], path: str) -> Iterator[Cause]:
@@ -224,13 +161,6 @@ def _check_host_network(spec: dict[str, Any], path: str, *, is_pod: bool) -> Ite
                 yield invalid(at, host, "must match `containerPort` when `hostNetwork` is true")
 
 
-def _check_dns(dns: dict[str, Any], path: str) -> Iterator[Cause]:
-    yield from check_part("dnsConfig", dns, path)
-    if len(" ".join(dns.get("searches") or ())) > 2048:
-        detail = "must not have more than 2048 characters (including spaces) in the search list"
-        yield invalid(f"{path}.searches", dns["searches"], detail)
-
-
 def _check_tokens(volumes: list[dict[str, Any]], path: str) -> list[Cause]:
     return [
         forbidden(
@@ -241,3 +171,12 @@ def _check_tokens(volumes: list[dict[str, Any]], path: str) -> list[Cause]:
         for place, source in enumerate((volume.get("projected") or {}).get("sources") or ())
         if source.get("serviceAccountToken") is not None
     ]
+
+
+def _check_security(context: dict[str, Any], path: str, spec: dict[str, Any]) -> Iterator[Cause]:
+    """A pod's `securityContext`, and the host namespaces that the spec asks for."""
+    yield from check_part("podIds", context, path)
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        yield invalid(f"{path}.shareProcessNamespace", True, detail)
+    yield from check_part("podSecurity", context, path)

@@ -1,15 +1,21 @@
 """Checks and defaults that a kind states as data (`data/kinds.json`): by path, a value or a list of rules.
 
-A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends in `?` ends the path
-where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A rule is a name, a
-name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, or `#` and the name of a part
-One with `@create` after its name holds for new objects only. Where a required value is missing, the rules after that
-are not asked.
+A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends
+in `?` ends the path where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A
+rule is a name, a name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, a list of rules,
+or `#` and the name of a part (`data/parts.json`). One with `@create` after its name holds for new objects only. Where a
+required value is missing, the rules after that are not asked; of `["first", RULES...]`, none after the first that has
+causes.
+
+`["when", CONDITION, RULES, OTHERS]` asks the rules if the condition holds, else the others, which may be left out. A
+condition has fields, several with `|` between them for any of them, and of each the values that it may have, or whether
+it is set: `{"kind": ["User", "Group"], "name": true}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,8 +29,37 @@ from . import causes, names
 from .metadata import check_annotations, check_labels
 from .selectors import check_label_selector
 
-#: What stands for the stored value where there is none: of a new object, and of what lies in a list.
-NEW: Any = object()
+
+class _New:
+    """What stands for the stored value where there is none: of a new object, and of what lies in a list, by the steps
+    to it from the item at `place`. `held` is what all items have at the end of steps; those of one list share it."""
+
+    __slots__ = ("held", "items", "place", "steps")
+
+    def __init__(
+        self,
+        items: Sequence[Any] = (),
+        place: int = 0,
+        steps: tuple[str, ...] = (),
+        held: dict[tuple[str, ...], list[Any]] | None = None,
+    ) -> None:
+        self.items, self.place, self.steps, self.held = items, place, steps, {} if held is None else held
+
+    def below(self, name: str) -> _New:
+        return _New(self.items, self.place, (*self.steps, name), self.held) if self.items else self
+
+    def earlier(self) -> list[Any]:
+        """What the items before this one have in its place."""
+        found = self.held.get(self.steps)
+        if found is None:
+            found = list(self.items)
+            for step in self.steps:
+                found = [(each or {}).get(step) for each in found]
+            self.held[self.steps] = found
+        return found[: self.place]
+
+
+NEW: Any = _New()
 #: The causes of a value at a path, which was stored as the last argument.
 Rule = Callable[[str, Any, Any], Iterable[Cause]]
 Check = Callable[[Object, Object | None], Iterable[Cause]]
@@ -38,21 +73,42 @@ class _Step(NamedTuple):
 
 
 def _steps(path: str) -> tuple[_Step, ...]:
-    return tuple(
-        _Step(part.rstrip("?").removesuffix("[*]"), part.endswith("[*]"), part.endswith("?"))
-        for part in path.split(".")
+    return (
+        ()
+        if not path
+        else tuple(
+            _Step(part.rstrip("?").removesuffix("[*]"), part.endswith("[*]"), part.endswith("?"))
+            for part in path.split(".")
+        )
     )
+
+
+def _where_set(path: str) -> str | None:
+    """The field without which nothing lies at a path, if its first is one: most objects have few of those."""
+    first, *_ = _steps(path)
+    return first.name if first.each or first.optional else None
 
 
 def compile_defaults(defaults: Mapping[str, Any]) -> Callable[[Object], None]:
     """A function that fills in what an object leaves out, in place; what lies on the way is made."""
-    entries = [(_steps(path), value) for path, value in defaults.items()]
+    entries = [(_where_set(path), _steps(path), value) for path, value in defaults.items()]
 
     def fill(obj: Object) -> None:
-        for steps, value in entries:
-            _fill(obj, steps, value)
+        for field, steps, value in entries:
+            if field is None or field in obj:
+                _fill(obj, steps, value)
 
     return fill
+
+
+def default_part(name: str, value: Any) -> None:
+    """Fill in what a part leaves out, by its defaults in `data/defaults.json`."""
+    _part_defaults(name)(value)
+
+
+@cache
+def _part_defaults(name: str) -> Callable[[Object], None]:
+    return compile_defaults(data("defaults.json")[name])
 
 
 def _fill(node: Any, steps: tuple[_Step, ...], value: Any) -> None:
@@ -86,50 +142,99 @@ def has_rules(part: str) -> bool:
 
 @cache
 def _part(name: str) -> Rule:
-    return _below(data("parts.json")[name])
+    return _rule(data("parts.json")[name])
 
 
 def _below(rules: Mapping[str, Any]) -> Rule:
-    entries = [(_steps(path), [_rule(one) for one in chain]) for path, chain in rules.items()]
+    entries = [(_where_set(path), _reached(_steps(path), _chain(chain))) for path, chain in rules.items()]
 
     def check(at: str, value: Any, was: Any) -> list[Cause]:
         found: list[Cause] = []
-        for steps, chain in entries:
-            for path, inner, before in _values(at, value, was, steps):
-                for rule in chain:
-                    problems = list(rule(path, inner, before))
-                    found += problems
-                    if problems and problems[-1].reason == "FieldValueRequired":
-                        break
+        for field, rule in entries:
+            if field is None or (value and field in value):
+                found += rule(at, value, was)
         return found
 
     return check
 
 
-def _values(at: str, value: Any, was: Any, steps: tuple[_Step, ...]) -> Iterator[tuple[str, Any, Any]]:
+def _chain(written: Sequence[Any], *, first: bool = False) -> Rule:
+    rules = [_rule(one) for one in written]
+    if len(rules) == 1:
+        return rules[0]
+
+    def check(at: str, value: Any, was: Any) -> list[Cause]:
+        found: list[Cause] = []
+        for rule in rules:
+            found += rule(at, value, was)
+            if found and (first or (found[-1].reason == "FieldValueRequired" and found[-1].field == at)):
+                break
+        return found
+
+    return check
+
+
+def _reached(steps: tuple[_Step, ...], rule: Rule) -> Rule:
+    """The rule, of what is found by these steps."""
     if not steps:
-        yield at, value, was
-        return
-    step, rest = steps[0], steps[1:]
-    inner = value.get(step.name) if value else None
-    at = f"{at}.{step.name}" if at else step.name
-    if step.each:
-        for index, item in enumerate(inner or ()):
-            yield from _values(f"{at}[{index}]", item, NEW, rest)
-    elif not step.optional or inner not in _EMPTY:
-        before = NEW if was is NEW else was.get(step.name) if was else None
-        yield from _values(at, inner, before, rest)
+        return rule
+    name, each, optional = steps[0]
+    inner = _reached(steps[1:], rule)
+
+    def check_items(at: str, value: Any, was: Any) -> list[Cause]:
+        found: list[Cause] = []
+        items: Sequence[Any] = (value.get(name) if value else None) or ()
+        held: dict[tuple[str, ...], list[Any]] = {}
+        for index, item in enumerate(items):
+            found += inner(
+                f"{at}.{name}[{index}]" if at else f"{name}[{index}]", item, _New(items, index, (), held)
+            )
+        return found
+
+    def check_field(at: str, value: Any, was: Any) -> Iterable[Cause]:
+        held = value.get(name) if value else None
+        if optional and held in _EMPTY:
+            return ()
+        before = was.below(name) if type(was) is _New else was.get(name) if was else None
+        return inner(f"{at}.{name}" if at else name, held, before)
+
+    return check_items if each else check_field
 
 
 def _rule(written: Any) -> Rule:
     if isinstance(written, dict):
         return _below(written)
-    name, *arguments = [written] if isinstance(written, str) else written
-    if name.startswith("#"):
-        return _part(name[1:])
+    if isinstance(written, str):
+        return _part(written[1:]) if written.startswith("#") else _named_rule(written)
+    if not written or not isinstance(written[0], str) or written[0].startswith("#"):
+        return _chain(written)
+    if written[0] == "first":
+        return _chain(written[1:], first=True)
+    if written[0] == "one kind":
+        return _one_kind(*written[1:])
+    return _when(*written[1:]) if written[0] == "when" else _named_rule(*written)
+
+
+def _named_rule(name: str, *arguments: Any) -> Rule:
     name, _, when = name.partition("@")
-    rule = _RULES[name]
-    return lambda at, value, was: rule(at, value, was, *arguments) if was is NEW or not when else ()
+    rule = RULES[name]
+    if not when:
+        return (lambda at, value, was: rule(at, value, was, *arguments)) if arguments else rule
+    return lambda at, value, was: rule(at, value, was, *arguments) if type(was) is _New else ()
+
+
+def _when(condition: Mapping[str, Any], then: Sequence[Any], otherwise: Sequence[Any] = ()) -> Rule:
+    wanted = [(fields.split("|"), values) for fields, values in condition.items()]
+    rules, others = _chain(then), _chain(otherwise)
+
+    def holds(value: Any) -> bool:
+        for fields, values in wanted:
+            held = [value.get(field) for field in fields]
+            if not (any(one in values for one in held) if type(values) is list else any(held) is values):
+                return False
+        return True
+
+    return lambda at, value, was: (rules if holds(value or {}) else others)(at, value, was)
 
 
 def _not_negative(at: str, value: Any) -> list[Cause]:
@@ -139,7 +244,7 @@ def _not_negative(at: str, value: Any) -> list[Cause]:
 
 def _fixed(at: str, value: Any, was: Any, detail: str = "") -> list[Cause]:
     """What an update may not change. With a text, that is what is said."""
-    if was is NEW or (value or None) == (was or None):
+    if isinstance(was, _New) or (value or None) == (was or None):
         return []
     return [causes.forbidden(at, detail) if detail else causes.immutable(at, value)]
 
@@ -155,22 +260,35 @@ def _needs(at: str, value: Any, field: str, wanted: str, other: str, detail: str
     return [causes.required(f"{at}.{other}", detail)] if missing else []
 
 
-def _unique(at: str, value: Any, field: str) -> list[Cause]:
-    """Of the items of a list no two have the same value in a field."""
-    held = [item.get(field) for item in value or ()]
-    return [
-        causes.duplicate(f"{at}[{index}].{field}", one)
-        for index, one in enumerate(held)
-        if one in held[:index]
-    ]
+def _one_kind(none: str, more: str, kinds: Mapping[str, Sequence[Any]]) -> Rule:
+    """Of these fields one is set, the first of which is judged by its rules."""
+    known = {kind: _chain(rules) for kind, rules in kinds.items()}
+
+    def check(at: str, value: Any, was: Any) -> list[Cause]:
+        given = [kind for kind in known if value.get(kind) is not None]
+        if not given:
+            return [causes.required(at, none)]
+        first = given[0]
+        found = list(known[first](f"{at}.{first}", value[first], NEW))
+        return found + [causes.forbidden(f"{at}.{kind}", more) for kind in given[1:]]
+
+    return check
+
+
+def _once_as(at: str, value: Any, was: Any, fields: tuple[str, ...]) -> list[Cause]:
+    """As "once by", and shown is no more than these fields."""
+    held = {field: value.get(field) for field in fields}
+    again = any(held == {field: one.get(field) for field in fields} for one in was.earlier())
+    return [causes.duplicate(at, held)] if again else []
 
 
 def _named(rule: Callable[[str], names.Problems]) -> Callable[..., list[Cause]]:
     return lambda at, value, was: causes.check_format(at, value or "", rule)
 
 
-#: By name: from where a value is, what it is and was, and the rule's arguments, to the causes.
-_RULES: dict[str, Callable[..., Iterable[Cause]]] = {
+#: By name: from where a value is, what it is and was, and the rule's arguments, to the causes. Modules whose checks
+#: data names add theirs.
+RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "required": lambda at, value, was, detail="": [] if value else [causes.required(at, detail)],
     "present": lambda at, value, was, detail="": [] if value is not None else [causes.required(at, detail)],
     "one of": lambda at, value, was, *allowed: causes.check_one_of(at, value, allowed),
@@ -178,7 +296,7 @@ _RULES: dict[str, Callable[..., Iterable[Cause]]] = {
         cause for one in value or () for cause in causes.check_one_of(at, one, allowed)
     ],
     "supported": lambda at, value, was, *allowed: (
-        [] if value in allowed else [causes.unsupported(at, value, allowed)]
+        [] if value in allowed else [causes.unsupported(at, "" if value is None else value, allowed)]
     ),
     "no empty name": lambda at, value, was: (
         [] if "" not in (value or {}) else [causes.invalid(at, "", "field can not be empty.")]
@@ -194,6 +312,9 @@ _RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     # How many items a list has.
     "at most": lambda at, value, was, most, detail: (
         [] if len(value or ()) <= most else [causes.invalid(at, value, detail)]
+    ),
+    "together at most": lambda at, value, was, most, detail: (
+        [] if len(" ".join(value or ())) <= most else [causes.invalid(at, value, detail)]
     ),
     "too many": lambda at, value, was, most: (
         [] if len(value or ()) <= most else [causes.too_many(at, len(value or ()), most)]
@@ -223,15 +344,65 @@ _RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ),
     "exactly one of": lambda at, value, was, *given: _exactly_one_of(at, value, *given),
     "needs": lambda at, value, was, *given: _needs(at, value, *given),
-    "unique": lambda at, value, was, field: _unique(at, value, field),
-    "port": lambda at, value, was: causes.check_port(value, at),
+    # Of an item of a list or of what lies in it: no item before has the same.
+    "once": lambda at, value, was: [causes.duplicate(at, value)] if value in was.earlier() else [],
+    # Of a container's security context.
+    "no administrator": lambda at, value, was, detail: [
+        causes.invalid(at, value, detail)
+        for capability in (value.get("capabilities") or {}).get("add") or ()
+        if capability == "CAP_SYS_ADMIN"
+    ],
+    "is": lambda at, value, was, wanted, detail: (
+        [] if value == wanted else [causes.invalid(at, value, detail)]
+    ),
+    # A field of each item of a list, told without the item's place.
+    "each": lambda at, value, was, field, pattern, detail: [
+        causes.invalid(at, item.get(field, ""), detail)
+        for item in value or ()
+        if not re.fullmatch(pattern, item.get(field, ""))
+    ],
+    "port": lambda at, value, was: causes.check_port(value or 0, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
+    "required of several": lambda at, value, was: (
+        [causes.required(at)] if not value and len(was.items) > 1 else []
+    ),
+    "external name": lambda at, value, was: causes.check_format(
+        at, (value or "").rstrip("."), names.subdomain
+    ),
+    # As "once", of what an item has in these fields together.
+    "once by": lambda at, value, was, *fields: (
+        [causes.duplicate(at, value)]
+        if any(all((one.get(key) or "") == (value.get(key) or "") for key in fields) for one in was.earlier())
+        else []
+    ),
+    "once as": lambda at, value, was, *fields: _once_as(at, value, was, fields),
     "driver name": lambda at, value, was: causes.check_driver_name(value or "", at),
-    "subdomain": _named(names.subdomain),
-    "label": _named(names.label),
-    "qualified": _named(names.qualified),
+    "choice": lambda at, value, was, *allowed: causes.check_choice(at, value, allowed),
+    "invalid": lambda at, value, was, detail, unset=None: [
+        causes.invalid(at, unset if value is None else value, detail)
+    ],
+    "invalid as": lambda at, value, was, shown, detail: [causes.invalid(at, shown, detail)],
+    "forbidden": lambda at, value, was, detail: [causes.forbidden(at, detail)],
+    "missing": lambda at, value, was, detail: [causes.required(at, detail)],
+    "too long": lambda at, value, was, most: [causes.too_long(at, most)] if len(value) > most else [],
+    "json object": lambda at, value, was: (
+        []
+        if isinstance(value, dict)
+        else [causes.invalid(at, "<value omitted>", "must be a valid JSON object")]
+    ),
+    "matches": lambda at, value, was, pattern, most, detail: (
+        [] if len(value) <= most and re.fullmatch(pattern, value) else [causes.invalid(at, value, detail)]
+    ),
+    "unset": lambda at, value, was, detail: [] if value is None else [causes.invalid(at, value, detail)],
+    "empty": lambda at, value, was, detail: [causes.invalid(at, value, detail)] if value else [],
+    "not allowed": lambda at, value, was, detail: [causes.forbidden(at, detail)] if value else [],
     "qualified in any case": _named(lambda text: names.qualified(text.lower())),
-    "ip": _named(names.ip),
-    "label 1035": _named(names.label_1035),
     "label 1035 in any case": _named(lambda text: names.label_1035(text.lower())),
+    **{
+        name.replace("_", " "): _named(getattr(names, name))
+        for name in (
+            *("subdomain", "label", "label_1035", "label_value", "qualified", "path_segment", "config_key"),
+            *("port_name", "c_identifier", "ip", "cidr"),
+        )
+    },
 }

@@ -44,13 +44,7 @@ def admit(pod: Object, find: Callable[[str], Object | None]) -> None:
     """
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
-    if not name:
-        if spec.get("overhead"):
-            raise rejected(
-                pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-            )
-        return
-    runtime_class = find(name)
+    runtime_class = find(name) if name else {}
     if runtime_class is None:
         raise rejected(pod, f'pod rejected: RuntimeClass "{name}" not found')
     overhead = runtime_class.get("overhead")

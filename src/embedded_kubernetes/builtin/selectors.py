@@ -16,10 +16,6 @@ _NEEDS_ONE = "must be specified single value when `operator` is 'Lt' or 'Gt'"
 _FORBIDS_VALUES = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
 
 
-def check_label_name(key: str, path: str) -> list[Cause]:
-    return [invalid(path, key, problem) for problem in names.qualified(key)]
-
-
 def check_label_selector(selector: dict[str, Any] | None, path: str) -> Iterator[Cause]:
     """A `LabelSelector`; None selects nothing and is fine."""
     if not selector:
@@ -45,7 +41,7 @@ def _check_expression(expression: dict[str, Any], at: str, *, numeric: bool = Fa
             yield required(f"{at}.values", _NEEDS_ONE)
     else:
         yield invalid(f"{at}.operator", operator, _NO_OPERATOR)
-    yield from check_label_name(expression.get("key", ""), f"{at}.key")
+    yield from check_format(f"{at}.key", expression.get("key", ""), names.qualified)
 
 
 def _check_values(values: list[str], path: str) -> list[Cause]:

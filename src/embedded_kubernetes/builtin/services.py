@@ -14,22 +14,10 @@ from zlib import crc32
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import (
-    check_format,
-    check_one_of,
-    check_port,
-    check_range,
-    duplicate,
-    immutable,
-    invalid,
-    required,
-)
+from .causes import immutable, invalid
 from .kind import Logic
-from .metadata import check_labels
 
-_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _EXTERNAL = ("NodePort", "LoadBalancer")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def _default_service(service: Object) -> None:
@@ -91,38 +79,9 @@ def _update(service: Object, old: Object) -> None:
 
 def _check_service(service: Object, old: Object | None) -> Iterator[Cause]:
     spec: dict[str, Any] = service.get("spec") or {}
-    kind, ports = spec.get("type"), spec.get("ports") or []
-    if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
-        yield required("spec.ports")
-    yield from check_one_of("spec.type", kind, _TYPES)
-    if kind == "ExternalName":
-        name = spec.get("externalName", "").rstrip(".")
-        yield from check_format("spec.externalName", name, names.subdomain)
-    named: set[str] = set()
-    numbers: set[tuple[Any, Any]] = set()
-    for index, port in enumerate(ports):
-        at, name = f"spec.ports[{index}]", port.get("name", "")
-        if len(ports) > 1 and not name:
-            yield required(f"{at}.name")
-        elif name:
-            yield from check_format(f"{at}.name", name, names.label)
-            if name in named:
-                yield duplicate(f"{at}.name", name)
-        named.add(name)
-        yield from check_range(f"{at}.port", port.get("port", 0), low=1, high=65535)
-        yield from check_one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
-        yield from check_port(port.get("targetPort", 0), f"{at}.targetPort")
-        key = (port.get("port"), port.get("protocol"))
-        if key in numbers:
-            yield duplicate(at, {"port": key[0], "protocol": key[1]})
-        numbers.add(key)
-    if selector := spec.get("selector"):
-        yield from check_labels(selector, "spec.selector")
-    yield from check_one_of("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
-    if old is not None and kind != "ExternalName":
-        before = old.get("spec") or {}
-        if before.get("clusterIP") and spec.get("clusterIP") != before["clusterIP"]:
-            yield immutable("spec.clusterIPs[0]", spec.get("clusterIPs"))
+    before = {} if old is None or spec.get("type") == "ExternalName" else old.get("spec") or {}
+    if before.get("clusterIP") and spec.get("clusterIP") != before["clusterIP"]:
+        yield immutable("spec.clusterIPs[0]", spec.get("clusterIPs"))
 
 
 def _check_addresses(endpoints: Object, old: Object | None) -> list[Cause]:

@@ -12,8 +12,7 @@ from ..resource import Object
 from . import names
 from .causes import check_format, check_one_of, forbidden, immutable, invalid, required
 from .kind import Logic
-from .pod_defaults import default_volume_source
-from .rules import check_part
+from .rules import check_part, default_part
 from .selectors import check_node_selector
 from .volumes import (
     VOLUME_MODES,
@@ -129,7 +128,7 @@ def use_default_class(claim: Object, classes: Iterable[Object]) -> None:
 
 
 def _default_volume(volume: Object) -> None:
-    default_volume_source({key: value for key, value in volume["spec"].items() if key not in _NOT_SOURCES})
+    default_part("volumeSource", volume["spec"])
 
 
 def _create_volume(volume: Object) -> None:

@@ -8,7 +8,7 @@ to drain a node and to describe a pod, and manifests that hold them apply. Polic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,11 @@ from .causes import (
     required,
 )
 from .eviction import matches
-from .kind import Check, Logic
+from .kind import Logic
 from .metadata import check_annotations, check_labels
 from .pod_defaults import default_pod_spec
 from .pod_spec import check_pod_spec
+from .rules import RULES
 from .selectors import check_label_selector
 
 Spec = dict[str, Any]
@@ -97,15 +98,6 @@ def _check_pods(spec: Spec, owner: str) -> Iterator[Cause]:
 
 def _check_own_template(spec: Spec) -> Iterator[Cause]:
     return check_template(spec.get("template") or {}, "spec.template", deadline=False)
-
-
-def _with_fixed_selector(
-    check: Callable[[Spec], Iterable[Cause]], obj: Object, old: Object | None
-) -> Iterator[Cause]:
-    spec = obj.get("spec") or {}
-    yield from check(spec)
-    if old is not None and spec.get("selector") != (old.get("spec") or {}).get("selector"):
-        yield immutable("spec.selector", spec.get("selector"))
 
 
 def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
@@ -180,10 +172,6 @@ def _check_replication_controller(obj: Object, old: Object | None) -> Iterator[C
 
 def _check_pod_template(obj: Object, old: Object | None) -> Iterator[Cause]:
     return check_template(obj.get("template") or {}, "template", restart=())
-
-
-def _fixed(check: Callable[[Spec], Iterable[Cause]]) -> Check:
-    return partial(_with_fixed_selector, check)
 
 
 _MAX_INT32 = 2**31 - 1
@@ -289,16 +277,14 @@ def _job_fields(job: Object) -> dict[str, str]:
 LOGIC = {
     ("apps", "Deployment"): Logic(
         default=partial(_default, strategy="strategy", rolling={"maxUnavailable": "25%", "maxSurge": "25%"}),
-        check=_fixed(_check_deployment),
     ),
-    ("apps", "ReplicaSet"): Logic(default=_default, check=_fixed(partial(_check_pods, owner="deployment"))),
+    ("apps", "ReplicaSet"): Logic(default=_default),
     ("apps", "StatefulSet"): Logic(
         default=partial(_default, strategy="updateStrategy", rolling={"partition": 0}),
         check=_check_stateful_set,
     ),
     ("apps", "DaemonSet"): Logic(
         default=partial(_default, strategy="updateStrategy", rolling={"maxUnavailable": 1, "maxSurge": 0}),
-        check=_fixed(_check_daemon_set),
     ),
     ("", "ReplicationController"): Logic(
         default=_default_replication_controller, check=_check_replication_controller
@@ -314,4 +300,10 @@ LOGIC = {
         fields=_job_fields,
     ),
     ("batch", "CronJob"): Logic(default=_default_cron_job, check=_check_cron_job),
+}
+
+RULES |= {
+    "deployment": lambda at, spec, was: _check_deployment(spec or {}),
+    "replica set": lambda at, spec, was: _check_pods(spec or {}, "deployment"),
+    "daemon set": lambda at, spec, was: _check_daemon_set(spec or {}),
 }

@@ -52,9 +52,7 @@ def replay(case: Case) -> list[Obj]:
         nodes = nodes_of(case, ledger)
         cluster = Cluster()
         session = Session(case.conf, view, nodes, committer=cluster, evictor=cluster, uid=f"session-{number}")
-        for _ in session.run():
-            pass
-        result = close(session)
+        result = done(session)
         for queue, found in result.gauges.items():
             _set_gauges(gauges.setdefault(queue, {}), found)
         answers.append(_answer(world, session, result, gauges))
@@ -63,6 +61,19 @@ def replay(case: Case) -> list[Obj]:
         if number < len(between):
             world.apply(between[number] or ())
     return answers
+
+
+def done(session: Session) -> Result:
+    """Run and closed, without a pause."""
+    for _ in session.run():
+        pass
+    steps = close(session)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
+from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result
@@ -19,6 +20,7 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.objects import batch, wire
+from agent_scheduler.objects.selecting import PodDisruptionBudget
 from tests.decisions.volcano_sessions.recording import Obj
 
 VOLCANO = "volcano"
@@ -63,10 +65,17 @@ class World:
                 if queue.get("status", {}).get("allocated") is not None
             },
             priorities={each["metadata"]["name"]: each.get("value", 0) for each in self.priorities},
+            pdbs=self._pdbs(),
             default_priority=next(
                 (each["value"] for each in self.priorities if each.get("globalDefault")), 0
             ),
         )
+
+    def _pdbs(self) -> PDBs:
+        pdbs = PDBs()
+        for each in self.budgets:
+            pdbs.set(read_pdb(msgspec.convert(each, PodDisruptionBudget)))
+        return pdbs
 
     def _info(self, pod: Obj) -> PodInfo:
         return PodReader(self._classes)(msgspec.json.encode(pod))

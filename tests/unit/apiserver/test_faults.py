@@ -11,8 +11,7 @@ import pytest
 
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
-from embedded_kubernetes.fault_targets import Target, target_of
-from embedded_kubernetes.faults import Injector
+from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Disturbance, Request
 
 PODS = "/api/v1/namespaces/default/pods"

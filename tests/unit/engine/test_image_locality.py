@@ -15,7 +15,7 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile, WeightedScore
 from agent_scheduler.engine.plugins.image_locality import ImageLocality, with_tag
-from agent_scheduler.engine.state.columns import IMAGES_KEPT
+from agent_scheduler.engine.state.columns import COLUMNS_KEPT
 from agent_scheduler.engine.state.nodeinfo import (
     NodeInfo,
     node_change_events,
@@ -160,9 +160,9 @@ def test_images_that_come_and_go_are_seen_on_all_nodes() -> None:
 def test_pods_with_ever_new_images_do_not_fill_the_memory() -> None:
     world = World(having("a", x=5))
     columns = world.ledger.columns
-    for number in range(2 * IMAGES_KEPT):
+    for number in range(2 * COLUMNS_KEPT):
         assert not columns.image(f"image-{number}").any()
-    assert len(columns._images) == IMAGES_KEPT
+    assert len(columns._images) == COLUMNS_KEPT
     for name in map(str, range(200)):
         world.ledger.set_node(having(name, x=5))
     assert np.count_nonzero(columns.image("x:latest")) == 201

@@ -236,7 +236,11 @@ class World:
         )
         self.history = History(self.clock)
         failures = FailureHandler(
-            queue=self.queue, messenger=messages, observer=self.reports, history=self.history
+            queue=self.queue,
+            messenger=messages,
+            observer=self.reports,
+            history=self.history,
+            usage=self.ledger.usage,
         )
         self.binder = Binder(
             cluster=self.cluster,

@@ -13,6 +13,7 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
+from agent_scheduler.engine.state.queueusage import QueueUsage
 
 POD = cast(
     Any, SimpleNamespace(uid="u", scheduler_name="agent-scheduler", cls=SimpleNamespace(error="no quantity"))
@@ -43,6 +44,7 @@ class World:
             messenger=cast(Any, messenger),
             observer=cast(Any, observer),
             history=self.history,
+            usage=QueueUsage({}),
         )
 
     def _add(self, entry: object, *, unschedulable_plugins: Any = ()) -> object | None:

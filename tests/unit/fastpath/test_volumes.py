@@ -524,7 +524,7 @@ async def test_with_a_shape_a_pod_goes_where_its_claim_leaves_least_room_or_most
             await world.add_nodes("small", "large")
             await world.add_volume("v-small", on="small", capacity={"storage": "2Gi"})
             await world.add_volume("v-large", on="large", capacity={"storage": "9Gi"})
-            await until(lambda: len(list(running.fast_path.cluster.catalogue.free("late"))) == 2)
+            await until(lambda: len(list(running.fast_path.cluster.catalogue.free.of("late"))) == 2)
             await world.add_claim("data")
             await world.add_pod("p", "data")
             assert await until(world.cluster.placed) == {"p": node}

@@ -110,6 +110,22 @@ def test_no_turn_holds_the_loop_for_long() -> None:
     assert [len(turn) for turn in turns(wide)] == [32, 32, 0]
 
 
+def test_others_run_between_two_turns_while_more_pods_wait_and_no_pass_of_the_loop_is_spent_behind_the_last() -> (
+    None
+):
+    world = World(workers=1, pods=20)
+
+    async def main() -> None:
+        deciding = asyncio.create_task(world.pool.run())
+        while not deciding.done():
+            world.log.append("others")
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    order = [each for each in world.log if each in ("turn", "others")]
+    assert order == ["others", "turn", "others", "turn", "turn"]
+
+
 def test_a_turn_ends_where_the_binder_has_room_for_no_more() -> None:
     world = World(workers=2, pods=10, room=3)
     assert [len(turn) for turn in turns(told(world))] == [3, 0]

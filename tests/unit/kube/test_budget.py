@@ -181,6 +181,22 @@ def test_what_has_a_bound_on_requests_under_way_is_not_unlimited() -> None:
     assert not budget.is_unlimited
 
 
+@pytest.mark.parametrize("qps", [None, 10.0])
+async def test_what_need_not_wait_is_sent_at_once_and_counted_once_it_was(qps: float | None) -> None:
+    time = FakeTime()
+    budget = Budget(qps=qps, burst=1, timing=time.timing)
+    assert not budget.at_once(lambda: False)
+    assert budget.at_once(lambda: True)
+    assert budget.at_once(lambda: True) is (qps is None)
+    async with budget.request():
+        pass
+    assert sum(time.slept) == pytest.approx(0.0 if qps is None else 0.1)
+
+
+async def test_nothing_is_sent_at_once_where_requests_under_way_are_bounded() -> None:
+    assert not Budget(concurrency=1).at_once(lambda: True)
+
+
 async def test_an_impossible_rate_changes_nothing() -> None:
     time = FakeTime()
     bucket = TokenBucket(10, 5, timing=time.timing)

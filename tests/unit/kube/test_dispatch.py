@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from agent_scheduler.kube.dispatch import Dispatcher
+from agent_scheduler.kube.dispatch import Dispatcher, Ended
 from tests.virtual import virtual_time
 
 from .scripted import eventually, running
@@ -141,6 +142,89 @@ async def test_what_a_call_raises_ends_the_run() -> None:
         async with asyncio.timeout(5):
             await dispatcher.run()
     assert raised.group_contains(RuntimeError, match="a bug")
+
+
+class Starter:
+    """Sends without tasks what `takes` says, and lets the test say when each ends."""
+
+    def __init__(self, *takes: str) -> None:
+        self.takes = takes
+        self.under_way: dict[str, Ended] = {}
+
+    def __call__(self, key: str, call: int, ended: Ended) -> bool:
+        if key in self.takes:
+            self.under_way[key] = ended
+        return key in self.takes
+
+
+@virtual_time
+async def test_a_call_that_was_started_at_once_counts_as_under_way_until_it_has_ended() -> None:
+    sender, starter = Sender(), Starter("a", "b", "c")
+    sender.go.set()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=2, start=starter)
+    async with running(dispatcher.run()):
+        for key in "abcd":
+            dispatcher.put(key, 1)
+        await asyncio.sleep(1)
+        assert list(starter.under_way) == ["a", "b"] and sender.sent == []
+        dispatcher.put("a", 2)
+        assert await dispatcher.drain(5) == 4
+        starter.under_way.pop("a")(None)
+        await asyncio.sleep(1)
+        assert list(starter.under_way) == ["b", "c"]
+        for key in ("b", "c"):
+            starter.under_way[key](None)
+        await asyncio.sleep(1)
+        assert sender.sent == [("d", 1)]
+        starter.under_way["a"](None)
+        assert await dispatcher.drain(5) == 0
+
+
+@virtual_time
+async def test_what_a_start_did_not_settle_is_gone_on_with_in_a_task() -> None:
+    sender, starter = Sender(), Starter("a")
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=1, start=starter)
+    async with running(dispatcher.run()):
+        dispatcher.put("a", 1)
+        await asyncio.sleep(1)
+        dispatcher.put("b", 1)
+        starter.under_way["a"](partial(sender, "a", 1))
+        await asyncio.sleep(1)
+        assert sender.sent == [("a", 1)]
+        sender.go.set()
+        assert await dispatcher.drain(5) == 0
+    assert sender.sent == [("a", 1), ("b", 1)]
+
+
+@virtual_time
+async def test_what_ends_when_nobody_sends_any_more_begins_nothing() -> None:
+    sender, starter = Sender(), Starter("a")
+    sender.go.set()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=1, start=starter)
+    async with running(dispatcher.run()):
+        dispatcher.put("a", 1)
+        dispatcher.put("b", 1)
+        await asyncio.sleep(1)
+    starter.under_way["a"](partial(sender, "a", 1))
+    await asyncio.sleep(1)
+    assert sender.sent == []
+    async with running(dispatcher.run()):
+        assert await dispatcher.drain(5) == 0
+    assert sender.sent == [("b", 1)]
+
+
+@virtual_time
+async def test_a_start_that_raises_leaves_the_call_to_a_task() -> None:
+    def broken(_key: str, _call: int, _ended: Ended) -> bool:
+        raise ValueError("it cannot be sent")
+
+    sender = Sender()
+    sender.go.set()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=1, start=broken)
+    async with running(dispatcher.run()):
+        dispatcher.put("a", 1)
+        assert await dispatcher.drain(5) == 0
+    assert sender.sent == [("a", 1)]
 
 
 def test_a_dispatcher_without_workers_is_refused() -> None:

@@ -320,6 +320,50 @@ async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost()
         assert bench.counts == {"recorded": 1}
 
 
+async def test_what_is_said_once_needs_no_task_where_a_connection_is_warm() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.bound("first")
+        await bench.sent()
+        before = asyncio.all_tasks()
+        bench.bound("second")
+        await bench.server.arrived(2)
+        assert asyncio.all_tasks() <= before
+        assert len(await bench.sent()) == 2
+        assert bench.counts == {"recorded": 2}
+
+
+@pytest.mark.parametrize("failure", [status(503), status(429), Reset()])
+async def test_what_is_said_once_over_a_warm_connection_is_tried_again(failure: Action) -> None:
+    async with recording(Answer(201), failure, failure, Answer(201)) as bench:
+        bench.bound("first")
+        await bench.sent()
+        bench.bound("second")
+        _, *second = await bench.sent()
+        assert len(second) == 3 and second[0] == second[1] == second[2]
+        assert bench.time.slept == [1, 2]
+        assert bench.counts == {"recorded": 2}
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_trying_over_a_warm_connection_ends(attempts: int) -> None:
+    async with recording(Answer(201), status(503), attempts=attempts) as bench:
+        bench.bound("first")
+        await bench.sent()
+        bench.bound("second")
+        assert len(await bench.sent()) == 1 + attempts
+        assert bench.counts == {"recorded": 1, "failed": 1}
+
+
+async def test_what_is_said_once_keeps_to_the_rate_over_warm_connections() -> None:
+    time = FakeTime()
+    budget = Budget(qps=10, burst=2, timing=time.timing)
+    async with recording(Answer(201), budget=budget) as bench:
+        for number in range(5):
+            bench.bound(f"note {number}")
+            await bench.sent()
+    assert sum(time.slept) == pytest.approx(0.3)
+
+
 @SAID
 @pytest.mark.parametrize("code", [403, 404])
 async def test_an_event_in_a_namespace_that_goes_away_is_dropped(

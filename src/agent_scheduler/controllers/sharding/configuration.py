@@ -31,13 +31,6 @@ class ShardingSettings(NamedTuple):
     source: str
 
 
-class Taken(NamedTuple):
-    """What became of a version of the ConfigMap: `problem` says why it changes nothing."""
-
-    problem: str = ""
-    warnings: tuple[str, ...] = ()
-
-
 class Effective:
     """Owner of the settings in effect."""
 
@@ -58,18 +51,18 @@ class Effective:
             self.settings = self._flags
         return self.settings is self._flags
 
-    def take(self, found: ConfigMap) -> Taken:
-        """The ConfigMap is as given now."""
+    def take(self, found: ConfigMap) -> tuple[str, ...]:
+        """The ConfigMap is as given now. Returns what to warn of; where it cannot be used, `problem` says why."""
         self.about = ObjectReference("ConfigMap", self._namespace, self._name, found.metadata.uid)
         source = f"ConfigMap {self._namespace}/{self._name}, {FILE}"
         try:
             sharding = read(found, source=source)
         except ConfigurationError as error:
             self.problem = str(error)
-            return Taken(self.problem)
+            return ()
         self.problem = ""
         self.settings = complete(sharding, self._flags, source=source)
-        return Taken(warnings=sharding.warnings)
+        return sharding.warnings
 
 
 def read(found: ConfigMap, *, source: str) -> Sharding:

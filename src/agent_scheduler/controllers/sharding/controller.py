@@ -3,7 +3,7 @@
     watches ─> planner, store, settings ─> [something changed ─> a moment later, or the period has passed]
             ─> plan ─> writes, in an order that keeps every node in one shard at most ─> store
 
-While it leads, nobody else decides what its shards desire: what is written into them by hand is written over, and one
+While it leads, it alone decides what its shards desire: what is written into them by hand is written over, and one
 that is deleted is made again. What is planned from is what was written last, so a plan that is carried out stays.
 """
 
@@ -200,7 +200,7 @@ class ShardingController:
             self._wake.set()
 
     def _shard_changed(self, name: str, is_news: bool) -> None:
-        # Nobody's status is a reason to plan.
+        # A changed status is no reason to plan.
         if is_news:
             self._dirty.add(name)
             self._wake.set()
@@ -222,7 +222,7 @@ class ShardingController:
 
     async def lead(self) -> None:
         """Plan and write until `stop` was called, or until cancelled. Needs `synced`."""
-        # Whoever led before writes no more, so what is listed from now on has all that it wrote.
+        # The leader before this one writes no more, so what is listed from now on has all that it wrote.
         await self._informers.renew()
         self.reports.is_leading = True
         try:
@@ -291,7 +291,7 @@ class ShardingController:
         )
 
     def _blocked(self, plan: PlanSettings) -> frozenset[str]:
-        """Configured shards whose objects belong to somebody else."""
+        """Configured shards whose objects are not ours."""
         found = {
             shard.name: shard_reference(shard.name, shard.uid)
             for name in plan.names
@@ -307,7 +307,7 @@ class ShardingController:
             shard = self._store.get(name)
             self._planner.set_foreign(name, shard.desired if shard is not None and not shard.ours else ())
             if shard is not None and shard.ours:
-                # Later it is what we wrote that counts, not what somebody else has made of it.
+                # Later it is what we wrote that counts, not what another client has made of it.
                 if name not in self._current:
                     self._set_current(name, shard.desired)
             elif shard is not None or name not in configured:
@@ -326,7 +326,7 @@ class ShardingController:
         """Whether all is as it should be. Shards of ours that are not among `names` are emptied."""
         wanted: dict[str, frozenset[str]] = {}
         leaving = [shard.name for shard in self._store if shard.ours and shard.name not in names]
-        # One that may still be made is made empty: until it is there, or cannot come, nobody gets its nodes.
+        # One that may still be made is made empty: until it is there, or cannot come, no shard gets its nodes.
         unconfirmed = self._store.unconfirmed(self._timing.clock())
         leaving += [name for name in unconfirmed if self._store.get(name) is None and name not in names]
         for name in (*leaving, *names):
@@ -345,7 +345,7 @@ class ShardingController:
             held = {shard.name: shard.desired for shard in self._store}
             step = next_step(wanted, held, unconfirmed)
             if step is None:
-                # Who has what they should get could not be written, or belongs to somebody else.
+                # The shard that has what they should get could not be written, or is not ours.
                 return False
             before = self._store.get(step.shard)
             written = await self._writer.put(step.shard, step.nodes)

@@ -1,4 +1,4 @@
-"""Metrics of everything; log lines and events of what somebody should look at.
+"""Metrics of everything; log lines and events of what needs attention.
 
 Events are about the ConfigMap, or about the NodeShard. Only who leads writes them; what stands when a process comes to
 lead is reported then.
@@ -15,7 +15,7 @@ from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from agent_scheduler.telemetry.sharding import ShardingMetrics
 
-from .configuration import Effective, Taken
+from .configuration import Effective
 from .writes import Result, Written
 
 _LOG_SECONDS = 60.0
@@ -40,7 +40,7 @@ class Reports:
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         #: Whether this process writes.
         self.is_leading = False
-        #: Configured shards that belong to somebody else; shards that are too large; what each lacks of its minimum.
+        #: Configured shards that are not ours; shards that are too large; what each lacks of its minimum.
         self._foreign: frozenset[str] = frozenset()
         self._large: set[str] = set()
         self._short: dict[str, int] = {}
@@ -61,15 +61,17 @@ class Reports:
         self._metrics.config_loaded(self._now())
         self._log.info("no configuration", in_effect=_in_effect(effective))
 
-    def configured(self, effective: Effective, taken: Taken) -> None:
+    def configured(self, effective: Effective, warnings: tuple[str, ...]) -> None:
         """A version of the ConfigMap was taken, or refused."""
-        if taken.problem:
+        if effective.problem:
             self._metrics.config_refused()
-            self._log.error("configuration refused", problem=taken.problem, in_effect=_in_effect(effective))
+            self._log.error(
+                "configuration refused", problem=effective.problem, in_effect=_in_effect(effective)
+            )
             self.still_refused(effective)
             return
         self._metrics.config_applied(self._now())
-        for warning in taken.warnings:
+        for warning in warnings:
             self._log.warning("without effect", setting=warning)
         assert effective.settings is not None
         shards = list(effective.settings.plan.names)
@@ -99,7 +101,7 @@ class Reports:
             self._short = short
 
     def foreign(self, shards: dict[str, ObjectReference]) -> None:
-        """Configured shards whose objects belong to somebody else."""
+        """Configured shards whose objects are not ours."""
         for name in sorted(shards.keys() - self._foreign):
             self._log.warning("shard belongs to somebody else", shard=name)
             self._event(

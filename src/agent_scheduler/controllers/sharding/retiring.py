@@ -7,7 +7,7 @@ its scheduler still under way. So it is emptied first, which makes its scheduler
   before it saw the empty shard has come to an end, or shows in the object;
 - or its scheduler is dead by its lease, as schedulers judge one another (`shards.holders`);
 - or its scheduler holds no lease, as Volcano's do not, and has had `HOLDERLESS` seconds to leave. Among schedulers such
-  a one is never taken for dead; here somebody has said that it is to have nothing.
+  a one is never taken for dead; here the configuration says that it is to have nothing.
 
 Times count from when this process first saw things as they are, by its own clock.
 """

@@ -1,6 +1,6 @@
 """NodeShards as the API server has them, as far as we know, and which of them are ours.
 
-Ours are those with the label that this controller puts on what it makes. All others belong to somebody else, whatever
+Ours are those with the label that this controller puts on what it makes. All others belong to other clients, whatever
 they are called: they are read and never written. To give a shard to this controller, put the label on it; to take one
 away, take the label off.
 """
@@ -124,8 +124,8 @@ class ShardStore:
 
     def note_unconfirmed(self, name: str, version: str, nodes: frozenset[str], *, until: float) -> None:
         """A write of these to the shard as of `version` got no answer, and may be carried out `until` then, as long as
-        the shard is so; so may an earlier one. One to make the shard ("") may be whenever there is none: somebody may
-        delete it."""
+        the shard is so; so may an earlier one. One to make the shard ("") may be whenever there is none: it may be
+        deleted."""
         known = self._shards.get(name)
         if version and (known is None or known.resource_version != version):
             return

@@ -1,7 +1,7 @@
 """Writes of one NodeShard each: made, changed in what it desires, or deleted.
 
 Only the spec is written; the status is the scheduler's. Each write names the object by UID and resourceVersion, so one
-that was overtaken by anybody's is refused, and is decided anew on what is there then. What the
+that was overtaken by another is refused, and is decided anew on what is there then. What the
 answers show goes into the store at once: the watch may deliver it later.
 
 Shards are written in an order in which at no moment two of them desire one node (`next_step`). A shard gets a node only
@@ -50,7 +50,7 @@ class Result(Enum):
     CREATED = "created"
     UPDATED = "updated"
     DELETED = "deleted"
-    #: Somebody else wrote it, or it went, or came, since it was looked at.
+    #: Another client wrote it, or it went, or came, since it was looked at.
     CONFLICT = "conflict"
     FAILED = "failed"
     #: Nothing was sent.
@@ -103,7 +103,7 @@ class Writer:
         return given_up is not None
 
     async def delete(self, shard: Shard) -> Written:
-        """Delete it as it is known, or not at all: its scheduler may use nodes by now, or it may be somebody else's."""
+        """Delete it as it is known, or not at all: its scheduler may use nodes by now, or another owner may have it."""
         send = deletion(_path(shard.name), shard.uid, resourceVersion=shard.resource_version)
         failure = (await send_once(self._transport, send)).failure
         if failure is None or failure.kind is FailureClass.NOT_FOUND:

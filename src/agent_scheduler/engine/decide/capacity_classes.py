@@ -29,20 +29,6 @@ class CapacityClasses:
     example of a class is of it.
     """
 
-    __slots__ = (
-        "_count",
-        "_counts",
-        "_examples",
-        "_free",
-        "_keys",
-        "_numbers",
-        "_of_view",
-        "_orphans",
-        "_position",
-        "_shape",
-        "of",
-    )
-
     def __init__(self) -> None:
         self._position = -1
         self._shape = (-1, -1)

@@ -37,8 +37,6 @@ _SCANS_AFTER_MANY: Final = 1000
 class Scan:
     """Asks the plugins that look at other rows about all rows that the others let pass."""
 
-    __slots__ = ("_filters", "_scores", "rows")
-
     def __init__(
         self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
     ) -> None:
@@ -101,8 +99,6 @@ class Scan:
 
 class ByFacets(Scan):
     """Asks about one row of each facet class."""
-
-    __slots__ = ("_epoch", "_facet_classes", "_scans")
 
     def __init__(
         self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
@@ -173,8 +169,6 @@ class ByFacets(Scan):
 class ByKeptScores(ByFacets):
     """Takes the first rows of the kept ranking."""
 
-    __slots__ = ()
-
     def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
         rows = self.rows
         if rows.deferred is not None:
@@ -215,23 +209,7 @@ def strategy_for(
 
 
 class ClassView:
-    """A class on one snapshot. Owner: whoever owns the snapshot."""
-
-    __slots__ = (
-        "_prefilter",
-        "_refused",
-        "_rows",
-        "_scores",
-        "_strategy",
-        "best",
-        "filters",
-        "pod",
-        "reads",
-        "rejection",
-        "reserves",
-        "seen",
-        "unrankable",
-    )
+    """A class on one snapshot. Owner: that of the snapshot."""
 
     def __init__(
         self, profile: Profile, pod: PodClass, snapshot: Snapshot, shared: SharedPreFilters | None = None
@@ -291,7 +269,7 @@ class ClassView:
     def ranked(self, columns: Columns, taken: Sequence[int] = ()) -> Ints:
         """[row] final score up to a constant that all share, `REFUSED` where a filter refuses; after `refresh`.
 
-        Rows in `taken` count as refused. Belongs to the view: whoever writes into it puts back what was there.
+        Rows in `taken` count as refused. Belongs to the view: a caller that writes into it puts back what was there.
         """
         return self._strategy.ranked(columns, taken)
 
@@ -328,7 +306,7 @@ class ClassView:
         return diagnose(self.filters, columns, rows)
 
     def refusal(self, columns: Columns, refused: Diagnosis | None = None) -> Refusal:
-        """`refused`, by default what the filters say of all nodes, as people are told it."""
+        """`refused`, by default what the filters say of all nodes, as a message for people."""
         refused = self.refused(columns) if refused is None else refused
         nodes = int(np.count_nonzero(columns.present[: columns.size]))
         if self.rejection is not None and nodes:

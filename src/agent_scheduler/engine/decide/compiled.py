@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,14 +22,12 @@ from ..state.podclass import PodClass
 from .ranking import REFUSED
 
 
+@dataclass(slots=True, eq=False)
 class CompiledFilter:
     """A filter and its state for one class."""
 
-    __slots__ = ("plugin", "state")
-
-    def __init__(self, plugin: Filter, state: Any) -> None:
-        self.plugin = plugin
-        self.state = state
+    plugin: Filter
+    state: Any
 
     def feasible(self, nodes: Columns, rows: Rows) -> Bools:
         return self.plugin.feasible(self.state, nodes, rows)
@@ -84,14 +83,12 @@ ScorePart = WeightedScore | CompiledScore
 _FEW: Final = 4
 
 
+@dataclass(slots=True, eq=False)
 class Asked:
     """Filters and scores that are asked about the same rows."""
 
-    __slots__ = ("filters", "scores")
-
-    def __init__(self, filters: Iterable[CompiledFilter], scores: Iterable[CompiledScore]) -> None:
-        self.filters = tuple(filters)
-        self.scores = tuple(scores)
+    filters: Sequence[CompiledFilter]
+    scores: Sequence[CompiledScore]
 
     def __bool__(self) -> bool:
         return bool(self.filters or self.scores)

@@ -1,7 +1,7 @@
 """Why a pod is where it is, or is not: every plugin's own answer, and how near the nearest nodes are.
 
 A cycle stops at the first filter that refuses a node, and the message of a refusal counts only these. Here every filter
-is asked about every node, so that somebody who is about to change a pod or a node sees all that is in the way. It costs
+is asked about every node, so that the answer has all that is in the way before a pod or a node is changed. It costs
 a cycle without what is kept between cycles, so it is for people who ask and never for the way of a pod.
 """
 
@@ -62,7 +62,7 @@ class Explanation(NamedTuple):
 def explain(view: ClassView, columns: Columns) -> Explanation:
     """Of a class on the snapshot that `view` was refreshed with."""
     rows = np.flatnonzero(columns.present[: columns.size])
-    # Whoever narrows the nodes down refuses none that its plugin's filter does not refuse, too.
+    # A filter that narrows the nodes down refuses none that its plugin's filter does not refuse, too.
     filters = {entry.plugin.name: entry for entry in view.filters}.values()
     answers = [entry.feasible(columns, rows) for entry in filters]
     refusals: Ints = np.zeros(rows.shape[0], dtype=np.int64)

@@ -39,16 +39,19 @@ def distinct(facets: Iterable[Ints]) -> Facets:
 class _ClassHead(Head):
     """The first rows of the order from one offset, of those in one class."""
 
-    __slots__ = ("_number", "_of")
-
     def __init__(self, of: Rows, number: int, offset: int, size: int, most: int) -> None:
         super().__init__(offset, size, most)
         self._of = of
         self._number = number
 
     def _rows(self, scores: Ints) -> Rows:
-        rows: Rows = ((self._of == self._number) & (scores != REFUSED)).nonzero()[0]
-        return rows
+        return _admitted(self._of, self._number, scores)
+
+
+def _admitted(of: Rows, number: int, scores: Ints) -> Rows:
+    """The rows of a class that are not refused."""
+    rows: Rows = ((of == number) & (scores != REFUSED)).nonzero()[0]
+    return rows
 
 
 class FacetClasses:
@@ -56,19 +59,6 @@ class FacetClasses:
 
     Invariant, after `sort_in` of all rows whose facets may have changed: rows of one class have equal facets.
     """
-
-    __slots__ = (
-        "_example",
-        "_examples",
-        "_heads",
-        "_most",
-        "_numbers",
-        "_of",
-        "_of_view",
-        "_scores",
-        "_sizes",
-        "facets",
-    )
 
     def __init__(self, facets: Facets, scores: Ints) -> None:
         self.facets = facets
@@ -149,14 +139,10 @@ class FacetClasses:
                 if size:
                     if example[number] == _NONE:
                         # Rows that are chosen change their classes, and the last ones are mostly chosen last.
-                        example[number] = self._admitted(number).item(-1)
+                        example[number] = _admitted(self._of, number, self._scores).item(-1)
                     found.append(example[number])
             self._examples = np.array(found, dtype=np.intp)
         return self._examples
-
-    def _admitted(self, number: int) -> Rows:
-        rows: Rows = ((self._of == number) & (self._scores != REFUSED)).nonzero()[0]
-        return rows
 
     def best(self, count: int, offset: int, examples: Rows, more: Ints) -> Sequence[int]:
         """The first `count` rows of the order, of those in the classes of the `examples`, if each row had so much

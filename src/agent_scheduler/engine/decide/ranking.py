@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ..state.columns import Ints, Rows
+
+if TYPE_CHECKING:
+    from .facet_classes import FacetClasses
 
 #: Below every score: what a row that is refused has in its place.
 REFUSED: Final = -(2**63)
@@ -54,8 +57,6 @@ def best_of(scores: Ints, count: int, offset: int) -> list[int]:
 
 class Head:
     """The first rows of the order from one offset. Invariant: `keys` are, sorted, all that are at most `last`."""
-
-    __slots__ = ("_most", "_offset", "_size", "keys", "last")
 
     def __init__(self, offset: int, size: int, most: int) -> None:
         """`most`: rows to begin with."""
@@ -134,17 +135,8 @@ _ROWS_A_PLACE: Final = 256
 _ONE_BY_ONE: Final = 64
 
 
-class Follower(Protocol):
-    """What is kept in step with a ranking."""
-
-    def change(self, row: int, old: int, new: int) -> None:
-        """The score of `row` was `old` and is `new`."""
-
-
 class Ranking:
     """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
-
-    __slots__ = ("_admitted", "_has_been_asked", "_heads", "_scores_view", "follower", "scores", "size")
 
     def __init__(self, capacity: int, size: int = 0) -> None:
         #: [row] its score. To be read.
@@ -156,8 +148,8 @@ class Ranking:
         self._has_been_asked = False
         #: The rows that are not refused; None where they have to be found again.
         self._admitted: Rows | None = None
-        #: Hears of each score that changes, and is dropped when all do. Set by its owner.
-        self.follower: Follower | None = None
+        #: Its `change` is called for each score that changes, and it is dropped when all do. Set by its owner.
+        self.follower: FacetClasses | None = None
 
     def resize(self, size: int) -> None:
         """From now on so many rows are in use."""

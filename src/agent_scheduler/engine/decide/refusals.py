@@ -1,4 +1,4 @@
-"""What is said of nodes that filters refuse, as people are told it and as the queue and preemption need it."""
+"""What is said of nodes that filters refuse: a message for people, and what the queue and preemption need."""
 
 from __future__ import annotations
 

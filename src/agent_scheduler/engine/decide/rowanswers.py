@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -22,33 +21,23 @@ from .snapshot import Snapshot
 Part = TypeVar("Part", bound=ScorePart)
 
 
+#: What reads the nodes alone; and what reads a row and what is on it.
+OF_NODES: Final = (Depends.NODE, Depends.NODES)
+OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)
+
+
 class NodeAnswers:
     """What filters and scores that read the nodes alone say of each row of one snapshot.
 
     Invariant: after `refresh`, it is what the plugins would say about the nodes as they are.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_asked",
-        "_rejected",
-        "_shape",
-        "_specs_matter",
-        "base",
-        "base_view",
-        "generation",
-        "matters",
-        "position",
-        "scores",
-        "varies",
-    )
-
     def __init__(
         self, filters: Iterable[CompiledFilter], scores: Iterable[CompiledScore], *, rejected: bool = False
     ) -> None:
         """`rejected`: whether some filter has no node at all."""
-        self.scores = tuple(each for each in scores if _reads_nodes(each))
-        self._asked = Asked((each for each in filters if each.plugin.depends is Depends.NODE), self.scores)
+        self.scores = tuple(each for each in scores if each.plugin.depends in OF_NODES)
+        self._asked = Asked([each for each in filters if each.plugin.depends is Depends.NODE], self.scores)
         self._rejected = rejected
         self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self.scores)
         self._shape = (-1, -1)
@@ -66,7 +55,7 @@ class NodeAnswers:
         self.matters = True
 
     def key(self) -> Hashable | None:
-        """Equal for classes that share their answers; None for a class that shares with nobody."""
+        """Equal for classes that share their answers; None for a class that shares with no other."""
         states: tuple[CompiledFilter | CompiledScore, ...] = (*self._asked.filters, *self.scores)
         key = (self._rejected, *((id(each.plugin), each.state) for each in states))
         try:
@@ -105,32 +94,11 @@ class NodeAnswers:
         self.base[rows] = REFUSED if self._rejected else np.where(there, total, REFUSED)
 
 
-def _reads_nodes(score: CompiledScore) -> bool:
-    return score.plugin.depends in (Depends.NODE, Depends.NODES)
-
-
-class SharedAnswers:
-    """The answers of one profile on one snapshot. They live as long as a class holds them."""
-
-    def __init__(self) -> None:
-        self._kept: WeakValueDictionary[Hashable, NodeAnswers] = WeakValueDictionary()
-
-    def like(self, answers: NodeAnswers) -> NodeAnswers:
-        """Those that are there and say the same, or `answers`."""
-        key = answers.key()
-        return answers if key is None else self._kept.setdefault(key, answers)
-
-
-_OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
-
 #: Changed rows that are asked about one by one; more of them in one call of each plugin.
 _ONE_BY_ONE: Final = 16
 
 #: Changes for each row that there is, of which a view that is behind looks at no more one by one.
 _CHANGES_A_ROW: Final = 1
-
-#: Of most classes every plugin reads capacity or nodes alone.
-_NOBODY: Final = Asked((), ())
 
 #: Before any row has been asked about. Never written to.
 _NO_RANKING: Final = Ranking(0)
@@ -155,28 +123,13 @@ def by_reading(entries: Iterable[Entry]) -> ByReading[Entry]:
             elsewhere.append(entry)
         elif depends is Depends.ROOM and getattr(plugin, "normalize", None) is None:
             of_capacity.append(entry)
-        elif depends in _OF_THE_ROW:
+        elif depends in OF_A_ROW:
             of_row.append(entry)
     return of_capacity, of_row, elsewhere
 
 
 class RowAnswers:
     """Invariant: after `refresh`, `ranking` is what the plugins would say, or `deferred` is set."""
-
-    __slots__ = (
-        "_generation",
-        "_looks_elsewhere",
-        "_of_capacity",
-        "_of_row",
-        "_row_filters",
-        "_row_scores",
-        "deferred",
-        "is_chosen_from",
-        "nodes",
-        "normalized",
-        "position",
-        "ranking",
-    )
 
     def __init__(
         self,
@@ -189,7 +142,7 @@ class RowAnswers:
         capacity_scores, row_scores, scores_elsewhere = scores
         self._looks_elsewhere = bool(filters_elsewhere or scores_elsewhere)
         self._of_capacity = Asked(capacity_filters, capacity_scores)
-        self._of_row = Asked(row_filters, row_scores) if row_filters or row_scores else _NOBODY
+        self._of_row = Asked(row_filters, row_scores)
         #: Scores whose raw values are kept by row, and which read more than the nodes.
         self.normalized = tuple([each for each in row_scores if each.plugin.normalize is not None])
         #: The same, as they are called for a single row; empty while `deferred`.

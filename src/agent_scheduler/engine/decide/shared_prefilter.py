@@ -6,12 +6,12 @@ class with the same `PodClass.key_without_requests`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
-from typing import Final
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from ..framework.handle import Handle
-from ..framework.plugin import Depends, Filter, PodUnrankable, Profile, Score
+from ..framework.plugin import Filter, PodUnrankable, Profile, Score
 from ..state.podclass import PodClass
 from .compiled import (
     CompiledFilter,
@@ -22,28 +22,18 @@ from .compiled import (
     filters_of,
     scores_of,
 )
-from .rowanswers import NodeAnswers, SharedAnswers
-
-_OF_NODES: Final = (Depends.NODE, Depends.NODES)
-_OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)
+from .rowanswers import OF_A_ROW, OF_NODES, NodeAnswers
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class SharedPreFilter:
     """The plugins of a profile in their order: compiled, left out where they have nothing to say, or still to be asked
     for each class."""
 
-    __slots__ = ("__weakref__", "answers", "filters", "scores")
-
-    def __init__(
-        self,
-        filters: Iterable[FilterPart],
-        scores: Iterable[ScorePart],
-        answers: NodeAnswers | None = None,
-    ) -> None:
-        self.filters = tuple(filters)
-        self.scores = tuple(scores)
-        #: What those that read the nodes alone say; None where some of them are still to be asked.
-        self.answers = answers
+    filters: Sequence[FilterPart]
+    scores: Sequence[ScorePart]
+    #: What those that read the nodes alone say; None where some of them are still to be asked.
+    answers: NodeAnswers | None = None
 
 
 class SharedPreFilters:
@@ -58,8 +48,9 @@ class SharedPreFilters:
         self._blank = SharedPreFilter(self._filters, self._scores)
         plugins: tuple[Filter | Score, ...] = (*self._filters, *(each.plugin for each in self._scores))
         #: Whether no plugin that reads the nodes alone reads amounts.
-        self._answers_hold = not any(each.reads_requests and each.depends in _OF_NODES for each in plugins)
-        self._shared = SharedAnswers()
+        self._answers_hold = not any(each.reads_requests and each.depends in OF_NODES for each in plugins)
+        #: By what they say; they live as long as a class holds them.
+        self._answers: WeakValueDictionary[Hashable, NodeAnswers] = WeakValueDictionary()
         self._kept: WeakValueDictionary[Hashable, SharedPreFilter] = WeakValueDictionary()
 
     def of(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> SharedPreFilter:
@@ -82,7 +73,8 @@ class SharedPreFilters:
         """What the plugins that read the nodes alone say. `rejected`: whether some filter has no node at all."""
         answers = NodeAnswers(filters, scores, rejected=rejected)
         # What was compiled from other objects may be equal to what was compiled before these changed.
-        return answers if reads else self._shared.like(answers)
+        key = None if reads else answers.key()
+        return answers if key is None else self._answers.setdefault(key, answers)
 
     def _make(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> SharedPreFilter:
         filters: list[FilterPart] = []
@@ -114,4 +106,4 @@ class SharedPreFilters:
 
 def _is_of_one(score: Score) -> bool:
     """Whether each class has to have its own: because of its amounts, or for the raw scores that are kept by row."""
-    return score.reads_requests or (score.normalize is not None and score.depends in _OF_A_ROW)
+    return score.reads_requests or (score.normalize is not None and score.depends in OF_A_ROW)

@@ -1,4 +1,4 @@
-"""What one scheduling cycle sees: a copy of the ledger's columns that nobody else writes.
+"""What one scheduling cycle sees: a copy of the ledger's columns that nothing else writes.
 
 Workers share one snapshot, and each refreshes it at the start of a cycle, never within. The cost is that of the rows
 changed since its last refresh, so an idle cluster costs nothing and 100,000 nodes cost no more than ten.

@@ -22,7 +22,7 @@ from ..framework.prebind import Writes
 from ..state.columns import Amounts, Columns, Ints
 from ..state.ledger import Ledger
 from ..state.podclass import HostPort, PodClass
-from ..state.podcounts import Countable, PodsMatching
+from ..state.podcounts import PodsMatching
 from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm
 from .classview import ClassView
@@ -41,7 +41,7 @@ START: Final = Mark(0)
 class Change(NamedTuple):
     """A pod that came to a row (1) or left it (-1), and what the row was before."""
 
-    pod: Countable
+    pod: PodInfo
     row: int
     sign: int
     taken: Amounts
@@ -66,7 +66,7 @@ class WhatIf:
         #: The latest place that a rollback may go back to.
         self._marked = START
         #: Class of pods that came and have terms about others -> one of them, and how often one came.
-        self._speaking: dict[PodClass, tuple[Countable, int]] = {}
+        self._speaking: dict[PodClass, tuple[PodInfo, int]] = {}
 
     def __enter__(self) -> WhatIf:
         return self
@@ -76,11 +76,11 @@ class WhatIf:
     ) -> None:
         self.rollback(START)
 
-    def place(self, pod: Countable, row: int) -> None:
+    def place(self, pod: PodInfo, row: int) -> None:
         """The pod stands on `row`, too: one that waits, or one that was taken away."""
         self._change(pod, row, 1)
 
-    def remove(self, pod: Countable, row: int) -> None:
+    def remove(self, pod: PodInfo, row: int) -> None:
         """The pod is gone from `row`: one that is placed there, or one that was put there."""
         journal = self._journal
         if len(journal) > self._marked and journal[-1][:3] == (pod, row, 1):
@@ -90,7 +90,7 @@ class WhatIf:
             self._change(pod, row, -1)
 
     @property
-    def beside(self) -> Sequence[Countable]:
+    def beside(self) -> Sequence[PodInfo]:
         """Pods that came and may have something to say about others, one of each class; for `Handle.class_of`."""
         return [each for each, _ in self._speaking.values()] if self._speaking else ()
 
@@ -120,7 +120,7 @@ class WhatIf:
         while len(journal) > mark:
             self._undo(journal.pop())
 
-    def _change(self, pod: Countable, row: int, sign: int) -> None:
+    def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         columns, cls = self._columns, pod.cls
         taken, ports = columns.taken[row], columns.ports.get(row)
         new: tuple[ExistingTerm, ...] = ()
@@ -154,14 +154,14 @@ class WhatIf:
                 self._drop_terms(new)
                 self._speak(pod, -1)
 
-    def _speak(self, pod: Countable, sign: int) -> None:
+    def _speak(self, pod: PodInfo, sign: int) -> None:
         first, number = self._speaking.get(pod.cls, (pod, 0))
         if number + sign:
             self._speaking[pod.cls] = (first, number + sign)
         else:
             del self._speaking[pod.cls]
 
-    def _tell_by_name(self, pod: Countable, row: int, sign: int) -> bool:
+    def _tell_by_name(self, pod: PodInfo, row: int, sign: int) -> bool:
         """As `Change.of_placed`."""
         columns, uid = self._columns, pod.uid
         if sign > 0:
@@ -178,7 +178,7 @@ class WhatIf:
         node, placement = self._columns.nodes[row], self._ledger.placements.get(uid)
         return node is not None and placement is not None and placement.node_name == node.name
 
-    def _stands(self, pod: Countable, row: int, sign: int) -> None:
+    def _stands(self, pod: PodInfo, row: int, sign: int) -> None:
         """A pod that is placed nowhere, or elsewhere, comes to stand on `row`, or no longer does."""
         volumes, ports, columns = pod.cls.volumes, pod.cls.host_ports, self._columns
         if volumes is not None:
@@ -291,7 +291,7 @@ class Trial(WhatIf):
 
     # ---- inside
 
-    def _change(self, pod: Countable, row: int, sign: int) -> None:
+    def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         WhatIf._change(self, pod, row, sign)
         self._snapshot.touched.append(row)
 
@@ -326,7 +326,7 @@ class Trial(WhatIf):
         self._follow(before)
         return reservations
 
-    def _give_back(self, pod: Countable) -> None:
+    def _give_back(self, pod: PodInfo) -> None:
         reservations = self._reserved.pop(pod.uid, None)
         if reservations is not None:
             assert isinstance(pod, PodInfo), "only pods that wait have anything reserved"

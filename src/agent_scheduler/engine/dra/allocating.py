@@ -6,46 +6,24 @@ All of it can be undone, the last first: a search goes back when a request has n
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .devices import Attribute, Consumption, consumption, fits
-from .node_devices import DeviceSlot
+from .node_devices import CounterKey, DeviceSlot
 from .plans import ClaimPlan, RequestData
 
 
-class _Known(NamedTuple):
-    """What a request takes of the capacities of a kind of device; None if it can have none of that kind."""
-
-    wanted: tuple[Consumption, ...] | None
-
-
-class Choice:
+class Choice(NamedTuple):
     """A device for a request."""
 
-    __slots__ = ("consumed", "request", "slot")
-
-    def __init__(self, request: RequestData, slot: DeviceSlot, consumed: tuple[Consumption, ...]) -> None:
-        self.request = request
-        self.slot = slot
-        #: Of a shared device.
-        self.consumed = consumed
+    request: RequestData
+    slot: DeviceSlot
+    #: Of a shared device.
+    consumed: tuple[Consumption, ...]
 
 
 class Allocating:
     """`index` is that of one of `slots`."""
-
-    __slots__ = (
-        "_claims",
-        "_counters",
-        "_has_admin",
-        "_shares",
-        "_slots",
-        "_taken",
-        "_used",
-        "_values",
-        "chosen",
-        "problem",
-    )
 
     def __init__(self, claims: Sequence[ClaimPlan], slots: Sequence[DeviceSlot]) -> None:
         self._claims = claims
@@ -60,7 +38,7 @@ class Allocating:
         #: By claim and constraint: the values of its devices.
         self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
         #: (pool, counter) -> what the devices taken here use of it.
-        self._counters: dict[Any, int] = {}
+        self._counters: dict[CounterKey, int] = {}
         #: Slot -> what is taken of a shared device here, one entry a use.
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
         self._has_admin = any(request.option.admin for claim in claims for request in claim.subrequests)
@@ -111,7 +89,7 @@ class Allocating:
         shares = self._shares.get(index, ()) if slot.facts.shared and not request.option.admin else ()
         if shares and not _leaves_enough(slot, wanted, shares):
             return False
-        if device.consumes and self._needs_counters(index, slot) and not self._counters_suffice(slot):
+        if device.consumes and self._needs_counters(index, slot) and not slot.has_counters(self._counters):
             return False
         if request.applying and not self._agrees(claim_index, request, slot):
             if must:
@@ -180,25 +158,18 @@ class Allocating:
         it."""
         return not (slot.facts.shared and (self._shares.get(index) or slot.name in slot.pool.shares))
 
-    def _counters_suffice(self, slot: DeviceSlot) -> bool:
-        pool = slot.pool
-        used = pool.counters_used
-        return all(
-            size + used.get(counter, 0) + self._counters.get((pool.id, counter), 0)
-            <= pool.counters.get(counter, 0)
-            for counter, size in slot.device.consumes
-        )
+
+#: No answer is kept: None is one, of devices that cannot give what is asked for.
+_UNKNOWN: Final[Any] = object()
 
 
 def wanted_of(request: RequestData, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
     """What a request takes of the device's capacities; None if there is not so much left."""
     facts = slot.facts
-    found = facts.answers.get(request.capacity_key)
-    if found is None:
-        wanted = consumption(facts, request.option.capacity)
-        found = _Known(wanted)
-        facts.keep(request.capacity_key, found)
-    amounts: tuple[Consumption, ...] | None = found.wanted
+    amounts: tuple[Consumption, ...] | None = facts.answers.get(request.capacity_key, _UNKNOWN)
+    if amounts is _UNKNOWN:
+        amounts = consumption(facts, request.option.capacity)
+        facts.keep(request.capacity_key, amounts)
     if amounts is None:
         return None
     if not facts.shared:

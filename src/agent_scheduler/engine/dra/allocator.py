@@ -21,7 +21,6 @@ from ..state.podclaims import Demand
 from .allocating import Choice
 from .allocation import Allocation, Config, RequestResult
 from .catalogue import Devices, SearchBudget
-from .extended import met_by_devices
 from .node_devices import DeviceSlot, NodeDevices, devices_of
 from .plans import ClaimPlan, Failed, RequestData, plan_of
 from .search import Search
@@ -75,12 +74,8 @@ def allocate(
     for each in demand.allocated:
         if each.binding_failed or (each.reach is not None and not reaches(each.reach, node)):
             return CannotAllocate(NOT_AVAILABLE)
-    claims = plan.claims
     try:
-        if demand.extended is not None:
-            resources = met_by_devices(demand.extended.resources, devices, node)
-            if resources:
-                claims = (*claims, plan.extended(resources, devices))
+        claims = plan.claims_on(node, devices)
         if not claims:
             return ()
         there = devices_of(devices, node)
@@ -106,7 +101,7 @@ def _why(there: NodeDevices) -> str:
     invalid = [trouble for _, trouble in there.unusable if trouble]
     if not invalid:
         return CANNOT_ALLOCATE
-    # What is invalid by what its driver says is told in the words that are known; what cannot be read, by its place.
+    # What is invalid by what its driver says is named in kube-scheduler's words; what cannot be read, by its place.
     unreadable = [trouble for trouble in invalid if trouble.startswith("resource slice ")]
     return f"{INVALID_POOLS}: {unreadable[0]}" if unreadable else INVALID_POOLS
 
@@ -167,14 +162,9 @@ def _selector(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
     fields: list[Requirement] = []
     labels: list[Requirement] = []
     for choice in choices:
-        place = choice.slot.place
-        if place.node_name or choice.slot.device.binds_to_node:
+        if choice.slot.is_bound:
             return _only(node.name)
-        terms = (place.reach.selector.node_selector_terms if place.reach is not None else None) or ()
-        if len(terms) > 1:
-            # The API server lets no such slice in, and no one term says the same.
-            return _only(node.name)
-        for term in terms:
+        for term in choice.slot.terms:
             _add(labels, term.match_expressions or ())
             _add(fields, term.match_fields or ())
     if not (fields or labels):
@@ -199,12 +189,8 @@ def lacking(refused: CannotAllocate, demand: Demand, devices: Devices, node: Nod
         return refused.reason
     slots = devices_of(devices, node).slots
     plan = plan_of(demand, devices)
-    claims = list(plan.claims)
-    if demand.extended is not None and (met := met_by_devices(demand.extended.resources, devices, node)):
-        claims.append(plan.extended(met, devices))
-    return "; ".join(
-        (refused.reason, *(_said_of(each, slots) for claim in claims for each in claim.subrequests))
-    )
+    requests = [each for claim in plan.claims_on(node, devices) for each in claim.subrequests]
+    return "; ".join((refused.reason, *(_said_of(each, slots) for each in requests)))
 
 
 def _said_of(request: RequestData, slots: tuple[DeviceSlot, ...]) -> str:

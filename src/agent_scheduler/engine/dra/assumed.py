@@ -11,6 +11,9 @@ a pod from `reservedFor`, or of an allocation, once the API server has accepted 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+from ..state.indexes import drop_entry
 from ..state.podclaims import ClaimKey
 from .allocation import AllocatedDevices
 from .records import ClaimInfo
@@ -19,36 +22,25 @@ from .records import ClaimInfo
 UNWRITTEN = -1
 
 
+@dataclass(slots=True, eq=False)
 class Assumed:
     """Of the claim with this `uid`."""
 
-    __slots__ = (
-        "allocated_for",
-        "allocation",
-        "deallocated",
-        "holders",
-        "known",
-        "uid",
-        "unreserved",
-        "written",
-    )
-
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        #: None: the claim was allocated before, and only reservations are assumed.
-        self.allocation: AllocatedDevices | None = None
-        #: The pod for which it was allocated.
-        self.allocated_for = ""
-        #: The version that has the allocation.
-        self.written = UNWRITTEN
-        #: The version that has no allocation any more.
-        self.deallocated = UNWRITTEN
-        #: UID of a pod -> the version that has its reservation.
-        self.holders: dict[str, int] = {}
-        #: UID of a pod -> the version that has its reservation no more.
-        self.unreserved: dict[str, int] = {}
-        #: Pods for which anything is assumed of it.
-        self.known: set[str] = set()
+    uid: str
+    #: None: the claim was allocated before, and only reservations are assumed.
+    allocation: AllocatedDevices | None = None
+    #: The pod for which it was allocated.
+    allocated_for: str = ""
+    #: The version that has the allocation.
+    written: int = UNWRITTEN
+    #: The version that has no allocation any more.
+    deallocated: int = UNWRITTEN
+    #: UID of a pod -> the version that has its reservation.
+    holders: dict[str, int] = field(default_factory=dict)
+    #: UID of a pod -> the version that has its reservation no more.
+    unreserved: dict[str, int] = field(default_factory=dict)
+    #: Pods for which anything is assumed of it.
+    known: set[str] = field(default_factory=set)
 
     @property
     def is_empty(self) -> bool:
@@ -158,22 +150,15 @@ class AssumedClaims:
         found = self._claims.pop(key, None)
         if found is not None:
             for holder in found.known:
-                self._let_go(holder, key)
+                drop_entry(self._held, holder, key)
 
     def _tidy(self, key: ClaimKey, found: Assumed) -> None:
         for holder in found.known - found.holders.keys():
             if found.allocation is None or found.allocated_for != holder:
                 found.known.discard(holder)
-                self._let_go(holder, key)
+                drop_entry(self._held, holder, key)
         if found.is_empty:
             self._claims.pop(key, None)
-
-    def _let_go(self, holder: str, key: ClaimKey) -> None:
-        keys = self._held.get(holder)
-        if keys is not None:
-            keys.pop(key, None)
-            if not keys:
-                del self._held[holder]
 
     def check(self) -> list[str]:
         """What contradicts the invariant."""

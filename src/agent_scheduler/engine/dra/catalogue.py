@@ -1,8 +1,8 @@
 """The one owner of devices: classes, slices and claims as last seen, and what our decisions have assumed of claims.
 
 Single-threaded, like the ledger: called between awaits of one loop. What of a device is taken follows from the claims
-alone: from the allocation that the watch has shown, or else from the one that a decision has assumed. A change is told
-by `changed`, with the names of the nodes for which an answer may be another one; None is for all of them.
+alone: from the allocation that the watch has shown, or else from the one that a decision has assumed. `changed`
+is called with a change, with the names of the nodes for which an answer may be another one; None is for all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from ..state.claimspec import ClaimSpec
 from ..state.extended import CLASS_RESOURCE
+from ..state.indexes import drop_entry
 from ..state.podclaims import ClaimKey
 from ..state.records import same, version_number, version_of
 from .allocation import AllocatedDevices, Allocation, Use
@@ -54,8 +55,8 @@ class SearchBudget:
 class Devices:
     """Owner of its tables, which only its methods change. Objects are looked up by name unless said otherwise.
 
-    `version` rises with the classes, which a pod's class is compiled from. What else changes is told by `changed`, node
-    by node, and by the stamps of `pools`.
+    `version` rises with the classes, which a pod's class is compiled from. What else changes is passed to `changed`,
+    node by node, and by the stamps of `pools`.
     """
 
     def __init__(self, changed: Callable[[Collection[str] | None], None] = _nobody) -> None:
@@ -75,7 +76,7 @@ class Devices:
         self.assumed = AssumedClaims()
         self.pools = PoolIndex(changed)
         #: Resource -> classes that name it as theirs.
-        self._extended: dict[str, set[str]] = {}
+        self._extended: dict[str, dict[str, None]] = {}
         #: UID of a pod -> claims that were made for its extended resources.
         self._made: dict[str, dict[ClaimKey, None]] = {}
         #: The same claims before they are made, by UID of the pod. Their keys have no namespace, as no other's.
@@ -189,7 +190,7 @@ class Devices:
 
     def class_of_resource(self, resource: str) -> DeviceClassInfo | None:
         """The class whose devices are what an extended resource means; of several the newest."""
-        names = self._extended.get(resource, set())
+        names = self._extended.get(resource, ())
         if not names and resource.startswith(CLASS_RESOURCE):
             return self.classes.get(resource.removeprefix(CLASS_RESOURCE))
         found = sorted((self.classes[name] for name in names), key=lambda each: each.name)
@@ -358,21 +359,15 @@ class Devices:
 
     def _note_made(self, old: ClaimInfo | None, new: ClaimInfo | None) -> None:
         if old is not None and old.extended and old.controller:
-            keys = self._made[old.controller]
-            del keys[old.key]
-            if not keys:
-                del self._made[old.controller]
+            drop_entry(self._made, old.controller, old.key)
         if new is not None and new.extended and new.controller:
             self._made.setdefault(new.controller, {})[new.key] = None
 
     def _name_resource(self, old: DeviceClassInfo | None, new: DeviceClassInfo | None) -> None:
         if old is not None and old.extended_resource:
-            names = self._extended[old.extended_resource]
-            names.discard(old.name)
-            if not names:
-                del self._extended[old.extended_resource]
+            drop_entry(self._extended, old.extended_resource, old.name)
         if new is not None and new.extended_resource:
-            self._extended.setdefault(new.extended_resource, set()).add(new.name)
+            self._extended.setdefault(new.extended_resource, {})[new.name] = None
 
     def _taken_by(self, key: ClaimKey) -> tuple[Use, ...]:
         claim, assumed = self.claims.get(key), self.assumed.get(key)

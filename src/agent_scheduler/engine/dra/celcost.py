@@ -1,4 +1,4 @@
-"""What a CEL expression can cost at most, told from its syntax before it is ever evaluated.
+"""What a CEL expression can cost at most, estimated from its syntax before it is ever evaluated.
 
 Kubernetes admits expressions whose worst case is below 1,000,000 units, a unit being about one step of an evaluation
 (`CELSelectorExpressionMaxCost`). The same bound is kept here for expressions that no such API server has seen: sizes

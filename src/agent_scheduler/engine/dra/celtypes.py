@@ -60,10 +60,9 @@ def _is_quantity(text: str) -> bool:
 
 
 def _as_integer(value: bytes) -> int:
-    whole, rest = divmod(_nano(value), UNIT)
-    if rest or not -_INT64 <= whole < _INT64:
+    if not _is_integer(value):
         raise ValueError("cannot convert value to integer")
-    return whole
+    return _nano(value) // UNIT
 
 
 def _is_integer(value: bytes) -> bool:
@@ -129,18 +128,6 @@ def _compare(one: bytes, other: bytes) -> int:
 # ---- lists and sets
 
 
-def _least(items: list[Any]) -> Any:
-    return min(items)
-
-
-def _greatest(items: list[Any]) -> Any:
-    return max(items)
-
-
-def _total(items: list[Any]) -> Any:
-    return sum(items)
-
-
 def _contains(items: list[Any], others: list[Any]) -> bool:
     return all(other in items for other in others)
 
@@ -173,9 +160,9 @@ FUNCTIONS: Final = (
     Function("isLessThan", ("opaque", "opaque"), "bool", lambda one, other: _compare(one, other) < 0),
     Function("isGreaterThan", ("opaque", "opaque"), "bool", lambda one, other: _compare(one, other) > 0),
     Function("isSorted", ("list",), "bool", lambda items: items == sorted(items)),
-    Function("sum", ("list",), "any", _total),
-    Function("min", ("list",), "any", _least),
-    Function("max", ("list",), "any", _greatest),
+    Function("sum", ("list",), "any", sum),
+    Function("min", ("list",), "any", min),
+    Function("max", ("list",), "any", max),
     Function("sets.contains", ("list", "list"), "bool", _contains, is_method=False),
     Function(
         "sets.equivalent",

@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from ..state.extended import ExtendedNeeds
-from ..state.podclaims import AllocatedClaim, Claimant, ClaimKey, ClaimToAllocate, Demand, PodClaim, PodRef
+from ..state.podclaims import AllocatedClaim, ClaimKey, ClaimToAllocate, Demand, PodClaim, PodRef
+from ..state.podinfo import PodInfo
 from .catalogue import RESERVED_AT_MOST, Devices
 from .records import ClaimInfo
 
@@ -60,7 +61,7 @@ def demand(
     return found
 
 
-def demand_of(pod: Claimant, devices: Devices) -> Demand | None:
+def demand_of(pod: PodInfo, devices: Devices) -> Demand | None:
     """What a pod needs of the devices as things stand; None if nothing."""
     extended = pod.extended
     left_over: tuple[ClaimKey, ...] = ()
@@ -70,9 +71,8 @@ def demand_of(pod: Claimant, devices: Devices) -> Demand | None:
             extended = None
     if not (pod.claims or extended or left_over):
         return None
-    ref = PodRef(pod.namespace, pod.name, pod.uid)
     return demand(
-        pod.claims, devices, pod=ref, extended=extended, left_over=left_over, profile=pod.scheduler_name
+        pod.claims, devices, pod=pod.ref, extended=extended, left_over=left_over, profile=pod.scheduler_name
     )
 
 

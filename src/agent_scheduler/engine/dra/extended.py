@@ -122,15 +122,4 @@ def _add(
 def _option(index: int, container: ContainerNeed, resource: str, class_name: str, number: int) -> Option:
     place = sorted(name for name, _ in container.requests).index(resource)
     name = f"container-{index}-request-{place}"
-    return Option(
-        name=name,
-        result_name=name,
-        class_name=class_name,
-        selectors=(),
-        takes_all=False,
-        number=number,
-        admin=False,
-        tolerations=(),
-        written_tolerations=(),
-        capacity=(),
-    )
+    return Option(name=name, result_name=name, class_name=class_name, selectors=(), number=number)

@@ -1,16 +1,17 @@
 """The claim that a scheduler makes for the extended resources of a pod, when it has chosen its node (KEP-5004).
 
-    assumed in memory ──> the claim is made ──> it is allocated and reserved ──> the pod is told ──> the bind
+    assumed in memory ──> the claim is made ──> it is allocated and reserved ──> the pod's status names it ──> the bind
        └── at any time: the claim is deleted, and the pod's status names none
 
 The claim is the pod's own: the pod controls it, and an annotation tells it from others. Its name follows from the pod's
-UID, though it looks like a generated one, so that however often an attempt is repeated, by whomever, one claim is made.
-A claim that an attempt left behind was made for that attempt's node; it is deleted, never used again.
+UID, though it looks like a generated one, so that one claim is made, however often and in which process an attempt is
+repeated. A claim that an attempt left behind was made for that attempt's node; it is deleted, never used again.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -97,15 +98,10 @@ def owner_of(claim: dict[str, Any]) -> str:
     return next((each.get("uid", "") for each in owners if each.get("controller")), "")
 
 
-def told(pod: PodRef, claim: str, mappings: list[dict[str, str]]) -> bytes:
-    """Patch of the pod's status: which of its containers gets what of the claim."""
-    status = {"resourceClaimName": claim, "requestMappings": mappings}
+def status_patch(pod: PodRef, claim: str = "", mappings: Sequence[dict[str, str]] = ()) -> bytes:
+    """Patch of the pod's status: which container gets what of the claim; without `claim`, that there is none."""
+    status = {"resourceClaimName": claim, "requestMappings": mappings} if claim else None
     return _encode({"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}})
-
-
-def untold(pod: PodRef) -> bytes:
-    """Patch of the pod's status: there is no such claim."""
-    return _encode({"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": None}})
 
 
 def unprotected(uid: str) -> bytes:

@@ -3,7 +3,7 @@
 A pod waits for its own claims, or for devices. Its claims are found by their names. For devices an event is put to one
 pod of those that ask for the same, and looked at as closely as is cheap: a node by asking the allocator about it, a
 slice by the selectors of the pod, a class by its name. Where kube-scheduler wakes all (nodes, classes, slices) or
-nobody (a slice that goes, which may complete a pool or free a request for all devices), these tell. They look at
+none (a slice that goes, which may complete a pool or free a request for all devices), these look closer. They look at
 things as they are when they are asked; what has changed since has an event of its own.
 """
 
@@ -16,7 +16,7 @@ from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, own_pod
 from ..state.nodeinfo import NodeInfo
-from ..state.podclaims import Demand, PodRef
+from ..state.podclaims import Demand
 from ..state.podinfo import PodInfo
 from ..state.records import same
 from .allocator import CannotAllocate, Undecided, answer
@@ -32,7 +32,7 @@ _NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_A
 
 
 class Hints:
-    """Of one plugin. Without `devices` everybody is woken."""
+    """Of one plugin. Without `devices` every event wakes every pod."""
 
     def __init__(self, devices: Devices | None) -> None:
         self._devices = devices
@@ -40,7 +40,7 @@ class Hints:
         self._by_demand = PodIndex(keys_of=self._classes_of, shared=self._demand_of, volatile=True)
 
     def events(self) -> tuple[ClusterEventWithHint, ...]:
-        everybody = ByKeys(self._by_demand, once=True)
+        every_pod = ByKeys(self._by_demand, once=True)
         return (
             _on(Resource.RESOURCE_CLAIM, _ALWAYS, self._claim, ByKeys(self._by_claim, _of_claim)),
             _on(
@@ -52,18 +52,18 @@ class Hints:
                 self._class,
                 ByKeys(self._by_demand, _of_class, once=True),
             ),
-            _on(Resource.RESOURCE_SLICE, _ALWAYS, self._slice, everybody),
-            _on(Resource.NODE, _NODE, self._node, everybody),
+            _on(Resource.RESOURCE_SLICE, _ALWAYS, self._slice, every_pod),
+            _on(Resource.NODE, _NODE, self._node, every_pod),
         )
 
     # ---- hints; each says whether the event may help
 
     def _claim(self, pod: PodInfo, old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
-        """Devices became free for everybody, or a claim of the pod is otherwise than it was."""
+        """Devices became free for all pods, or a claim of the pod is otherwise than it was."""
         devices = self._devices
         if devices is None:
             return True
-        if missing(pod.claims, devices, _ref(pod)):
+        if missing(pod.claims, devices, pod.ref):
             return False
         if frees(old, new) or (new is None and old is not None and _made_for(old) == pod.uid):
             return True
@@ -73,7 +73,7 @@ class Hints:
 
     def _own_claims(self, pod: PodInfo, old: object, new: PodInfo) -> bool:
         devices = self._devices
-        return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, _ref(new)))
+        return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, new.ref))
 
     def _class(self, pod: PodInfo, old: DeviceClassInfo | None, new: DeviceClassInfo) -> bool:
         """It asks for devices of this class, by its name or by a resource that the class is, or no longer is."""
@@ -121,7 +121,7 @@ class Hints:
         found = answer(wanted, devices, new, SearchBudget())
         return isinstance(found, Undecided) or not isinstance(found, CannotAllocate)
 
-    # ---- whom an event can concern
+    # ---- which pods an event can concern
 
     def _demand_of(self, pod: PodInfo) -> Hashable:
         devices = self._devices
@@ -193,10 +193,6 @@ def _of_pool(each: SliceInfo, devices: Devices) -> tuple[Device, ...]:
     pool = devices.pools.get(each.pool)
     here = pool.newest if pool is not None else ()
     return (*each.devices, *(device for other in here for device in other.devices))
-
-
-def _ref(pod: PodInfo) -> PodRef:
-    return PodRef(pod.namespace, pod.name, pod.uid)
 
 
 def _on(

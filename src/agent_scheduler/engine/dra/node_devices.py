@@ -7,8 +7,11 @@ Slots of one `kind` are equal to every request, so a search that failed with one
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from agent_scheduler.objects.wire import NodeSelectorTerm
 
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
@@ -17,6 +20,10 @@ from .devices import Device, DeviceId, Place, PoolId
 from .plans import asked
 from .pools import Pool
 from .records import NOWHERE, SliceInfo
+
+#: A pool and one of its counters.
+CounterKey = tuple[PoolId, tuple[str, str]]
+NO_COUNTERS: Final[Mapping[CounterKey, int]] = {}
 
 
 class DeviceSlot:
@@ -40,30 +47,38 @@ class DeviceSlot:
         return name not in pool.exclusive and (self.facts.shared or name not in pool.shares)
 
     @property
-    def has_counters(self) -> bool:
-        """Whether enough of its counters is left, or in use for it already by others who share it."""
+    def terms(self) -> Sequence[NodeSelectorTerm]:
+        """Those of the node selector of its place."""
+        reach = self.place.reach
+        return (reach.selector.node_selector_terms if reach is not None else None) or ()
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a claim that gets it can be used on the node alone for which it was found. So it is with several
+        terms: the API server lets no such slice in, and no one term says the same."""
+        return bool(self.place.node_name) or self.device.binds_to_node or len(self.terms) > 1
+
+    def has_counters(self, taken: Mapping[CounterKey, int] = NO_COUNTERS) -> bool:
+        """Whether enough of its counters is left beside `taken`, or in use for it already by others who share it."""
         pool = self.pool
         if not self.device.consumes or (self.facts.shared and self.name in pool.shares):
             return True
-        used, there = pool.counters_used, pool.counters
+        used, there, key = pool.counters_used, pool.counters, pool.id
         return all(
-            size + used.get(counter, 0) <= there.get(counter, 0) for counter, size in self.device.consumes
+            size + used.get(counter, 0) + taken.get((key, counter), 0) <= there.get(counter, 0)
+            for counter, size in self.device.consumes
         )
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class NodeDevices:
     """The slots of a node. Nodes that reach the same devices, none of them in a pool of their own, share one."""
 
-    __slots__ = ("__weakref__", "shared", "slots", "unusable")
-
-    def __init__(
-        self, slots: tuple[DeviceSlot, ...], unusable: tuple[tuple[PoolId, str], ...], shared: bool
-    ) -> None:
-        self.slots = slots
-        #: Pools of which nothing can be allocated for now: (pool, why); an empty text for one that is incomplete.
-        self.unusable = unusable
-        #: Whether other nodes may have it, so that an answer about it is one about all of them.
-        self.shared = shared
+    slots: tuple[DeviceSlot, ...]
+    #: Pools of which nothing can be allocated for now: (pool, why); an empty text for one that is incomplete.
+    unusable: tuple[tuple[PoolId, str], ...]
+    #: Whether other nodes may have it, so that an answer about it is one about all of them.
+    shared: bool
 
     def open(self) -> Iterator[int]:
         """The indices of the slots that are open. No device may be allocated or freed between two of them."""
@@ -89,7 +104,7 @@ def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     ):
         return found.devices
     there = _devices_of(devices, node)
-    if not devices.pools.has_own(node.name) and not any(_is_bound(slot) for slot in there.slots):
+    if not devices.pools.has_own(node.name) and not any(slot.is_bound for slot in there.slots):
         # Devices are known by their objects, which live as long as this is kept.
         same = (tuple((id(slot.device), slot.pool.id) for slot in there.slots), there.unusable)
         there = devices.pools.shared_node_devices.setdefault(
@@ -99,19 +114,13 @@ def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     return there
 
 
-def _is_bound(slot: DeviceSlot) -> bool:
-    """Whether a claim that gets it can be used on the node alone for which it was found."""
-    terms = slot.place.reach.selector.node_selector_terms if slot.place.reach is not None else ()
-    return bool(slot.place.node_name) or slot.device.binds_to_node or len(terms or ()) > 1
-
-
 def _devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     slots: list[DeviceSlot] = []
     later: list[DeviceSlot] = []
     unusable: list[tuple[PoolId, str]] = []
     kinds: dict[Hashable, int] = {}
     for pool in devices.pools.of(node.name):
-        here = list(_visible(pool, node))
+        here = list(_visible(pool.newest, node))
         if not here and not any(_sees(each, node) for each in pool.newest):
             continue
         if not pool.complete:
@@ -130,8 +139,8 @@ def is_on(place: Place, node: NodeInfo) -> bool:
     return place.everywhere or (place.reach is not None and reaches(place.reach, node))
 
 
-def _visible(pool: Pool, node: NodeInfo) -> Iterator[tuple[Device, Place]]:
-    for each in pool.newest:
+def _visible(slices: Iterable[SliceInfo], node: NodeInfo) -> Iterator[tuple[Device, Place]]:
+    for each in slices:
         if each.place is not NOWHERE and each.place != NOWHERE:
             if is_on(each.place, node):
                 for device in each.devices:
@@ -183,20 +192,10 @@ def totals(resource: str, devices: Devices, node: NodeInfo) -> Totals:
         return NOTHING
     offered = taken = 0
     for pool in devices.pools.of(node.name):
-        for device in _devices(pool, node):
+        for device, _ in _visible(pool.slices.values(), node):
             matches = asked(found.selectors, device.facts)
             if not isinstance(matches, bool):
                 return NOTHING
             offered += matches
             taken += matches and (device.name in pool.exclusive or device.name in pool.shares)
     return Totals(offered, taken)
-
-
-def _devices(pool: Pool, node: NodeInfo) -> Iterator[Device]:
-    for each in pool.slices.values():
-        if is_on(each.place, node):
-            yield from each.devices
-        else:
-            yield from (
-                device for device in each.devices if device.place is not None and is_on(device.place, node)
-            )

@@ -7,11 +7,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..state.claimspec import ClaimSpec, Constraint, Option, Request, Toleration
+from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand
 from .catalogue import Devices
 from .cel import CelError, selector
 from .devices import Facts, Taint
-from .extended import CLAIM, Mapped, requests_for
+from .extended import CLAIM, met_by_devices, requests_for
 from .records import DeviceClassInfo
 
 
@@ -21,18 +22,6 @@ class Failed(Exception):
 
 class RequestData:
     """A request, or an alternative of one, with its class: kube-scheduler's `requestData`."""
-
-    __slots__ = (
-        "_tolerated",
-        "applying",
-        "capacity_key",
-        "claim",
-        "device_class",
-        "index",
-        "option",
-        "selectors",
-        "subindex",
-    )
 
     def __init__(
         self,
@@ -60,7 +49,6 @@ class RequestData:
             or request.name in constraint.requests
             or option.result_name in constraint.requests
         )
-        self._tolerated: dict[tuple[Taint, ...], bool] = {(): True}
 
     def selects(self, facts: Facts) -> bool:
         """Whether all selectors match. Raises `Failed` where one cannot be asked."""
@@ -76,54 +64,34 @@ class RequestData:
         raise Failed(f"claim {self.claim}: selector #{own}: {text}")
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
-        found = self._tolerated.get(taints)
-        if found is None:
-            if len(self._tolerated) > 256:
-                self._tolerated.clear()
-            found = self._tolerated[taints] = all(
-                any(_tolerates(each, taint) for each in self.option.tolerations) for taint in taints
-            )
-        return found
+        return not taints or all(
+            any(_tolerates(each, taint) for each in self.option.tolerations) for taint in taints
+        )
 
 
 class ClaimPlan:
-    """A claim that is to be allocated, with its requests as the allocator works with them."""
+    """A claim that is to be allocated, with its requests as the allocator works with them. Raises `Failed`."""
 
-    __slots__ = ("configured", "mapped", "name", "requests", "spec", "subrequests")
-
-    def __init__(
-        self,
-        name: str,
-        spec: ClaimSpec,
-        requests: tuple[tuple[RequestData, ...], ...],
-        mapped: tuple[Mapped, ...] = (),
-    ) -> None:
+    def __init__(self, name: str, spec: ClaimSpec, devices: Devices) -> None:
         self.name = name
         self.spec = spec
         #: For each request its alternatives (`firstAvailable`), or itself alone; and all of them.
-        self.requests = requests
+        self.requests = requests = tuple(
+            tuple(
+                RequestData(name, request, index, subindex, _class_of(option, devices), spec.constraints)
+                for subindex, option in enumerate(request.options)
+            )
+            for index, request in enumerate(spec.requests)
+        )
         self.subrequests = tuple(each for alternatives in requests for each in alternatives)
         #: Whether it, or any class that it may get devices of, has configuration for drivers.
         self.configured = bool(spec.configuration) or any(
             request.device_class.configuration for request in self.subrequests
         )
-        #: For extended resources: which container is to have what.
-        self.mapped = mapped
 
 
 class Plan:
     """Of one demand, for as long as no class changes. `problem` is why no node will do; empty if one might."""
-
-    __slots__ = (
-        "__weakref__",
-        "_extended",
-        "_needs",
-        "answers",
-        "claims",
-        "problem",
-        "shared_answers",
-        "version",
-    )
 
     def __init__(self, demand: Demand, devices: Devices) -> None:
         self.version = devices.version
@@ -136,7 +104,7 @@ class Plan:
         self._extended: dict[frozenset[str], ClaimPlan] = {}
         if not self.problem:
             try:
-                self.claims = tuple(_planned(each.name, each.spec, devices) for each in demand.to_allocate)
+                self.claims = tuple(ClaimPlan(each.name, each.spec, devices) for each in demand.to_allocate)
             except Failed as failed:
                 self.problem = str(failed)
 
@@ -145,15 +113,18 @@ class Plan:
         """Whether a request has the allocation mode `All`: its refusal may end though no device is freed."""
         return any(request.option.takes_all for claim in self.claims for request in claim.subrequests)
 
-    def extended(self, resources: frozenset[str], devices: Devices) -> ClaimPlan:
-        """The claim for resources that devices stand for on a node."""
+    def claims_on(self, node: NodeInfo, devices: Devices) -> tuple[ClaimPlan, ...]:
+        """`claims`, and at the end one for the extended resources that devices stand for on this node."""
+        if self._needs is None:
+            return self.claims
+        resources = met_by_devices(self._needs.resources, devices, node)
+        if not resources:
+            return self.claims
         found = self._extended.get(resources)
         if found is None:
-            assert self._needs is not None, "the pod asks for some"
-            spec, mapped = requests_for(self._needs, resources, devices)
-            planned = _planned(CLAIM, spec, devices)
-            found = self._extended[resources] = ClaimPlan(CLAIM, spec, planned.requests, mapped)
-        return found
+            spec, _ = requests_for(self._needs, resources, devices)
+            found = self._extended[resources] = ClaimPlan(CLAIM, spec, devices)
+        return (*self.claims, found)
 
 
 def plan_of(demand: Demand, devices: Devices) -> Plan:
@@ -161,20 +132,6 @@ def plan_of(demand: Demand, devices: Devices) -> Plan:
     if found is None or found.version != devices.version:
         found = devices.plans[demand] = Plan(demand, devices)
     return found
-
-
-def _planned(name: str, spec: ClaimSpec, devices: Devices) -> ClaimPlan:
-    return ClaimPlan(
-        name,
-        spec,
-        tuple(
-            tuple(
-                RequestData(name, request, index, subindex, _class_of(option, devices), spec.constraints)
-                for subindex, option in enumerate(request.options)
-            )
-            for index, request in enumerate(spec.requests)
-        ),
-    )
 
 
 def _class_of(option: Option, devices: Devices) -> DeviceClassInfo:

@@ -1,6 +1,7 @@
 """All pools, which nodes see which of them, and what the allocations of claims take of their devices.
 
-A change of a pool is told with the names of the nodes for which an answer may be another one; None is for all.
+`changed` is called for a change of a pool, with the names of the nodes for which an answer may be another one; None is
+for all.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ..state.indexes import drop_entry
 from ..state.podclaims import ClaimKey
 from ..state.records import same
 from .allocation import Use
@@ -185,10 +187,7 @@ class PoolIndex:
         after = pool.node_names
         for name in before or ():
             if after is None or name not in after:
-                local = self._local[name]
-                del local[pool.id]
-                if not local:
-                    del self._local[name]
+                drop_entry(self._local, name, pool.id)
         if after is None:
             self._common[pool.id] = pool
         else:

@@ -18,22 +18,6 @@ Counters = dict[tuple[str, str], int]
 class Pool:
     """Owner: `PoolIndex`."""
 
-    __slots__ = (
-        "_counters_used",
-        "_names",
-        "complete",
-        "consumed",
-        "counters",
-        "devices",
-        "error",
-        "exclusive",
-        "has_binding_conditions",
-        "id",
-        "newest",
-        "shares",
-        "slices",
-    )
-
     def __init__(self, pool_id: PoolId) -> None:
         self.id = pool_id
         #: All, by name, of whatever generation.
@@ -58,7 +42,8 @@ class Pool:
         self.consumed: dict[str, dict[str, int]] = {}
         #: What devices in use take of the counters; None when it has to be counted anew.
         self._counters_used: Counters | None = None
-        self._names: frozenset[str] | None = frozenset()
+        #: The nodes that can have anything of it; None if these are not known by name.
+        self.node_names: frozenset[str] | None = frozenset()
 
     def __bool__(self) -> bool:
         """Whether there is anything to remember of it."""
@@ -88,12 +73,7 @@ class Pool:
         self.counters = {key: value for each in self.newest for key, value in each.counters.items()}
         self.error = next(_faults(self.newest, self.counters), "")
         self._counters_used = None
-        self._names = _names(self.slices.values())
-
-    @property
-    def node_names(self) -> frozenset[str] | None:
-        """The nodes that can have anything of it; None if these are not known by name."""
-        return self._names
+        self.node_names = _names(self.slices.values())
 
     def concerned(self, device_name: str) -> frozenset[str] | None:
         """The nodes that see it when a device is taken or given back; None if these are not known by name."""
@@ -104,7 +84,7 @@ class Pool:
         place = device.place or each.place
         if place.node_name and not device.consumes:
             return frozenset((place.node_name,))
-        return self._names
+        return self.node_names
 
     # ---- what is taken
 

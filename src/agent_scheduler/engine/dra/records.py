@@ -1,9 +1,8 @@
 """Objects of dynamic resource allocation as the scheduler remembers them: what a decision reads, compiled once from
 each change.
 
-Values compare by content, so that whoever keeps them can tell a change that matters from a new resourceVersion. No
-object is ever lost: what cannot be read is an `error` that names the place, and whoever needs the object is refused
-with it.
+Values compare by content, so that a change that matters differs from a new resourceVersion. No object is lost:
+what cannot be read is an `error` that names the place, with which pods that need the object are refused.
 """
 
 from __future__ import annotations

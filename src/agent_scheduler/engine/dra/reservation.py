@@ -20,7 +20,7 @@ import msgspec
 from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
 from .allocation import AllocatedDevices, Allocation
-from .allocator import CannotAllocate, answer
+from .allocator import NOT_AVAILABLE, CannotAllocate, answer
 from .catalogue import RESERVED_AT_MOST, Devices, SearchBudget
 from .demand import claims_of, to_allocate
 from .extended import claim_for
@@ -102,19 +102,19 @@ def reserve(
     for each in demand.allocated:
         known, allocated = devices.claim(each.key), devices.allocation(each.key)
         if known is None or allocated is None:
-            return CannotAllocate("resourceclaim not available on the node")
+            return CannotAllocate(NOT_AVAILABLE)
         parts.append(ReservedClaim(each.key, known.uid, None, allocated))
     for part in parts:
         if not devices.assume(part.claim, part.allocation, pod.uid):
             devices.forget(pod.uid)
-            return CannotAllocate("resourceclaim not available on the node")
+            return CannotAllocate(NOT_AVAILABLE)
     in_memory = None
     made = claim_for(demand.extended, devices, node) if demand.extended is not None else None
     if made is not None:
         in_memory = InMemoryClaim(*made, found[-1])
         if not devices.assume_in_memory(pod.uid, in_memory.claim_spec, in_memory.allocation):
             devices.forget(pod.uid)
-            return CannotAllocate("resourceclaim not available on the node")
+            return CannotAllocate(NOT_AVAILABLE)
     return ReservedClaims(pod, node.name, tuple(parts), in_memory, at)
 
 

@@ -12,6 +12,7 @@ taken as many steps as it may, it stops where it is, and can be gone on with for
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .allocating import Allocating, Choice, wanted_of
@@ -37,35 +38,18 @@ class _OutOfSteps(Exception):
     """There were not steps enough to begin."""
 
 
+@dataclass(slots=True, eq=False)
 class _Scan:
     """The slots that a request might have, as far as they were looked for."""
 
-    __slots__ = ("found", "left")
-
-    def __init__(self, slots: Iterator[int]) -> None:
-        #: Those that are left to be looked at; None once all were.
-        self.left: Iterator[int] | None = slots
-        #: (index, what is wrong with asking about it).
-        self.found: list[tuple[int, Failed | None]] = []
+    #: Those that are left to be looked at; None once all were.
+    left: Iterator[int] | None
+    #: (index, what is wrong with asking about it).
+    found: list[tuple[int, Failed | None]] = field(default_factory=list)
 
 
 class Search:
     """One search for all claims on one node."""
-
-    __slots__ = (
-        "_all",
-        "_claims",
-        "_dead",
-        "_limit",
-        "_node_devices",
-        "_passed",
-        "_scans",
-        "_slots",
-        "_stack",
-        "_weighed",
-        "allocating",
-        "steps",
-    )
 
     def __init__(self, claims: Sequence[ClaimPlan], node_devices: NodeDevices) -> None:
         self._claims = claims
@@ -87,7 +71,7 @@ class Search:
     def run(self, steps: int) -> bool | None:
         """Whether all requests could be met; the devices are then in `allocating.chosen`. Raises `Failed`.
 
-        None: that is still undecided after so many steps. Whoever calls again goes on.
+        None: that is still undecided after so many steps. Another call goes on.
         """
         self._limit = self.steps + steps
         stack = self._stack
@@ -215,7 +199,7 @@ class Search:
             scan.found.append((index, failed))
             return
         if (
-            not slot.has_counters
+            not slot.has_counters()
             or not request.tolerates(slot.device.taints)
             or wanted_of(request, slot) is None
         ):

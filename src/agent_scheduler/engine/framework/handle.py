@@ -8,15 +8,14 @@ from weakref import WeakValueDictionary
 
 from ..dra.catalogue import Devices
 from ..dra.demand import demand_of
-from ..state.extended import ExtendedNeeds
 from ..state.interns import Interns
 from ..state.labelselector import Labels
 from ..state.ledger import Ledger
 from ..state.namespaces import Namespaces
-from ..state.owners import Owned, Owners
-from ..state.podclaims import PodClaim
+from ..state.owners import Owners
 from ..state.podclass import PodClass
-from ..state.podcounts import Countable, PodsMatching
+from ..state.podcounts import PodsMatching
+from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm, PodMatch
 from ..state.volumeusage import VolumeUse
 from ..volumes.catalogue import Catalogue
@@ -31,15 +30,6 @@ class Source(Protocol):
     @property
     def version(self) -> int:
         """Rises whenever an answer may have changed."""
-
-
-class Waiting(Countable, Owned, Protocol):
-    """What is read of a pod that waits."""
-
-    @property
-    def claims(self) -> tuple[PodClaim, ...]: ...
-    @property
-    def extended(self) -> ExtendedNeeds | None: ...
 
 
 class Handle:
@@ -119,7 +109,7 @@ class Handle:
         self._ledger.track(kind)
         return kind
 
-    def class_of(self, pod: Waiting, *, beside: Sequence[Countable] = ()) -> PodClass:
+    def class_of(self, pod: PodInfo, *, beside: Sequence[PodInfo] = ()) -> PodClass:
         """The class that a pod is decided in, while others run that have something to say about it.
 
         `beside`: pods that are thought of as running, too. Columns for terms that only these have are the caller's

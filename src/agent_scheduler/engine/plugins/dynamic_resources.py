@@ -39,7 +39,7 @@ from ..gangs.native import NativeGroups
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
-from ..state.podclaims import Demand, PodRef
+from ..state.podclaims import Demand
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 
@@ -98,7 +98,7 @@ class DynamicResources(Filter, Reserve, PreBind):
         """Claims have to exist, not be on their way out, and be the pod's own where they were made for it."""
         known = self._devices
         claims = pod.claims if known is not None else [each for each in pod.claims if each.claim is None]
-        return missing(claims, known or Devices(), PodRef(pod.namespace, pod.name, pod.uid)) or None
+        return missing(claims, known or Devices(), pod.ref) or None
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
         if pod.claims is None:
@@ -145,8 +145,7 @@ class DynamicResources(Filter, Reserve, PreBind):
         return lacking(found, state.demand, state.devices, node)
 
     def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedClaims | None:
-        ref = PodRef(pod.namespace, pod.name, pod.uid)
-        found = reserve(pod.claims, state.demand, state.devices, node, ref, at=at)
+        found = reserve(pod.claims, state.demand, state.devices, node, pod.ref, at=at)
         return None if isinstance(found, CannotAllocate) else found
 
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:

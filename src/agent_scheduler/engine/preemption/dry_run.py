@@ -8,8 +8,7 @@ the pod that comes no longer fits. Other nodes are tried one by one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,9 +16,8 @@ from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, count_reasons, first_refusing
 from ..decide.trial import WhatIf
 from ..framework.plugin import Depends
-from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.columns import NOBODY, Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
-from ..state.podcounts import Countable
 from ..state.podinfo import PodInfo
 from .nominated import NominatedPods, Nominations
 from .pdbs import PDBs
@@ -41,13 +39,12 @@ class Rank(NamedTuple):
     victims: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node, and who would have to leave it: at least one, the most important first."""
+class Candidate(NamedTuple):
+    """A node, and the pods that would have to leave it: at least one, the most important first."""
 
     node_name: str
     row: int
-    victims: tuple[Countable, ...]
+    victims: tuple[PodInfo, ...]
     #: How many of them a PDB protects.
     pdb_violations: int
 
@@ -63,26 +60,13 @@ class Candidate:
         """When the longest running of the most important victims started. Of equal ranks the latest is better."""
         return started(self.victims[0])
 
-    def candidate(self) -> Candidate:
-        return self
 
-
-class RankedCandidate(Protocol):
-    """A candidate, or a row of a batch, whose victims are looked up when it is selected."""
-
-    @property
-    def rank(self) -> Rank: ...
-    @property
-    def earliest_start(self) -> str: ...
-    def candidate(self) -> Candidate: ...
-
-
-def select_candidate(candidates: Sequence[RankedCandidate]) -> Candidate:
+def select_candidate(candidates: Sequence[Candidate]) -> Candidate:
     """As kube-scheduler's `SelectCandidate`; the first of those that tie in every rule."""
     ranks = [each.rank for each in candidates]
     least = min(ranks)
     ties = [each for each, rank in zip(candidates, ranks, strict=True) if rank == least]
-    return max(ties, key=lambda each: each.earliest_start).candidate()
+    return max(ties, key=lambda each: each.earliest_start)
 
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
@@ -112,15 +96,15 @@ class DryRun:
         #: Pods nominated to rows: where they only take room, and where they are more than that.
         self._room, self._apart = nominations.split(view.filters, against)
         self._victims = victims
-        #: What has to be asked again when somebody comes or goes.
+        #: What has to be asked again when a pod comes or goes.
         self._filters = [each for each in view.filters if each.plugin.depends is not Depends.NODE]
-        #: Why nodes would be refused with everybody of lower priority gone.
+        #: Why nodes would be refused with all pods of lower priority gone.
         self.counts: dict[str, int] = {}
 
-    def candidates(self, rows: Rows, wanted: int) -> list[RankedCandidate]:
+    def candidates(self, rows: Rows, wanted: int) -> list[Candidate]:
         """In the order of `rows`, up to `wanted`, or more until there is one that violates no PDB. Where there is
         none, `counts` has a reason for every row."""
-        found: list[RankedCandidate] = []
+        found: list[Candidate] = []
         if self._victims.is_empty():
             if rows.size:
                 self.counts[NO_VICTIMS] = rows.shape[0]
@@ -143,18 +127,18 @@ class DryRun:
             for candidate in self._dry_run(fitting[:few], emptied):
                 if candidate is not None:
                     found.append(candidate)
-                    violates_none = violates_none or not candidate.rank.pdb_violations
+                    violates_none = violates_none or not candidate.pdb_violations
                     if violates_none and len(found) >= wanted:
                         break
             fitting = fitting[few:]
         return found
 
     def _occupied(self, rows: Rows) -> Rows:
-        """Those of `rows` that anybody of lower priority is on."""
+        """Those of `rows` that have pods of lower priority."""
         self._victims.count(rows)
         there = self._victims.pods[rows] > 0
-        if nobody := rows.shape[0] - int(np.count_nonzero(there)):
-            self.counts[NO_VICTIMS] = self.counts.get(NO_VICTIMS, 0) + nobody
+        if without := rows.shape[0] - int(np.count_nonzero(there)):
+            self.counts[NO_VICTIMS] = self.counts.get(NO_VICTIMS, 0) + without
         return rows[there]
 
     def _fitting(self, rows: Rows, emptied: Ints) -> Rows:
@@ -190,41 +174,48 @@ class DryRun:
         fits |= apart
         return rows[fits]
 
-    def _dry_run(self, rows: Sequence[int], emptied: Ints) -> list[RankedCandidate | None]:
+    def _dry_run(self, rows: Sequence[int], emptied: Ints) -> list[Candidate | None]:
         """The dry run for each of some rows that `_fitting` let pass."""
-        found: dict[int, RankedCandidate | None] = {}
+        found: dict[int, Candidate | None] = {}
         if all(each.plugin.reads_amounts_only for each in self._filters):
             together = [row for row in rows if row not in self._apart]
             found.update(zip(together, self._dry_run_batch(together, emptied), strict=True))
         return [found[row] if row in found else self._dry_run_one(row) for row in rows]
 
-    def _dry_run_batch(self, rows: Sequence[int], emptied: Ints) -> Sequence[RankedCandidate | None]:
+    def _dry_run_batch(self, rows: Sequence[int], emptied: Ints) -> Sequence[Candidate | None]:
         if not rows:
             return []
         victims, columns, usage = self._victims, self._columns, self._columns.usage
-        violating = [victims.violating(row, self._pdbs) for row in rows] if self._pdbs else []
+        there = victims.on_rows(rows)
+        pdbs, none = self._pdbs, [NOBODY] * len(rows)
+        violating = [victims.violating(row, pdbs) for row in rows] if pdbs else none
         columns.set_usage(emptied)
         try:
-            return BatchDryRun(
-                columns,
-                self._filters,
-                np.array(rows, dtype=np.intp),
-                victims.on_rows(rows),
-                violating,
-            ).candidates()
+            gone = _put_back(columns, self._filters, np.array(rows, dtype=np.intp), there, violating)
         finally:
             columns.set_usage(usage)
+        return [
+            self._candidate(row, [pod for pod, goes in zip(each.pods, places, strict=False) if goes], uids)
+            for row, each, places, uids in zip(rows, there, gone.tolist(), violating, strict=True)
+        ]
+
+    def _candidate(self, row: int, victims: list[PodInfo], violating: frozenset[str]) -> Candidate | None:
+        """`victims`: the most important first. None where there is none."""
+        if not victims:
+            return None
+        node = self._columns.nodes[row]
+        assert node is not None, "only nodes that are there are refused"
+        violations = sum(victim.uid in violating for victim in victims) if violating else 0
+        return Candidate(node.name, row, tuple(victims), violations)
 
     def _dry_run_one(self, row: int) -> Candidate | None:
-        """None, and a reason in `counts`, where the pod would not fit with everybody gone."""
+        """None, and a reason in `counts`, where the pod would not fit with all of them gone."""
         pod, columns = self._pod, self._columns
-        node = columns.nodes[row]
-        assert node is not None, "only nodes that are there are refused"
         nominated = self._apart.get(row, ())
         filters = self._nominations.filters_with(pod, self._view.pod, self._view.filters, nominated)
         victims = self._victims.on_row(row).pods
         violating = self._victims.violating(row, self._pdbs)
-        go: list[Countable] = []
+        go: list[PodInfo] = []
         with WhatIf(self._ledger, columns) as there:
             for victim in victims:
                 there.remove(victim, row)
@@ -239,11 +230,8 @@ class DryRun:
                 if self._refusing(there, row, filters, nominated, count=False) is not None:
                     there.remove(victim, row)
                     go.append(victim)
-        if not go:
-            # A filter thinks otherwise of the same row than it did a moment ago.
-            return None
-        go.sort(key=importance)
-        return Candidate(node.name, row, tuple(go), sum(victim.uid in violating for victim in go))
+        # None goes where a filter answers otherwise of the same row than it did a moment ago.
+        return self._candidate(row, sorted(go, key=importance), violating)
 
     def _refusing(
         self,
@@ -267,102 +255,41 @@ class DryRun:
         return entry
 
 
-class BatchDryRun:
-    """The dry run on some rows at once."""
-
-    def __init__(
-        self,
-        columns: Columns,
-        filters: Sequence[CompiledFilter],
-        rows: Rows,
-        victims: Sequence[NodeVictims],
-        violating: Sequence[frozenset[str]],
-    ) -> None:
-        """`columns` are without the pods in `victims`, and the pod passes there. They are changed in `usage`.
-
-        `violating`: for each row the UIDs of the pods whose eviction would violate a PDB; empty for none at all.
-        """
-        self._columns = columns
-        self._rows = rows
-        self._victims = victims
-        lengths = np.array([len(each.pods) for each in victims])
-        #: [node, place]: whether there is a pod in this place.
-        there: Bools = np.arange(lengths.max(initial=0)) < lengths[:, None]
-        priorities: Ints = np.zeros(there.shape, dtype=np.int64)
-        priorities[there] = np.concatenate([each.priorities for each in victims])
-        amounts: Ints = np.zeros((*there.shape, *columns.usage.shape[:2]), dtype=np.int64)
-        amounts[there] = np.concatenate([each.amounts for each in victims])
-        violates: Bools = np.zeros(there.shape, dtype=np.bool_)
-        for index, uids in enumerate(violating):
-            if uids:
-                violates[index, : lengths[index]] = [pod.uid in uids for pod in victims[index].pods]
-        #: [node, place]: places in the order in which the pods are put back, if it is not that of importance.
-        order: Rows = (
-            np.argsort(~violates, axis=1, kind="stable") if violates.any() else np.zeros(0, dtype=np.intp)
-        )
-        self._gone = self._put_back(filters, there, amounts, order)
-        gone = self._gone
-        #: The most important victim is the first: places are by importance.
-        first = gone.argmax(axis=1)
-        self._first: list[int] = first.tolist()
-        ranks = (
-            (gone & violates).sum(axis=1),
-            priorities[np.arange(rows.shape[0]), first],
-            np.where(gone, priorities + LIFT, 0).sum(axis=1),
-            gone.sum(axis=1),
-        )
-        self._ranks = [Rank._make(each) for each in np.stack(ranks, axis=1).tolist()]
-
-    def _put_back(self, filters: Sequence[CompiledFilter], there: Bools, amounts: Ints, order: Rows) -> Bools:
-        """[node, place]: whether the pod has to go."""
-        gone: Bools = np.zeros(there.shape, dtype=np.bool_)
-        usage, rows = self._columns.usage, self._rows
-        nodes = np.arange(rows.shape[0])
-        for step in range(there.shape[1]):
-            places = order[:, step] if order.size else np.full(rows.shape[0], step)
-            now = nodes[there[nodes, places]]
-            if not now.size:
-                continue
-            at, places = rows[now], places[now]
-            back = amounts[now, places].transpose(1, 2, 0)
-            usage[:, :, at] += back
-            fits: Bools = np.ones(now.shape[0], dtype=np.bool_)
-            for entry in filters:
-                fits &= entry.feasible(self._columns, at)
-            if not fits.all():
-                short = ~fits
-                usage[:, :, at[short]] -= back[:, :, short]
-                gone[now[short], places[short]] = True
-        return gone
-
-    def candidates(self) -> list[_InBatch | None]:
-        """In the order of the rows; None where nobody would have to go."""
-        return [
-            _InBatch(self, index, rank) if rank.victims else None for index, rank in enumerate(self._ranks)
-        ]
-
-    def earliest_start(self, index: int) -> str:
-        return started(self._victims[index].pods[self._first[index]])
-
-    def candidate(self, index: int) -> Candidate:
-        row = int(self._rows[index])
-        node = self._columns.nodes[row]
-        assert node is not None, "only nodes that are there are tried"
-        pods = self._victims[index].pods
-        victims = tuple(pods[place] for place in np.flatnonzero(self._gone[index]).tolist())
-        return Candidate(node.name, row, victims, self._ranks[index].pdb_violations)
-
-
-class _InBatch(NamedTuple):
-    """One of the rows."""
-
-    of: BatchDryRun
-    index_: int
-    rank: Rank
-
-    @property
-    def earliest_start(self) -> str:
-        return self.of.earliest_start(self.index_)
-
-    def candidate(self) -> Candidate:
-        return self.of.candidate(self.index_)
+def _put_back(
+    columns: Columns,
+    filters: Sequence[CompiledFilter],
+    rows: Rows,
+    victims: Sequence[NodeVictims],
+    violating: Sequence[frozenset[str]],
+) -> Bools:
+    """[row, place in `victims`]: whether the pod has to go. `columns` are without the pods in `victims`, and the pod
+    passes there; they are changed in `usage`. `violating`: UIDs of the pods whose eviction would violate a PDB."""
+    lengths = np.array([len(each.pods) for each in victims])
+    #: [row, place]: whether there is a pod in this place.
+    there: Bools = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    amounts: Ints = np.zeros((*there.shape, *columns.usage.shape[:2]), dtype=np.int64)
+    amounts[there] = np.concatenate([each.amounts for each in victims])
+    violates: Bools = np.zeros(there.shape, dtype=np.bool_)
+    for index, uids in enumerate(violating):
+        if uids:
+            violates[index, : lengths[index]] = [pod.uid in uids for pod in victims[index].pods]
+    #: [row, place]: places in the order in which the pods are put back; without violations that of importance.
+    order: Rows = np.argsort(~violates, axis=1, kind="stable")
+    gone: Bools = np.zeros(there.shape, dtype=np.bool_)
+    usage, nodes = columns.usage, np.arange(rows.shape[0])
+    for step in range(there.shape[1]):
+        places = order[:, step]
+        now = nodes[there[nodes, places]]
+        if not now.size:
+            continue
+        at, places = rows[now], places[now]
+        back = amounts[now, places].transpose(1, 2, 0)
+        usage[:, :, at] += back
+        fits: Bools = np.ones(now.shape[0], dtype=np.bool_)
+        for entry in filters:
+            fits &= entry.feasible(columns, at)
+        if not fits.all():
+            short = ~fits
+            usage[:, :, at[short]] -= back[:, :, short]
+            gone[now[short], places[short]] = True
+    return gone

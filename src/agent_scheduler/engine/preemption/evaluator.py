@@ -1,10 +1,10 @@
-"""Which pods of which node have to go for a pod that was refused, or why nobody's going would help.
+"""Which pods of which node have to go for a pod that was refused, or why that would not help.
 
 Rules, order and words are kube-scheduler's (`framework/preemption`, `plugins/defaultpreemption`):
 
 1. Whether the pod may have others evicted at all, or waits for some already.
-2. Nodes that were refused for good are passed over, and those that have nobody of lower priority.
-3. The others are tried in turn from an offset: with everybody of lower priority gone, does the pod fit? Then those who
+2. Nodes that were refused for good are passed over, and those that have no pods of lower priority.
+3. The others are tried in turn from an offset: with all pods of lower priority gone, does the pod fit? Then those that
    need not go stay: first the ones whose eviction would violate a PDB, then the rest, always the most important first
    (priority, then the longer running). It is enough to find some candidates, one of them without a violated PDB.
 4. Of the candidates the best is the one with the fewest violated PDBs, then the least highest priority, the least sum
@@ -37,8 +37,8 @@ NO_CLAIMS: Final = "no new claims to deallocate"
 
 
 def with_preemption(refusal: str, message: str, claims: str = NO_CLAIMS) -> str:
-    """`refusal` as it is told when preemption came to `message`; unchanged where it found victims. `claims` is what
-    came of the look for claims to give back."""
+    """`refusal`, and that preemption came to `message`; unchanged where it found victims. `claims` is what came of the
+    look for claims to give back."""
     return f"{refusal} {claims}, preemption: {message}" if message else refusal
 
 
@@ -48,7 +48,7 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 
 
 class PostFilterResult(NamedTuple):
-    """What came of it: somebody to evict, or a message why not."""
+    """What came of it: pods to evict, or a message why not."""
 
     candidate: Candidate | None
     message: str = ""
@@ -113,7 +113,7 @@ class Evaluator:
         return PostFilterResult(None, fit_error(nodes, counts), clear=True)
 
     def _waits_for(self, nominated: str, pod: PodInfo, refused: Diagnosis, leaving: Collection[str]) -> bool:
-        """Whether somebody is leaving the nominated node for the pod, and may still make it fit there."""
+        """Whether a pod is leaving the nominated node for this one, and may still make it fit there."""
         row = self._ledger.rows.get(nominated)
         if row is None or row not in refused.curable:
             return False

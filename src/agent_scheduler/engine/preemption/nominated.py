@@ -3,12 +3,12 @@
 A pod may go to a node only if it fits there with all nominated pods of its priority and above in place (else it would
 take the room that others were evicted for), and without them (else it might count on a neighbour that never comes).
 Pods of lower priority are not waited for. That is kube-scheduler's `RunFilterPluginsWithNominatedPods`; here only rows
-that somebody is nominated to are asked about, so a cluster without nominations pays nothing.
+with nominated pods are asked about, so a cluster without nominations pays nothing.
 
 A nominated pod that the ledger has placed counts there and no longer here.
 
-Where all that a pod's filters read of others is how much these take, as for most pods, the rows that somebody is
-nominated to are asked about at once: what is nominated there is added to what is taken. Other rows are changed one by
+Where all that a pod's filters read of others is how much these take, as for most pods, the rows with
+nominated pods are asked about at once: what is nominated there is added to what is taken. Other rows are changed one by
 one.
 """
 
@@ -68,11 +68,8 @@ class Nominations:
 
     def on(self, node_name: str, pod: PodInfo) -> NominatedPods:
         """The pods nominated to one node that `pod` has to leave room for."""
-        placements = self._ledger.placements
         return tuple(
-            other
-            for other in self._nominator.pods_for(node_name)
-            if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in placements
+            other for other in self._on(node_name) if other.priority >= pod.priority and other.uid != pod.uid
         )
 
     def free(
@@ -96,12 +93,11 @@ class Nominations:
 
     def below(self, node_name: str, pod: PodInfo) -> NominatedPods:
         """The pods nominated to a node that need not be waited for by `pod`, which takes their room."""
+        return tuple(other for other in self._on(node_name) if other.priority < pod.priority)
+
+    def _on(self, node_name: str) -> list[PodInfo]:
         placements = self._ledger.placements
-        return tuple(
-            other
-            for other in self._nominator.pods_for(node_name)
-            if other.priority < pod.priority and other.uid not in placements
-        )
+        return [other for other in self._nominator.pods_for(node_name) if other.uid not in placements]
 
     def filters_with(
         self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], nominated: NominatedPods

@@ -9,35 +9,26 @@ disrupted was counted by the API server already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agent_scheduler.objects.selecting import PodDisruptionBudget
 
+from ..state.indexes import drop_entry
 from ..state.labelselector import LabelSelector, label_selector
-from ..state.podcounts import Countable
+from ..state.podinfo import PodInfo
 from ..state.podspec import SpecError
+from ..state.records import Record, identity
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PDB:
+class PDB(Record, frozen=True, kw_only=True, eq=False):
     """One PDB at one version."""
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
     #: None covers nothing: there is no selector, it is empty, or it cannot be read.
     selector: LabelSelector | None
     disruptions_allowed: int
     #: Names of pods.
     disrupted_pods: frozenset[str]
 
-    @property
-    def metadata(self) -> PDB:
-        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
-        return self
-
-    def covers(self, pod: Countable) -> bool:
+    def covers(self, pod: PodInfo) -> bool:
         return (
             self.selector is not None
             and pod.namespace == self.namespace
@@ -49,16 +40,12 @@ class PDB:
 
 def read_pdb(found: PodDisruptionBudget) -> PDB:
     """Never raises: kube-scheduler, too, passes over a selector that cannot be read."""
-    metadata = found.metadata
     try:
         selector = label_selector(found.spec.selector, "spec.selector")
     except SpecError:
         selector = None
     return PDB(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
+        **identity(found.metadata),
         selector=selector if selector is not None and selector.requirements else None,
         disruptions_allowed=found.status.disruptions_allowed,
         disrupted_pods=frozenset(found.status.disrupted_pods or ()),
@@ -79,14 +66,12 @@ class PDBs:
 
     def delete(self, namespace: str, name: str) -> None:
         self.version += 1
-        there = self._by_namespace.get(namespace)
-        if there is not None and there.pop(name, None) is not None and not there:
-            del self._by_namespace[namespace]
+        drop_entry(self._by_namespace, namespace, name)
 
     def __bool__(self) -> bool:
         return bool(self._by_namespace)
 
-    def violating(self, pods: Sequence[Countable]) -> frozenset[str]:
+    def violating(self, pods: Sequence[PodInfo]) -> frozenset[str]:
         """UIDs of those pods whose eviction some PDB no longer allows, if all of `pods` go in their order."""
         if not self._by_namespace:
             return frozenset()

@@ -1,7 +1,7 @@
 """Potential victims: the pods of lower priority by node, and what they take, in columns instead of walks over pods.
 
-Kept for each priority that somebody asked about, and brought up to date row by row, when a row is asked about: what
-changed since is counted anew from the pods on it. So a cluster in which nobody is refused pays nothing, a refused pod
+Kept for each priority that was asked about, and brought up to date row by row, when a row is asked about: what
+changed since is counted anew from the pods on it. So a cluster in which no pod is refused pays nothing, a refused pod
 pays for what happened since the last one, and the first pays for the nodes that it looks at, not for all.
 """
 
@@ -16,22 +16,22 @@ import numpy as np
 from ..state.columns import NOBODY, Bools, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.podclass import PodClass
-from ..state.podcounts import Countable
+from ..state.podinfo import PodInfo
 from .pdbs import PDBs
 
-#: Priorities kept. A cluster has few, but anybody who may make priority classes chooses their number.
+#: Priorities kept. A cluster has few, but users make priority classes.
 _KEPT = 8
 
-#: Later than any start: who has not started is taken to start now.
+#: Later than any start: a pod that has not started counts as starting now.
 _NOT_YET: Final = "~"
 
 
-def started(pod: Countable) -> str:
+def started(pod: PodInfo) -> str:
     """When it started; of two, the less is the longer running."""
     return pod.started or _NOT_YET
 
 
-def importance(pod: Countable) -> tuple[int, str]:
+def importance(pod: PodInfo) -> tuple[int, str]:
     """Of two pods, the less is the more important one: priority counts, then the longer running."""
     return -pod.priority, started(pod)
 
@@ -39,9 +39,8 @@ def importance(pod: Countable) -> tuple[int, str]:
 class NodeVictims(NamedTuple):
     """The pods of lower priority on a node, the most important first."""
 
-    pods: tuple[Countable, ...]
-    #: [pod] and [pod, 2, resource], the latter as `Ledger.amounts`.
-    priorities: Ints
+    pods: tuple[PodInfo, ...]
+    #: [pod, 2, resource], as `Ledger.amounts`.
     amounts: Ints
 
 
@@ -49,13 +48,11 @@ class VictimsBelow:
     """Pods of a priority below `priority`, by row, as they were at the last `refresh`: on the rows that `count` was
     asked for since."""
 
-    __slots__ = ("_counted", "_ledger", "_listed", "_priority", "_sequence", "_violating", "pods", "usage")
-
     def __init__(self, priority: int, ledger: Ledger) -> None:
         self._priority = priority
         self._ledger = ledger
         self._sequence = -1
-        #: Row -> (its version, who was there then). Only rows that were asked about.
+        #: Row -> (its version, the pods there then). Only rows that were asked about.
         self._listed: dict[int, tuple[tuple[int, int], NodeVictims]] = {}
         #: Row -> ((its version, that of the PDBs), what `violating` said then).
         self._violating: dict[int, tuple[tuple[tuple[int, int], int], frozenset[str]]] = {}
@@ -110,7 +107,7 @@ class VictimsBelow:
             self.usage[:, :, taken] = np.add.reduceat(amounts[places], begins, axis=0).transpose(1, 2, 0)
             self.pods[taken] = np.diff(begins, append=len(places))
 
-    def _there(self, row: int) -> list[Countable]:
+    def _there(self, row: int) -> list[PodInfo]:
         node = self._ledger.columns.nodes[row]
         if node is None:
             return []
@@ -129,7 +126,7 @@ class VictimsBelow:
         return columns.version[row], looks
 
     def on_row(self, row: int) -> NodeVictims:
-        """Who is on a row that has any."""
+        """The potential victims on a row that has any."""
         (found,) = self.on_rows((row,))
         return found
 
@@ -146,11 +143,7 @@ class VictimsBelow:
 
     def _list(self, row: int) -> NodeVictims:
         pods = tuple(sorted(self._there(row), key=importance))
-        return NodeVictims(
-            pods,
-            np.array([pod.priority for pod in pods], dtype=np.int64),
-            self._ledger.amounts(pod.cls for pod in pods),
-        )
+        return NodeVictims(pods, self._ledger.amounts(pod.cls for pod in pods))
 
     def violating(self, row: int, pdbs: PDBs) -> frozenset[str]:
         """UIDs of those on a row whose eviction some PDB no longer allows, should all go."""

@@ -92,8 +92,9 @@ class WaitingPods:
         self._lines.clear()
         return uids
 
-    def fitting(self, book: QuotaBook, fallen: Collection[str]) -> list[str]:
-        """Takes out those that fit beside one another now, in their turn, of queues among `fallen` or below one.
+    def fitting(self, book: QuotaBook, fallen: Collection[str]) -> list[tuple[str, str]]:
+        """Takes out those that fit beside one another now, in their turn, of queues among `fallen` or below one; each
+        with the queue that it waited for.
 
         Costs what it finds, and the kinds of pods that wait, but not how many do.
         """
@@ -109,7 +110,7 @@ class WaitingPods:
             if not headroom.take(queue, line.vector):
                 heapq.heappop(lines)
                 continue
-            found.append(turn.uid)
+            found.append((turn.uid, queue))
             self.remove(turn.uid)
             following = line.first()
             if following is None:

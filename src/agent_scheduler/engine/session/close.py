@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -66,8 +66,8 @@ class Result(Struct, frozen=True, kw_only=True):
     gauges: Mapping[str, Mapping[str, float]]
 
 
-def close(session: Session) -> Result:
-    """To be called when `Session.run` has come to its end."""
+def close(session: Session) -> Generator[None, None, Result]:
+    """To be run when `Session.run` has come to its end, one step at a time, too."""
     groups, pods, events = [], [], list(session.events)
     for job in session.jobs.values():
         result = _group_result(session, job)
@@ -75,6 +75,7 @@ def close(session: Session) -> Result:
         message = fit_error(job)
         events += _events(job, result, message)
         pods += _pod_results(job, message)
+        yield
     gauges: dict[str, dict[str, float]] = {}
     for gauges_of in session.tiers.every("gauges"):
         for queue, values in gauges_of().items():

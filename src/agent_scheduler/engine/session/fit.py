@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
-
-#: What a pod is told that nobody has tried to place, and no other reason is known for.
-ALL_UNAVAILABLE = "all nodes are unavailable"
 
 
 class FitErrors(NamedTuple):
@@ -24,8 +21,3 @@ def histogram(counts: Mapping[str, int]) -> str:
 def fit_message(nodes: int, counts: Mapping[str, int]) -> str:
     message = f"0/{nodes} nodes are unavailable"
     return f"{message}: {histogram(counts)}." if nodes else message
-
-
-def insufficient(resources: Iterable[str]) -> str:
-    """Of several resources that are short the first is named."""
-    return f"Insufficient {next(iter(resources), '')}".rstrip()

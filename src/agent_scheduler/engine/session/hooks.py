@@ -70,7 +70,8 @@ class Hooks(Struct, frozen=True, kw_only=True):
     deallocated: Callable[[Task], None] | None = None
     #: A statement is about to be committed.
     before_commit: Callable[[Statement], None] | None = None
-    #: The actions are done.
+    #: The actions are done: asked about each job, and then for all.
+    job_closed: Callable[[Job], None] | None = None
     closed: Callable[[], None] | None = None
     #: Queue -> name of the gauge -> value, after the session.
     gauges: Callable[[], Mapping[str, Mapping[str, float]]] | None = None

@@ -118,6 +118,11 @@ class Task:
         return self.pod.batch is not None and self.pod.batch.gate_managed
 
     @property
+    def preemptable(self) -> bool:
+        """Whether other jobs may have it evicted."""
+        return self.pod.batch is None or self.pod.batch.preemptable
+
+    @property
     def attempt(self) -> tuple[TaskStatus, str, bool]:
         """(status, node, whether others are evicted for it), of the last try that was taken back if there was one."""
         return self.last or (self.status, self.node_name, self.evicting)

@@ -7,21 +7,20 @@ there is. For the others it is kept how the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
 from ..decide.classview import ClassView
-from ..decide.compiled import CompiledFilter
 from ..decide.ranking import REFUSED, best_of
 from ..decide.snapshot import Snapshot
 from ..decide.trial import Mark, Trial
-from ..plugins.node_resources_fit import NodeResourcesFit
-from ..quotas.vector import COMMON, Total, of_requests
+from ..plugins.node_resources_fit import NodeResourcesFit, Wanted
+from ..quotas.vector import COMMON, Total, in_order, of_requests
 from ..state.columns import Ints, Rows
 from ..state.podclass import PODS, PodClass
-from .fit import FitErrors, fit_message, insufficient
-from .model import Task, TaskStatus
+from .fit import FitErrors, fit_message
+from .model import Job, Task, TaskStatus
 
 #: Volcano's reason for a node that is full of pods, where it looks at nothing else of its room.
 _TOO_MANY_PODS = "node(s) pod number exceeded"
@@ -43,8 +42,13 @@ class SessionNodes:
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
-        #: (class, change of the snapshot, whether room was looked at) -> why no node would do, as last asked.
-        self._kept: tuple[PodClass, int, bool, FitErrors] | None = None
+        #: Row -> UID -> task of a job that is there, or has a claim there; None until it is asked for.
+        self._tasks: dict[int, dict[str, Task]] | None = None
+        #: Jobs of the session by name, as it has them.
+        self.jobs: Mapping[str, Job] = {}
+        #: (class, whether room was looked at) -> why no node would do, as of this change of the snapshot.
+        self._kept: dict[tuple[PodClass, bool], FitErrors] = {}
+        self._kept_at = -1
 
     def name(self, row: int) -> str:
         node = self.columns.nodes[row]
@@ -79,6 +83,16 @@ class SessionNodes:
 
     # ---- what the session does
 
+    def tasks_on(self, row: int) -> Collection[Task]:
+        """Those on a row, and those that have a claim there."""
+        if self._tasks is None:
+            self._tasks = {}
+            for job in self.jobs.values():
+                for task in job.tasks.values():
+                    if task.row >= 0 and task.node_name:
+                        self._tasks.setdefault(task.row, {})[task.uid] = task
+        return self._tasks.get(row, {}).values()
+
     def leave(self, task: Task) -> None:
         """A pod is being deleted: the room that it has is about to be free. Not counted of a pod with host ports or
         terms about others, which are in the way for as long as it is there."""
@@ -96,6 +110,8 @@ class SessionNodes:
             self._trial.place(task.pod, task.row)
         elif not self._trial.try_place(task.pod, task.row, view):
             return None
+        if self._tasks is not None:
+            self._tasks.setdefault(task.row, {})[task.uid] = task
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, -1, 1)
         return mark
@@ -107,6 +123,8 @@ class SessionNodes:
             self._trial.rollback(mark)
         else:
             self._trial.remove(task.pod, task.row)
+        if self._tasks is not None:
+            del self._tasks[task.row][task.uid]
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, 1, -1)
 
@@ -176,14 +194,50 @@ class SessionNodes:
                 return False
         return True
 
+    def fits_without(self, task: Task, row: int, leaving: Iterable[Task] = ()) -> bool:
+        """Whether there is the room to come for a task on a row once others have left, too."""
+        columns = self.columns
+        known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
+        freed: dict[str, int] = {}
+        for each in leaving:
+            for resource, amount in each.pod.cls.requests.items():
+                freed[resource] = freed.get(resource, 0) + amount
+        for resource, amount in task.pod.cls.requests.items():
+            index = known.get(resource, columns.resources)
+            offered, used = (offers[index], taken[index]) if index < columns.resources else (0, 0)
+            if offered - used + freed.get(resource, 0) < amount:
+                return False
+        return True
+
+    def in_score_order(self, view: ClassView) -> list[int]:
+        """Rows that no filter refuses for what would stay if pods left, the best first; of equals the first."""
+        columns = self.columns
+        if view.rejection is not None:
+            return []
+        rows = np.flatnonzero(columns.present[: columns.size])
+        for entry in view.filters:
+            if isinstance(entry.plugin, NodeResourcesFit) or not rows.size:
+                continue
+            passed = entry.feasible(columns, rows)
+            refused = rows[~passed]
+            if refused.size:
+                passed[~passed] = entry.plugin.curable(entry.state, columns, refused)
+                rows = rows[passed]
+        scores = np.zeros(rows.size, dtype=np.int64)
+        for each in view.plugin_scores(columns, rows).values():
+            scores += each
+        found: list[int] = rows[np.argsort(-scores, kind="stable")].tolist()
+        return found
+
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
         """Why no node would do. `room`: whether the room of nodes is looked at for anything but pods."""
         position = self._snapshot.touched.end
-        kept = self._kept
-        if kept is not None and kept[0] is view.pod and kept[1] == position and kept[2] == room:
-            return kept[3]
-        found = self._explain(view, room=room)
-        self._kept = (view.pod, position, room, found)
+        if position != self._kept_at:
+            self._kept_at = position
+            self._kept.clear()
+        found = self._kept.get((view.pod, room))
+        if found is None:
+            found = self._kept[view.pod, room] = self._explain(view, room=room)
         return found
 
     def _explain(self, view: ClassView, *, room: bool) -> FitErrors:
@@ -201,7 +255,9 @@ class SessionNodes:
             if not refused.size:
                 continue
             if isinstance(entry.plugin, NodeResourcesFit):
-                reasons: Mapping[str, int] = self._lacking(entry, refused, room=room)
+                reasons: Mapping[str, int] = {_TOO_MANY_PODS: refused.size}
+                if room:
+                    reasons = self._first_short(entry.state, refused)
                 # Nothing else is asked of a node that lacks room, but for one that is full of pods.
                 settled = refused if room else refused[:0]
             else:
@@ -213,20 +269,24 @@ class SessionNodes:
             rows = rows[~np.isin(rows, settled)]
         return FitErrors(fit_message(number, counts), frozenset(unresolvable))
 
-    def _lacking(self, entry: CompiledFilter, rows: Rows, *, room: bool) -> dict[str, int]:
-        """Of each row the first resource that is short."""
+    def _first_short(self, wanted: Wanted, rows: Rows) -> dict[str, int]:
+        """Of how many rows, none of which has room, which resource is the first that is short."""
         counts: dict[str, int] = {}
         columns = self.columns
-        for row in rows.tolist():
-            one = np.array((row,), dtype=np.intp)
-            short = [
-                each.removeprefix("Insufficient ") for each in entry.plugin.reasons(entry.state, columns, one)
-            ]
-            reason = insufficient(_in_order(short)) if room else _TOO_MANY_PODS
-            counts[reason] = counts.get(reason, 0) + 1
+        at = {
+            name: each[:2] for name, each in zip(wanted.resolved, wanted.resolve(columns).each, strict=True)
+        }
+        for name in in_order((*at, *wanted.missing)):
+            if name in at:
+                index, amount = at[name]
+                offered = columns.allocatable[index][rows]
+                short = offered - columns.requested[index][rows] < amount
+                if index in wanted.elsewhere:
+                    short &= offered > 0
+                number = int(np.count_nonzero(short))
+                rows = rows[~short]
+            else:
+                number, rows = rows.size, rows[:0]
+            if number:
+                counts[f"Insufficient {name}"] = number
         return counts
-
-
-def _in_order(short: Sequence[str]) -> Iterable[str]:
-    names = ["pods" if name == "Too many pods" else name for name in short]
-    return sorted(names, key=lambda name: (name != "cpu", name != "memory", name))

@@ -16,15 +16,18 @@ from agent_scheduler.objects.batch import ResourceQuotaStatus
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
 from ..gangs.group import Group
+from ..preemption.pdbs import PDBs
+from ..quotas.demand import JobDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from .actions import ACTIONS
-from .conf import QUEUE_ADMISSION_GATES, SessionConf
+from .conf import QUEUE_ADMISSION_GATES, PluginOption, SessionConf
+from .demand import demand_of
+from .hooks import Hooks
 from .model import Job, Requests, Task, TaskStatus
 from .nodes import SessionNodes
-from .plugins import PLUGINS
+from .registry import ACTIONS, PLUGINS
 from .statement import Committer, Evictor
 from .tiers import Tiers
 
@@ -44,6 +47,8 @@ class View(Struct, frozen=True, kw_only=True):
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.
     default_priority: int = 0
+    #: None: nobody asks.
+    pdbs: PDBs | None = None
 
 
 class Event(NamedTuple):
@@ -79,8 +84,14 @@ class Session:
         self._evictor = evictor
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
         self.total: Vector = nodes.total()
-        self.jobs: dict[str, Job] = _jobs(view, self.queues, nodes)
+        #: By the group's `namespace/name`; those whose queue there is.
+        self.jobs: dict[str, Job] = {}
+        nodes.jobs = self.jobs
+        #: What each of them held and asked for when the session was opened.
+        self.demands: list[JobDemand] = []
+        #: Each once.
         self.events: list[Event] = []
+        self._recorded: set[Event] = set()
         #: Job -> its dominant share of the cluster, when the actions are done; empty without drf.
         self.shares: dict[str, float] = {}
         #: Pods that are to lose the gate of their queue's capacity, in the order in which they were let in.
@@ -89,19 +100,56 @@ class Session:
         #: Job -> tasks that were sent to be bound, and tasks that were evicted.
         self.bound: dict[str, list[Task]] = {}
         self.evicted: list[tuple[Task, str]] = []
-        self.tiers = Tiers(
-            [[(option, PLUGINS[option.name](self, option)) for option in tier] for tier in conf.tiers]
-        )
+        self.tiers = Tiers(())
+        self._take_hooks()
+
+    def run(self) -> Iterator[None]:
+        """Open, do all actions, and have the plugins close, one step at a time."""
+        yield from self._open()
+        for name in self.conf.actions:
+            yield from ACTIONS[name](self)
+        closings = self.tiers.every("job_closed")
+        for job in self.jobs.values():
+            for closed in closings:
+                closed(job)
+            yield
+        for closed in self.tiers.every("closed"):
+            closed()
+
+    def _open(self) -> Iterator[None]:
+        requests = Requests()
+        for group in self.view.groups:
+            if group.queue in self.queues:
+                job = self.jobs[group.name] = self._job(group, requests)
+                self.demands.append(demand_of(job))
+                yield
+        opened: list[list[tuple[PluginOption, Hooks]]] = []
+        for tier in self.conf.tiers:
+            opened.append([])
+            for option in tier:
+                opened[-1].append((option, PLUGINS[option.name](self, option)))
+                yield
+        self.tiers = Tiers(opened)
+        self._take_hooks()
+
+    def _take_hooks(self) -> None:
+        """Those that are told of each placement."""
         self.allocated = self.tiers.every("allocated")
         self.deallocated = self.tiers.every("deallocated")
         self.before_commit = self.tiers.every("before_commit")
 
-    def run(self) -> Iterator[None]:
-        """All actions, one step at a time."""
-        for name in self.conf.actions:
-            yield from ACTIONS[name](self)
-        for closed in self.tiers.every("closed"):
-            closed()
+    def _job(self, group: Group, requests: Requests) -> Job:
+        view, nodes = self.view, self.nodes
+        job = Job(group, priority=view.priorities.get(group.priority_class, view.default_priority))
+        for pod in view.pods.get(group.key, ()):
+            request, best_effort = requests.of(pod)
+            task = Task(pod, job, request, best_effort=best_effort)
+            if task.node_name:
+                task.row = nodes.row(task.node_name)
+                if task.status is TaskStatus.RELEASING:
+                    nodes.leave(task)
+            job.add(task)
+        return job
 
     # ---- what statements do, and actions beside them
 
@@ -154,24 +202,7 @@ class Session:
             self.gates_removed[task.uid] = task
 
     def record(self, job: Job, kind: str, reason: str, message: str) -> None:
-        self.events.append(Event(job.group.key, kind, reason, message))
-
-
-def _jobs(view: View, queues: Mapping[str, QueueInfo], nodes: SessionNodes) -> dict[str, Job]:
-    """A job for each group whose queue there is."""
-    jobs = {}
-    requests = Requests()
-    for group in view.groups:
-        if group.queue not in queues:
-            continue
-        job = Job(group, priority=view.priorities.get(group.priority_class, view.default_priority))
-        for pod in view.pods.get(group.key, ()):
-            request, best_effort = requests.of(pod)
-            task = Task(pod, job, request, best_effort=best_effort)
-            if task.node_name:
-                task.row = nodes.row(task.node_name)
-                if task.status is TaskStatus.RELEASING:
-                    nodes.leave(task)
-            job.add(task)
-        jobs[job.uid] = job
-    return jobs
+        event = Event(job.group.key, kind, reason, message)
+        if event not in self._recorded:
+            self._recorded.add(event)
+            self.events.append(event)

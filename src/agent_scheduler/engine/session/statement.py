@@ -34,7 +34,10 @@ class Operation(NamedTuple):
 
 class Committer(Protocol):
     def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
-        """Have these tasks bound to their nodes, if at least `minimum` still can be. UIDs of those that are not."""
+        """Have these tasks bound to their nodes, if at least `minimum` still can be. UIDs of those that are not.
+
+        What plugins reserved for them is the committer's from now on (`Trial.hand_over`).
+        """
 
 
 class Evictor(Protocol):

@@ -3,15 +3,15 @@
 A scheduler uses a node only while it has claimed it, which is to say that the node stands in `status.nodesInUse` of its
 shard. The rules:
 
-- it claims what its shard desires and nobody else has claimed (Volcano's `desired - in use by others`);
-- where several shards desire a node that nobody has, the first of them by name claims it, and the others wait. Whoever
-  has a node keeps it for as long as its own shard desires it, so that two that overlap settle and never swap;
+- it claims what its shard desires and no other has claimed (Volcano's `desired - in use by others`);
+- where several shards desire a node that none has claimed, the first of them by name claims it, and the others wait.
+  One that has a node keeps it for as long as its own shard desires it, so that two that overlap settle and never swap;
 - it gives a claim back when its shard no longer desires the node and nothing of its own is under way there;
 - what a dead scheduler has claimed counts as free (`Liveness`).
 
 Claiming takes two steps, since no write can depend on another's object: write the claim, then read what all others have
-claimed. Of two that claim a node at the same time at least one reads the other's claim, and whoever does withdraws. If
-both do, the second rule lets one of them try again.
+claimed. Of two that claim a node at the same time at least one reads the other's claim and withdraws. If both
+do, the second rule lets one of them try again.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Other:
 
     @property
     def claims(self) -> Names:
-        """What nobody else may use."""
+        """What no other scheduler may use."""
         return frozenset() if self.liveness is Liveness.DEAD else self.in_use
 
     @property
     def contends(self) -> bool:
-        """Whether it may come to claim what it desires: somebody is behind it, or has been."""
+        """Whether it may come to claim what it desires: a scheduler uses it, or has used it."""
         return self.liveness is Liveness.ALIVE or (self.liveness is Liveness.UNKNOWN and bool(self.in_use))
 
 
@@ -67,14 +67,14 @@ def claimed(others: Iterable[Other]) -> Names:
 
 
 def available(desired: Names, others: Iterable[Other]) -> Names:
-    """What a shard desires and nobody else has claimed."""
+    """What a shard desires and no other has claimed."""
     return desired - claimed(others)
 
 
 def share(name: str, desired: Names, held: Names, others: Iterable[Other]) -> Names:
     """What the scheduler of the shard `name`, which has claimed `held`, may have from now on.
 
-    Of `held` it leaves out only what is no longer desired: a claim that was read back and found to be nobody else's is
+    Of `held` it leaves out only what is no longer desired: a claim that was read back and found to be no other's is
     not lost to one that came later.
     """
     others = tuple(others)
@@ -118,8 +118,6 @@ class Membership:
 
     Invariant: a node is in `nodes` only while the shard's claim to it stands.
     """
-
-    __slots__ = ("nodes", "unready")
 
     def __init__(self) -> None:
         self.nodes: Names = frozenset()

@@ -58,11 +58,11 @@ class NodeColumns:
 
     A name has a row as long as there is a node of that name, or a pod on it, or a shard that names it; so pods may come
     before their node. Invariant, after `refresh`: `used` is the sum over the pods that are known, `offered` what
-    the nodes offer, `rates` and `marks` what follows from these, and `state` of a row that nobody has is 0.
+    the nodes offer, `rates` and `marks` what follows from these, and `state` of an unused row is 0.
     """
 
     def __init__(self) -> None:
-        #: [row] its name, also of rows that nobody has any more. Replaced where a plan may have it (`share_names`),
+        #: [row] its name, also of rows that are unused now. Replaced where a plan may have it (`share_names`),
         #: never written there.
         self.names: list[str] = []
         self._shared = False
@@ -139,6 +139,7 @@ class NodeColumns:
         return True
 
     def delete_node(self, name: str) -> bool:
+        """No error if it is not known. Its pods stay known until they are deleted, and count if it comes back."""
         row = self.row_of.get(name)
         if row is None or self._nodes[row] is None:
             return False
@@ -147,6 +148,9 @@ class NodeColumns:
         return True
 
     def set_pod(self, uid: str, node: str, requests: Amounts) -> bool:
+        """An active pod is on a node, or asks for something else now. The node need not be known yet; a pod on another
+        node than before has moved. The caller leaves out pods that have ended, deletes those that come to end, and
+        decides whether mirror pods count. `requests` is kept, and must not change."""
         row = self.row(node)
         before = self._pods.get(uid)
         if before is not None:
@@ -159,6 +163,7 @@ class NodeColumns:
         return True
 
     def delete_pod(self, uid: str) -> bool:
+        """No error if it is not known."""
         row = self._pods.pop(uid, None)
         if row is None:
             return False

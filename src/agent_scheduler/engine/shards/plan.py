@@ -1,7 +1,7 @@
 """A plan: which shard each node should be in, and how that differs from what the specs of the shards say.
 
 What is primary is the difference. It is found in columns, so a plan over a million nodes that changes a hundred costs
-little; names are gathered only where somebody asks for them. A plan is a value: it stays what it is while the planner
+little; names are gathered only where they are asked for. A plan is a value: it stays what it is while the planner
 goes on.
 """
 

@@ -25,9 +25,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..state.requests import Amounts
 from .assignment import Assignment
-from .node_columns import NodeColumns, NodeFacts, rows_of
+from .node_columns import NodeColumns, rows_of
 from .plan import Plan
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
@@ -41,7 +40,10 @@ class Planner:
     """
 
     def __init__(self, settings: PlanSettings) -> None:
-        self._columns = NodeColumns()
+        self._columns = columns = NodeColumns()
+        #: What is known of nodes and pods changes by these.
+        self.set_node, self.delete_node = columns.set_node, columns.delete_node
+        self.set_pod, self.delete_pod = columns.set_pod, columns.delete_pod
         self._specs = Specs()
         self._foreign: dict[str, frozenset[str]] = {}
         #: Rows of which a spec says something else than at the last plan.
@@ -66,26 +68,6 @@ class Planner:
         self._columns.set_columns(self._assignment.resources, self._assignment.marks)
         #: Whether the assignment knows of no row yet.
         self._fresh = True
-
-    # Each of these four gives whether that is another thing than was known before.
-
-    def set_node(self, node: NodeFacts) -> bool:
-        """A node is new, or is now as given."""
-        return self._columns.set_node(node)
-
-    def delete_node(self, name: str) -> bool:
-        """No error if it is not known. Its pods stay known until they are deleted, and count if it comes back."""
-        return self._columns.delete_node(name)
-
-    def set_pod(self, uid: str, node: str, requests: Amounts) -> bool:
-        """An active pod is on a node, or asks for something else now. The node need not be known yet; a pod on another
-        node than before has moved. Who calls leaves out pods that have ended, and deletes those that come to end, and
-        decides whether mirror pods count. `requests` is kept, and must not change."""
-        return self._columns.set_pod(uid, node, requests)
-
-    def delete_pod(self, uid: str) -> bool:
-        """No error if it is not known."""
-        return self._columns.delete_pod(uid)
 
     def set_current(self, shard: str, nodes: Iterable[str]) -> None:
         """What the spec of this NodeShard of ours says now, whole; empty if it is not there. It need not be one of the

@@ -50,8 +50,6 @@ _DECIMALS: Final = 9
 class Nodes:
     """What policies read: some rows of `columns`, each column picked out once."""
 
-    __slots__ = ("_columns", "_marked", "_rates", "_rows", "count")
-
     def __init__(self, columns: NodeColumns, rows: Rows) -> None:
         self._columns = columns
         self._rows = rows
@@ -98,8 +96,6 @@ class _Scale:
 
 class AllocationRate:
     """Of one shard, whose own nodes may be outside of the ranges by `margin`."""
-
-    __slots__ = ("_scales",)
 
     def __init__(self, args: AllocationRateArgs, margin: float) -> None:
         self._scales = {resource: _Scale.of(bounds, margin) for resource, bounds in args.ranges.items()}
@@ -172,8 +168,6 @@ Passes = Callable[[Nodes, Flags], Flags]
 
 class Rules:
     """All policies of one shard."""
-
-    __slots__ = ("_filters", "_scorers", "limits", "marks", "resources")
 
     def __init__(self, shard: ShardSettings, *, margin: float) -> None:
         self._filters: list[Passes] = []

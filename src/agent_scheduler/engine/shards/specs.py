@@ -21,8 +21,6 @@ class Specs:
     the settings, and `also` has the others.
     """
 
-    __slots__ = ("_named", "_ranks", "_rows", "also", "column", "names", "numbers")
-
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         #: [number]

@@ -41,8 +41,8 @@ class BatchInfo(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
     #: Whether the gate of the queue's capacity is the batch scheduler's to remove.
     gate_managed: bool = False
-    #: Whether members of its group's own queue, or of others, may have it evicted.
-    preemptable: bool = False
+    #: Whether other jobs may have it evicted.
+    preemptable: bool = True
     #: `status.phase`, of which a group counts Running, Succeeded and Failed.
     phase: str = ""
 
@@ -69,7 +69,7 @@ def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
         group = GroupKey(pod.metadata.namespace, name)
     elif native is not None and native.pod_group_name:
         group = GroupKey(pod.metadata.namespace, native.pod_group_name, native=True)
-    preemptable = said.preemptable if said.preemptable is not None else labels.get(PREEMPTABLE, "")
+    preemptable = said.preemptable if said.preemptable is not None else labels.get(PREEMPTABLE)
     return BatchInfo(
         group,
         said.task_spec or labels.get(TASK_SPEC, ""),
@@ -77,7 +77,7 @@ def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
         _int32(said.task_priority),
         said.queue_name,
         said.queue_allocation_gate == "true",
-        preemptable in _TRUE,
+        preemptable is None or preemptable in _TRUE,
         pod.status.phase,
     )
 

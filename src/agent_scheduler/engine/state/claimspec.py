@@ -1,11 +1,12 @@
 """What a claim asks for, compiled from the bytes of its spec; the same bytes are the same object.
 
-Claims that are made of one template are thus told to be alike without reading them again, which is what lets their
+Claims that are made of one template are thus known to be alike without reading them again, which is what lets their
 pods share a class.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -40,15 +41,15 @@ class Option(NamedTuple):
     result_name: str
     class_name: str
     selectors: tuple[str, ...]
-    #: Whether it takes all devices that match; else `number` of them.
-    takes_all: bool
+    #: How many devices; of no meaning where it takes all that match.
     number: int
-    admin: bool
-    tolerations: tuple[Toleration, ...]
+    takes_all: bool = False
+    admin: bool = False
+    tolerations: tuple[Toleration, ...] = ()
     #: Tolerations as written, for results.
-    written_tolerations: tuple[Any, ...]
+    written_tolerations: tuple[Any, ...] = ()
     #: Name of a capacity -> how much of it.
-    capacity: tuple[tuple[str, Amount], ...]
+    capacity: tuple[tuple[str, Amount], ...] = ()
 
 
 class Request(NamedTuple):
@@ -72,22 +73,14 @@ class Configuration(NamedTuple):
     opaque: bytes
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class ClaimSpec:
     """Equal only to itself. `error` says what cannot be read, in kube-scheduler's words where it has any."""
 
-    __slots__ = ("__weakref__", "configuration", "constraints", "error", "requests")
-
-    def __init__(
-        self,
-        requests: tuple[Request, ...],
-        constraints: tuple[Constraint, ...] = (),
-        configuration: tuple[Configuration, ...] = (),
-        error: str = "",
-    ) -> None:
-        self.requests = requests
-        self.constraints = constraints
-        self.configuration = configuration
-        self.error = error
+    requests: tuple[Request, ...]
+    constraints: tuple[Constraint, ...] = ()
+    configuration: tuple[Configuration, ...] = ()
+    error: str = ""
 
     @property
     def class_names(self) -> frozenset[str]:

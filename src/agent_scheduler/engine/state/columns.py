@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from .interns import Interns
 from .nodeinfo import NodeInfo
 from .podclass import HostPort
-from .podcounts import Countable, PodsMatching
+from .podcounts import PodsMatching
+from .podinfo import PodInfo
 from .podterms import ExistingTerm
 from .podvolumes import PodVolumes
 from .rowlog import RowLog
@@ -42,12 +43,9 @@ MEMORY: Final = 1
 #: The pseudo label that holds a node's name, for `matchFields`. No label key can contain a NUL.
 NODE_NAME: Final = "\0metadata.name"
 
-#: Label columns kept. Keys come from pods, so their number is anybody's choice; one that was dropped is made again.
-LABELS_KEPT: Final = 256
-#: The same for images.
-IMAGES_KEPT: Final = 256
-#: The same for what is derived from them.
-DERIVED_KEPT: Final = 256
+#: Columns of labels kept, of images, and of what is derived from them. Keys come from pods, so users choose how many;
+#: a column that was dropped is made again.
+COLUMNS_KEPT: Final = 256
 
 #: Rows of arrays that may be behind their numbers; more are brought up to date at once, so that no reader waits long.
 _BEHIND_AT_MOST: Final = 4096
@@ -58,37 +56,6 @@ NOBODY: Final[frozenset[str]] = frozenset()
 
 class Columns:
     """Rows of nodes. All arrays have `capacity` columns; rows at or above `size` were never used."""
-
-    __slots__ = (
-        "_behind",
-        "_generation",
-        "_images",
-        "_labels",
-        "_requested",
-        "_scored",
-        "_taints",
-        "_usage",
-        "absent",
-        "allocatable",
-        "capacity",
-        "counted",
-        "derived",
-        "hypothetical_pods",
-        "hypothetical_ports",
-        "interns",
-        "matching",
-        "nodes",
-        "offers",
-        "ports",
-        "present",
-        "resources",
-        "size",
-        "spec_version",
-        "taken",
-        "terms",
-        "unschedulable",
-        "version",
-    )
 
     def __init__(self, interns: Interns) -> None:
         resources = len(interns.resources)
@@ -121,7 +88,7 @@ class Columns:
         self.nodes: list[NodeInfo | None] = []
         #: Host ports taken, only for rows that have any.
         self.ports: dict[int, frozenset[HostPort]] = {}
-        #: [row] how many pods of each kind stand there, for the kinds that somebody asks about.
+        #: [row] how many pods of each kind stand there, for the kinds that a plugin asks about.
         self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
         #: [row] how often each term about other pods is said there.
         self.terms: dict[ExistingTerm, Ints] = {}
@@ -133,11 +100,11 @@ class Columns:
         self.hypothetical_pods: dict[int, dict[str, PodVolumes]] = {}
         self.hypothetical_ports: dict[int, dict[str, tuple[HostPort, ...]]] = {}
         #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
-        #: `DERIVED_KEPT`, see `derive`.
+        #: `COLUMNS_KEPT`, see `derive`.
         self.derived: dict[Hashable, Any] = {}
-        #: Label key -> value ids, made when a selector first asks for the key; at most `LABELS_KEPT`.
+        #: Label key -> value ids, made when a selector first asks for the key; at most `COLUMNS_KEPT`.
         self._labels: dict[str, Ints] = {}
-        #: Image -> sizes, made when a pod with that image is first ranked; at most `IMAGES_KEPT`.
+        #: Image -> sizes, made when a pod with that image is first ranked; at most `COLUMNS_KEPT`.
         self._images: dict[str, Ints] = {}
 
     @property
@@ -152,7 +119,7 @@ class Columns:
         self._generation = self.interns.generation
         for row, node in enumerate(self.nodes[: self.size]):
             self._taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
-        self._labels = {key: self._column(key) for key in self._labels}
+        self._labels = {key: self._column(self._value, key) for key in self._labels}
 
     @property
     def usage(self) -> Ints:
@@ -250,36 +217,27 @@ class Columns:
             self._number_anew()
         column = self._labels.get(key)
         if column is None:
-            column = self._column(key)
-            if len(self._labels) >= LABELS_KEPT:
-                del self._labels[next(iter(self._labels))]
-            self._labels[key] = column
+            column = _keep(self._labels, key, self._column(self._value, key))
         return column
 
-    def _column(self, key: str) -> Ints:
+    def _column(self, value: Callable[[NodeInfo | None, str], int], key: str) -> Ints:
         column = np.zeros(self.capacity, dtype=np.int64)
         for row, node in enumerate(self.nodes[: self.size]):
-            column[row] = self._value(node, key)
+            column[row] = value(node, key)
         return column
 
     def image(self, name: str) -> Ints:
         """Bytes of an image on the rows in use; 0 where a node lacks it."""
         column = self._images.get(name)
         if column is None:
-            column = np.zeros(self.capacity, dtype=np.int64)
-            for row, node in enumerate(self.nodes[: self.size]):
-                if node is not None:
-                    column[row] = node.images.get(name, 0)
-            if len(self._images) >= IMAGES_KEPT:
-                del self._images[next(iter(self._images))]
-            self._images[name] = column
+            column = _keep(self._images, name, self._column(_size, name))
         return column
 
     def derive(self, key: Hashable, work_out: Callable[[], T]) -> T:
         """What `work_out` makes of the specs of all nodes, kept under `key` until one changes."""
         found: T | None = self.derived.get(key)
         if found is None:
-            if len(self.derived) >= DERIVED_KEPT:
+            if len(self.derived) >= COLUMNS_KEPT:
                 self.derived.clear()
             found = self.derived[key] = work_out()
         return found
@@ -291,7 +249,7 @@ class Columns:
         for key, column in self._labels.items():
             column[row] = self._value(node, key)
         for name, column in self._images.items():
-            column[row] = 0 if node is None else node.images.get(name, 0)
+            column[row] = _size(node, name)
 
     def _value(self, node: NodeInfo | None, key: str) -> int:
         if node is None:
@@ -299,7 +257,7 @@ class Columns:
         value = node.name if key == NODE_NAME else node.labels.get(key)
         return 0 if value is None else self.interns.value_id(value)
 
-    def count_others(self, row: int, pod: Countable, sign: int) -> None:
+    def count_others(self, row: int, pod: PodInfo, sign: int) -> None:
         """Add (1) or take away (-1) what a pod on `row` is to other pods."""
         # Once a pod and kind, and to go through the pairs costs more than all else.
         for reference in self.matching.keyrefs():
@@ -311,7 +269,7 @@ class Columns:
         self.counted.append(row)
 
     def count_nobody(self, row: int) -> None:
-        """Have nobody counted on a row."""
+        """Have no pod counted on a row."""
         for column in (*self.matching.values(), *self.terms.values()):
             column[row] = 0
         self.counted.append(row)
@@ -368,6 +326,18 @@ class Columns:
             del self.terms[term]
         _copy_new(self.terms, source.terms, self.capacity)
         return _copy_new(self.matching, source.matching, self.capacity)
+
+
+def _size(node: NodeInfo | None, image: str) -> int:
+    return 0 if node is None else node.images.get(image, 0)
+
+
+def _keep(columns: dict[str, Ints], key: str, column: Ints) -> Ints:
+    """Makes room by dropping the column that was made first."""
+    if len(columns) >= COLUMNS_KEPT:
+        del columns[next(iter(columns))]
+    columns[key] = column
+    return column
 
 
 def _grow_each(columns: MutableMapping[Key, Ints], rows: int) -> None:

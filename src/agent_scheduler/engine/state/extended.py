@@ -80,6 +80,6 @@ def _whole(container: wire.Container) -> tuple[tuple[str, int], ...]:
         try:
             found.append((resource, value(quantity)))
         except QuantityError:
-            # As above, and nobody places it.
+            # As above, and it is never placed.
             found.append((resource, 0))
     return tuple(found)

@@ -29,7 +29,7 @@ class Interns:
         self._forget()
 
     def drop(self, nodes: int) -> None:
-        """A node of so many has gone, or has other taints or labels: its numbers may be nobody's any more."""
+        """A node of so many has gone, or has other taints or labels: its numbers may be unused now."""
         self._dropped += 1
         if self._dropped > _DROPPED_AT_LEAST + nodes // 4:
             self.generation += 1

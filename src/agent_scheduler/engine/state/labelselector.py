@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from agent_scheduler.objects import wire
 
-from .podspec import SpecError
+from .podspec import check_requirement
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -75,15 +75,6 @@ def label_selector(selector: wire.LabelSelector | None, place: str) -> LabelSele
         Requirement(key, "In", frozenset((value,))) for key, value in (selector.match_labels or {}).items()
     }
     for index, each in enumerate(selector.match_expressions or ()):
-        where = f"{place}.matchExpressions[{index}]"
-        if each.operator not in _OPERATORS:
-            raise SpecError(
-                f"{where}.operator: {each.operator!r} is unknown; allowed: {', '.join(_OPERATORS)}"
-            )
-        takes_values = each.operator in ("In", "NotIn")
-        if takes_values and not each.values:
-            raise SpecError(f"{where}.values: at least one value is needed with operator {each.operator}")
-        if not takes_values and each.values:
-            raise SpecError(f"{where}.values: must be empty with operator {each.operator}")
+        check_requirement(each, f"{place}.matchExpressions[{index}]", _OPERATORS)
         found.add(Requirement(each.key, each.operator, frozenset(each.values or ())))
     return _ordered(found)

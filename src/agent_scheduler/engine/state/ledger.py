@@ -5,7 +5,7 @@ A pod's way through it:
     assume ──> confirm (the watch, or the answer to the bind, says it is bound) ──> remove
        └─────> forget  (the bind was refused)
 
-`assume` is the moment of truth: whoever wants room takes it here, between two awaits, before anything is sent.
+A bind takes its room in `assume`, between two awaits, before anything is sent.
 So two binds can never count on the same room, whatever the API server would accept (it checks neither capacity
 nor that the node exists).
 
@@ -28,7 +28,9 @@ from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
 from .interns import Interns
 from .nodeinfo import NodeInfo, same_for_scheduling
 from .podclass import PodClass
-from .podcounts import Countable, PodsMatching, TermIndex
+from .podcounts import PodsMatching, TermIndex
+from .podinfo import PodInfo
+from .queueusage import QueueUsage
 from .rowlog import RowLog
 from .volumeusage import VolumeUse
 
@@ -47,7 +49,7 @@ class Placement:
 
     __slots__ = ("assumed", "cls", "node_name", "pod", "uid")
 
-    def __init__(self, pod: Countable, node_name: str, assumed: bool) -> None:
+    def __init__(self, pod: PodInfo, node_name: str, assumed: bool) -> None:
         self.uid = pod.uid
         self.node_name = node_name
         #: As it was last seen.
@@ -55,13 +57,6 @@ class Placement:
         #: What it is counted as.
         self.cls = pod.cls
         self.assumed = assumed
-
-
-def _takes_the_same(one: PodClass, other: PodClass) -> bool:
-    """Whether a node's columns cannot tell pods of the two classes apart."""
-    return one is other or (
-        one.requests == other.requests and one.nonzero == other.nonzero and one.host_ports == other.host_ports
-    )
 
 
 class Ledger:
@@ -94,6 +89,8 @@ class Ledger:
         self.counts_version = 0
         #: Volumes of the pods in `placements`.
         self.volume_use = VolumeUse()
+        #: What queues hold of the pods in `placements`.
+        self.usage = QueueUsage(self.placements)
 
     # ---- nodes
 
@@ -149,7 +146,7 @@ class Ledger:
 
     # ---- pods
 
-    def assume(self, pod: Countable, row: int) -> None:
+    def assume(self, pod: PodInfo, row: int) -> None:
         """Take the room of a pod on `row` for a bind that is about to be sent."""
         node = self.columns.nodes[row]
         assert node is not None, "assume on a row without a node"
@@ -168,6 +165,8 @@ class Ledger:
         if placement is not None and placement.assumed:
             placement.assumed = False
             self.assumed -= 1
+            if self.usage.active:
+                self.usage.placed(placement)
 
     def forget(self, uid: str) -> str | None:
         """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
@@ -177,16 +176,18 @@ class Ledger:
         self.remove_pod(uid)
         return placement.node_name
 
-    def set_pod(self, pod: Countable, node_name: str) -> bool:
+    def set_pod(self, pod: PodInfo, node_name: str) -> bool:
         """A pod is bound to `node_name`, as the API server says. Returns whether another room is taken than before.
 
         Confirms an assumed pod; corrects it if it was assumed elsewhere or has been resized since.
         """
         placement = self.placements.get(pod.uid)
         if placement is not None:
-            if placement.node_name == node_name and _takes_the_same(placement.cls, pod.cls):
+            if placement.node_name == node_name and placement.cls.takes_the_same(pod.cls):
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
+                if self.usage.active:
+                    self.usage.placed(placement)
                 return False
             self.remove_pod(pod.uid)
         self._place(Placement(pod, node_name, False))
@@ -213,10 +214,12 @@ class Ledger:
         self._count_others(placement, row, -1)
         if placement.cls.volumes is not None:
             self.volume_use.remove(uid)
+        if self.usage.active:
+            self.usage.removed(uid)
         return placement
 
     def track(self, kind: PodsMatching) -> None:
-        """Count the pods of a kind from now on, for as long as somebody holds `kind`."""
+        """Count the pods of a kind from now on, for as long as `kind` is held."""
         columns = self.columns
         if kind in columns.matching:
             return
@@ -303,8 +306,10 @@ class Ledger:
         self._count_others(placement, row, 1)
         if placement.cls.volumes is not None:
             self.volume_use.set(placement.uid, placement.node_name, placement.cls.volumes)
+        if self.usage.active:
+            self.usage.placed(placement)
 
-    def _see_anew(self, placement: Placement, pod: Countable) -> None:
+    def _see_anew(self, placement: Placement, pod: PodInfo) -> None:
         """The pod of a placement takes the same room and may be something else to other pods."""
         old = placement.pod
         if old is pod:

@@ -10,7 +10,7 @@ _NONE: Labels = {}
 
 
 class NamespaceInfo(NamedTuple):
-    """One namespace, as the queue is told of it."""
+    """One namespace, as events of the queue have it."""
 
     name: str
     labels: Labels

@@ -37,7 +37,7 @@ class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     #: What could not be read, for one log line a node.
     errors: tuple[str, ...]
     namespace: str = ""
-    #: Size in bytes by name of the images that it has; empty where nobody asks (see `node_info`).
+    #: Size in bytes by name of the images that it has; empty where no plugin asks (see `node_info`).
     images: Mapping[str, int] = NO_IMAGES
     #: Names of features that its kubelet has declared, of those that a pod may need.
     features: frozenset[str] = NO_FEATURES

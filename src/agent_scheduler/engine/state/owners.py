@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.objects import wire
 
-from .labelselector import EVERYTHING, Labels, LabelSelector, Requirement
+from .indexes import drop_entry
+from .labelselector import EVERYTHING, LabelSelector, Requirement
+
+if TYPE_CHECKING:
+    from .podinfo import PodInfo
 
 #: Combined selectors kept.
 _KEPT: Final = 4096
@@ -48,19 +52,6 @@ class Siblings(NamedTuple):
     selector: LabelSelector
     #: Whether the pod is one of them.
     itself: bool
-
-
-class Owned(Protocol):
-    """What is read of a pod that waits."""
-
-    @property
-    def scheduler_name(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def labels(self) -> Labels: ...
-    @property
-    def controller(self) -> Controller | None: ...
 
 
 def controller_of(references: Sequence[wire.OwnerReference]) -> Controller | None:
@@ -98,13 +89,10 @@ class Owners:
         selector = self._selectors.pop((kind, namespace, name), None)
         self._combined.clear()
         if selector is not None and kind is OwnerKind.SERVICE and selector.pins is not None:
-            place = (namespace, selector.pins)
-            del self._services[place][name]
-            if not self._services[place]:
-                del self._services[place]
+            drop_entry(self._services, (namespace, selector.pins), name)
 
-    def siblings(self, pod: Owned) -> Siblings | None:
-        """None where nothing selects the pod, or its profile spreads nobody by default."""
+    def siblings(self, pod: PodInfo) -> Siblings | None:
+        """None where nothing selects the pod, or its profile spreads no pods by default."""
         if not self._selectors or pod.scheduler_name not in self.schedulers:
             return None
         namespace, labels = pod.namespace, pod.labels

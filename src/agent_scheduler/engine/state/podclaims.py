@@ -6,7 +6,8 @@ with a claim of its own, have the same `Demand`, and so are one class. `dra.dema
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from .claimspec import ClaimSpec
 from .extended import ExtendedNeeds
@@ -22,7 +23,7 @@ class PodClaim(NamedTuple):
     name: str
     #: None while the claim that is to be made of its template has not been made.
     claim: ClaimKey | None
-    #: UID of the pod, for a claim that is made for it; empty for a claim that anybody may name.
+    #: UID of the pod, for a claim that is made for it; empty for a claim that any pod may name.
     must_be_owned_by: str = ""
 
 
@@ -51,45 +52,19 @@ class AllocatedClaim(NamedTuple):
     binding_failed: bool = False
 
 
-class Claimant(Protocol):
-    """What is read of a pod."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def scheduler_name(self) -> str: ...
-    @property
-    def claims(self) -> tuple[PodClaim, ...]: ...
-    @property
-    def extended(self) -> ExtendedNeeds | None: ...
-
-
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Demand:
     """Equal only to itself: equal contents are the same object (`dra.demand.demand`)."""
 
-    __slots__ = ("__weakref__", "allocated", "extended", "left_over", "problem", "to_allocate")
-
-    def __init__(
-        self,
-        to_allocate: tuple[ClaimToAllocate, ...],
-        allocated: tuple[AllocatedClaim, ...],
-        problem: str,
-        extended: ExtendedNeeds | None,
-        left_over: tuple[ClaimKey, ...] = (),
-    ) -> None:
-        #: In the order of the pod's spec; `allocate` answers in the same.
-        self.to_allocate = to_allocate
-        self.allocated = allocated
-        #: Why no node will do; empty if one might.
-        self.problem = problem
-        #: Extended resources that the pod asks for and that devices may stand for, on nodes that lack them.
-        self.extended = extended
-        #: Claims that an attempt before this one made for its extended resources. No node will do before they are gone.
-        self.left_over = left_over
+    #: In the order of the pod's spec; `allocate` answers in the same.
+    to_allocate: tuple[ClaimToAllocate, ...]
+    allocated: tuple[AllocatedClaim, ...]
+    #: Why no node will do; empty if one might.
+    problem: str
+    #: Extended resources that the pod asks for and that devices may stand for, on nodes that lack them.
+    extended: ExtendedNeeds | None
+    #: Claims that an attempt before this one made for its extended resources. No node will do before they are gone.
+    left_over: tuple[ClaimKey, ...] = ()
 
     @property
     def is_empty(self) -> bool:

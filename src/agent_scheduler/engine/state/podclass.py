@@ -72,14 +72,14 @@ class PodClass:
     terms: PodTerms = NO_TERMS
     existing: tuple[ExistingTerm, ...] = field(init=False)
     spread: tuple[SpreadConstraint, ...] = ()
-    #: Empty where nobody asks (see `PodClasses`).
+    #: Empty where no plugin asks (see `PodClasses`).
     images: Images = NO_IMAGES
     #: Empty where nothing in the spec makes them matter.
     namespace: str = ""
     labels: Labels = field(default_factory=dict)
     #: Affinity and anti-affinity terms of existing pods that match this one.
     matching_terms: tuple[ExistingTerm, ...] = ()
-    #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
+    #: The pods that it is spread among if it does not say so itself and its profile spreads pods by default.
     siblings: Siblings | None = None
     #: Its claims and disks; None where every node has all that it mounts.
     volumes: PodVolumes | None = None
@@ -102,13 +102,21 @@ class PodClass:
         self.reserves = self.volumes is not None or self.claims is not None
         self.extended = any("/" in resource for resource in self.requests)
 
+    def takes_the_same(self, other: PodClass) -> bool:
+        """Whether a node's columns cannot tell pods of the two classes apart."""
+        return self is other or (
+            self.requests == other.requests
+            and self.nonzero == other.nonzero
+            and self.host_ports == other.host_ports
+        )
+
     def in_context(
         self,
         matching_terms: tuple[ExistingTerm, ...],
         siblings: Siblings | None = None,
         claims: Demand | None = None,
     ) -> PodClass:
-        """This class with these in place of its own. Equal arguments give the same object while anybody holds it."""
+        """This class with these in place of its own. Equal arguments give the same object while it is held."""
         if self.spread:
             siblings = None
         if matching_terms == self.matching_terms and siblings == self.siblings and claims is self.claims:

@@ -1,7 +1,7 @@
 """Specs to classes, and each class once.
 
 A class is recognised by the fingerprint of a spec: all bytes that it depends on, as the API server wrote them, without
-parsing them. Since whoever comes next most often wants the same as whoever came last, a pod is compared with that one
+parsing them. Since a pod most often wants the same as the one before it, it is compared with that one
 before its fingerprint is made. Fields that most pods do not have are left out of it where they are empty, and stand
 behind a mark of their own where they are not: specs that differ in meaning have different fingerprints.
 """
@@ -72,13 +72,6 @@ class Given(NamedTuple):
     init_statuses: list[wire.ContainerStatus] | None
     whole: tuple[Raw, Raw] | None
     infeasible: bool
-
-
-#: Among volumes that are claims made for the pod.
-_EPHEMERAL = b'"ephemeral"'
-#: What stands in a fingerprint before what most pods do not have.
-_INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
-_HOST, _RULES = "host", "restart rules"
 
 
 class Owner(NamedTuple):
@@ -195,37 +188,23 @@ class PodClasses:
     def of(
         self,
         spec: wire.PodSpec,
-        *,
-        node_name: str = "",
-        status: wire.PodStatus | None = None,
+        status: wire.PodStatus = _NO_STATUS,
         namespace: str = "",
         name: str = "",
         uid: str = "",
         labels: Labels = _NO_LABELS,
+        node_name: str = "",
         problem: str = "",
     ) -> PodClass:
-        """The class of a pod. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class.
+        """The class of a pod. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class. Asked
+        of each version of each pod, by position, as names cost more.
 
         `spec.nodeName` is left out unless given as `node_name`: for a pod that is bound it says where the pod
         is, not what it wants, and one class a node would share nothing. `status` tells of resizes. `problem` is
         what was wrong with the spec before it came here.
         """
-        status = status or _NO_STATUS
         if problem:
             return self._class(spec, status, Owner(namespace, name, uid, labels), node_name, problem)
-        return self.recognise(spec, status, namespace, name, uid, labels, node_name)
-
-    def recognise(
-        self,
-        spec: wire.PodSpec,
-        status: wire.PodStatus,
-        namespace: str,
-        name: str,
-        uid: str,
-        labels: Labels,
-        node_name: str = "",
-    ) -> PodClass:
-        """As `of`, for what could be read. Asked of each version of each pod."""
         given = given_by(spec, status)
         volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
         # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.

@@ -1,49 +1,26 @@
 """Pods counted by what they are to other pods: how many of a kind stand on each row.
 
 Rules that look across nodes (pod affinity, topology spread) ask "how many such pods are there in this domain". The
-ledger keeps one column for each kind that somebody asks about, in step with its pods, so that an answer is a sum over
-a column and never a walk over pods. Nobody asks, nothing is counted: a cluster of plain pods has no such column.
+ledger keeps one column for each kind that a plugin asks about, in step with its pods, so that an answer is a sum over
+a column and never a walk over pods. Otherwise nothing is counted: a cluster of plain pods has no such column.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Protocol
 
+from .indexes import drop_entry
 from .labelselector import Labels
 from .namespaces import Namespaces
-from .podclass import PodClass
+from .podinfo import PodInfo
 from .podterms import ExistingTerm, PodMatch
-
-
-class Countable(Protocol):
-    """What is read of a pod that is placed."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def cls(self) -> PodClass: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def labels(self) -> Labels: ...
-    @property
-    def deleting(self) -> bool: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def started(self) -> str: ...
-    @property
-    def preempted(self) -> bool: ...
 
 
 class PodsMatching:
     """Pods that every one of `matches` means; these are resolved.
 
-    Equal only to itself: its column lives for as long as somebody holds it.
+    Equal only to itself: its column lives for as long as it is held.
     """
 
     __slots__ = ("__weakref__", "_last", "alive_only", "matches")
@@ -56,7 +33,7 @@ class PodsMatching:
         #: Namespace and labels that were asked about last, and the answer: pods come in bursts that have the same.
         self._last: tuple[str, Labels, bool] | None = None
 
-    def counts(self, pod: Countable) -> bool:
+    def counts(self, pod: PodInfo) -> bool:
         if self.alive_only and pod.deleting:
             return False
         namespace, labels, last = pod.namespace, pod.labels, self._last
@@ -107,9 +84,7 @@ class TermIndex:
         self.version += 1
         del self.counts[term], self._numbers[term]
         for place in _places(term):
-            del self._index[place][term]
-            if not self._index[place]:
-                del self._index[place]
+            drop_entry(self._index, place, term)
         return True
 
     def matching(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:

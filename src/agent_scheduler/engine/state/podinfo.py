@@ -16,7 +16,7 @@ from agent_scheduler.objects.salvage import salvage
 from .batchinfo import BATCH_LABELS, BatchInfo, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
-from .podclaims import PodClaim
+from .podclaims import PodClaim, PodRef
 from .podclass import PodClass
 from .podclasses import PodClasses
 from .requests import Amounts
@@ -78,6 +78,10 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def ref(self) -> PodRef:
+        return PodRef(self.namespace, self.name, self.uid)
+
+    @property
     def requests(self) -> Amounts:
         return self.cls.requests
 
@@ -132,12 +136,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
                 preempted = each.status == "True" and each.reason == PREEMPTION_BY_SCHEDULER
     uid, namespace, name = metadata.uid, metadata.namespace, metadata.name
     labels = metadata.labels or _NO_LABELS
-    if problem:
-        cls = classes.of(
-            spec, status=status, namespace=namespace, name=name, uid=uid, labels=labels, problem=problem
-        )
-    else:
-        cls = classes.recognise(spec, status, namespace, name, uid, labels)
+    cls = classes.of(spec, status, namespace, name, uid, labels, "", problem)
     claimed = status.resource_claim_statuses
     told = status.extended_resource_claim_status
     # In the order of the fields: by their names it would cost eight times as much, for each version of each pod. Most

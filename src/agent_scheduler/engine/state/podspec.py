@@ -56,17 +56,19 @@ def readable_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str, prob
         return salvage_part(raw, decoder.type)
 
 
+def check_word(word: str, allowed: tuple[str, ...], place: str) -> None:
+    """Raises `SpecError` for a word that is not among those `allowed`."""
+    if word not in allowed:
+        raise SpecError(f"{place}: {word!r} is unknown; allowed: {', '.join(allowed)}")
+
+
 def check_tolerations(tolerations: tuple[wire.Toleration, ...]) -> None:
     for index, toleration in enumerate(tolerations):
         place = f"spec.tolerations[{index}]"
-        if toleration.operator and toleration.operator not in _TOLERATION_OPERATORS:
-            raise SpecError(
-                f"{place}.operator: {toleration.operator!r} is unknown; allowed: {', '.join(_TOLERATION_OPERATORS)}"
-            )
-        if toleration.effect and toleration.effect not in _EFFECTS:
-            raise SpecError(
-                f"{place}.effect: {toleration.effect!r} is unknown; allowed: {', '.join(_EFFECTS)}"
-            )
+        if toleration.operator:
+            check_word(toleration.operator, _TOLERATION_OPERATORS, f"{place}.operator")
+        if toleration.effect:
+            check_word(toleration.effect, _EFFECTS, f"{place}.effect")
 
 
 def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound_values: bool = True) -> None:
@@ -91,7 +93,9 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound
             ("matchFields", term.match_fields, _FIELD_OPERATORS),
         ):
             for index, requirement in enumerate(requirements or ()):
-                _check_requirement(requirement, f"{where}.{name}[{index}]", operators, sound_values)
+                check_requirement(
+                    requirement, f"{where}.{name}[{index}]", operators, sound_values=sound_values
+                )
                 if name == "matchFields" and requirement.key != "metadata.name":
                     raise SpecError(
                         f"{where}.{name}[{index}].key: {requirement.key!r} is not selectable; "
@@ -99,12 +103,12 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound
                     )
 
 
-def _check_requirement(
-    requirement: wire.Requirement, place: str, operators: tuple[str, ...], sound_values: bool
+def check_requirement(
+    requirement: wire.Requirement, place: str, operators: tuple[str, ...], *, sound_values: bool = True
 ) -> None:
+    """Raises `SpecError`. `sound_values` as in `check_node_affinity`."""
     operator, values = requirement.operator, requirement.values or []
-    if operator not in operators:
-        raise SpecError(f"{place}.operator: {operator!r} is unknown; allowed: {', '.join(operators)}")
+    check_word(operator, operators, f"{place}.operator")
     if operator in ("Exists", "DoesNotExist") and values:
         raise SpecError(f"{place}.values: must be empty with operator {operator}")
     if operator in ("In", "NotIn") and not values:

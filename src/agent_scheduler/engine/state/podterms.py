@@ -16,7 +16,7 @@ from agent_scheduler.objects import wire
 
 from .labelselector import Labels, LabelSelector, Requirement, label_selector
 from .namespaces import Namespaces
-from .podspec import SpecError
+from .podspec import SpecError, check_word
 
 
 class PodMatch(NamedTuple):
@@ -206,8 +206,7 @@ def _constraint(each: wire.TopologySpreadConstraint, labels: Labels, place: str)
 
 def _one_of(value: str, words: tuple[str, str], place: str) -> bool:
     """Whether it is the first of two words."""
-    if value not in words:
-        raise SpecError(f"{place}: {value!r} is unknown; allowed: {', '.join(words)}")
+    check_word(value, words, place)
     return value == words[0]
 
 

@@ -1,6 +1,6 @@
 """From which nodes a volume or a device can be reached, or for which a volume can be made: node selectors.
 
-Nearly all are one label with some values, which is told, so that many of them can be looked up by value.
+Nearly all are one label with some values, which `key` and `values` say, so that many of them can be looked up by value.
 """
 
 from __future__ import annotations

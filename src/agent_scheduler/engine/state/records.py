@@ -1,6 +1,6 @@
 """What the records of watched objects have in common, of storage and of dynamic resource allocation.
 
-Values compare by content, so that whoever keeps them can tell a change that matters from a new resourceVersion.
+Values compare by content, so that a change that matters differs from a new resourceVersion.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def reader(
 ) -> Callable[[bytes | memoryview | msgspec.Raw], R]:
     """Makes records of the bytes that the API server sends. Raises msgspec.DecodeError for what is no object.
 
-    What has a field of the wrong shape is read without that field, by `salvaged` if that is given, which is also told
-    what is wrong.
+    What has a field of the wrong shape is read without that field, by `salvaged` if that is given, whose second
+    argument says what is wrong.
     """
     decode = msgspec.json.Decoder(cls).decode
 

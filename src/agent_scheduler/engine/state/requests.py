@@ -30,7 +30,7 @@ _requirements = msgspec.json.Decoder(ResourceRequirements | None)
 _resources = msgspec.json.Decoder(Resources | None)
 
 #: No single amount in the ledger exceeds this, so that sums over a node's pods stay inside int64 for 2,000 pods
-#: that all ask for as much, even bound to one node by somebody who does not count. It is 4 PiB, or 4 billion
+#: that all ask for as much, even bound to one node by a client that does not count. It is 4 PiB, or 4 billion
 #: cores: an amount above it fits nowhere, and an allocatable is clamped to one less (see `NODE_LIMIT`), so
 #: clamping never makes a pod fit that would not.
 REQUEST_LIMIT = 2**52
@@ -220,7 +220,7 @@ def pod_amounts(spec: PodSpec, status: PodStatus, infeasible: bool, problems: li
         return pod_requests((each for each, _ in running), starting, pod_level=whole, overhead=overhead)
 
     requests = total({}, pod_level)
-    # With requests of the pod as a whole a default is for what nobody names.
+    # With requests of the pod as a whole a default is for what none of them names.
     missing = {each: amount for each, amount in DEFAULTS.items() if not pod_level or each not in requests}
     counted = total(missing, pod_level) if missing else requests
     nonzero = (counted.get("cpu", 0), counted.get("memory", 0))

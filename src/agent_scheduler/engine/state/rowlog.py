@@ -1,4 +1,4 @@
-"""Which rows changed, in order, so that whoever keeps something for each row asks about those alone.
+"""Which rows changed, in order, so that a reader that keeps something for each row asks about those alone.
 
 Bounded: of a reader that is too far behind all that is known is that anything may have changed.
 """
@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 class RowLog:
     """Rows as they changed. A position is a number of changes since the beginning, and is never given twice."""
-
-    __slots__ = ("_limit", "_rows", "_start", "end")
 
     def __init__(self, limit: int = 1 << 16) -> None:
         self._limit = limit

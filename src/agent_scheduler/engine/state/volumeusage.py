@@ -1,4 +1,4 @@
-"""Which pods on nodes have which volumes: the one owner of that, told of placements as the ledger is.
+"""Which pods on nodes have which volumes: the one owner of that, called by the ledger for each placement.
 
 Pods without `PodVolumes` never come here. `version` rises with every change.
 Invariant, checked by `check`: every index says what the placements say.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from .indexes import drop_entry
 from .inline import Disk
 from .podvolumes import ClaimKey, PodVolumes
 
@@ -30,9 +31,9 @@ class VolumeUse:
         #: Node -> volumes of its pods that a driver may count, a mount each.
         self._counts: dict[str, int] = {}
         #: Claim -> UIDs of the pods on nodes that have it.
-        self._users: dict[ClaimKey, set[str]] = {}
+        self._users: dict[ClaimKey, dict[str, None]] = {}
         #: (kind, name) of an inline disk -> UIDs of the pods on nodes that have it.
-        self._disk_users: dict[tuple[str, str], set[str]] = {}
+        self._disk_users: dict[tuple[str, str], dict[str, None]] = {}
 
     def set(self, uid: str, node_name: str, volumes: PodVolumes) -> None:
         """A pod is on a node, or assumed there. Replaces what was known of it."""
@@ -44,9 +45,9 @@ class VolumeUse:
         self._on.setdefault(node_name, {})[uid] = volumes
         self._counts[node_name] = self.count(node_name) + mounts(volumes)
         for use in volumes.claims:
-            self._users.setdefault(use.key, set()).add(uid)
+            self._users.setdefault(use.key, {})[uid] = None
         for disk in volumes.disks:
-            self._disk_users.setdefault((disk.kind, disk.name), set()).add(uid)
+            self._disk_users.setdefault((disk.kind, disk.name), {})[uid] = None
         self._changed(node_name)
 
     def remove(self, uid: str) -> None:
@@ -60,9 +61,9 @@ class VolumeUse:
         if not there:
             del self._on[placed.node_name], self._counts[placed.node_name]
         for use in placed.volumes.claims:
-            _discard(self._users, use.key, uid)
+            drop_entry(self._users, use.key, uid)
         for disk in placed.volumes.disks:
-            _discard(self._disk_users, (disk.kind, disk.name), uid)
+            drop_entry(self._disk_users, (disk.kind, disk.name), uid)
         self._changed(placed.node_name)
 
     def _changed(self, node_name: str) -> None:
@@ -107,11 +108,3 @@ class VolumeUse:
 def mounts(volumes: PodVolumes) -> int:
     """How many of them a driver may count."""
     return len(volumes.claims) + len(volumes.in_tree)
-
-
-def _discard(index: dict[ClaimKey, set[str]], key: tuple[str, str], uid: str) -> None:
-    users = index.get(key)
-    if users is not None:
-        users.discard(uid)
-        if not users:
-            del index[key]

@@ -13,21 +13,22 @@ resourceVersion that was seen when it was assumed, so the API server refuses it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Set
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from ..state.indexes import drop_entry
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
+@dataclass(slots=True, eq=False)
 class Assumed(Generic[V]):
     """`written` is the version of the object that holds it; -1 until the API server has answered."""
 
-    __slots__ = ("holders", "value", "written")
-
-    def __init__(self, value: V) -> None:
-        self.value = value
-        self.holders: set[str] = set()
-        self.written = -1
+    value: V
+    holders: set[str] = field(default_factory=set)
+    written: int = -1
 
 
 class AssumeCache(Generic[K, V]):
@@ -35,7 +36,7 @@ class AssumeCache(Generic[K, V]):
 
     def __init__(self) -> None:
         self._assumed: dict[K, Assumed[V]] = {}
-        self._held: dict[str, set[K]] = {}
+        self._held: dict[str, dict[K, None]] = {}
 
     def __len__(self) -> int:
         return len(self._assumed)
@@ -67,7 +68,7 @@ class AssumeCache(Generic[K, V]):
             found = self._assumed[key] = Assumed(value)
         assert found.value == value, "an object is assumed for one thing at a time"
         found.holders.add(holder)
-        self._held.setdefault(holder, set()).add(key)
+        self._held.setdefault(holder, {})[key] = None
         return new
 
     def written(self, key: K, version: int) -> None:
@@ -99,17 +100,14 @@ class AssumeCache(Generic[K, V]):
         """The object is gone, or speaks for itself."""
         found = self._assumed.pop(key, None)
         for holder in found.holders if found is not None else ():
-            held = self._held[holder]
-            held.discard(key)
-            if not held:
-                del self._held[holder]
+            drop_entry(self._held, holder, key)
 
     def check(self) -> list[str]:
         """What contradicts the invariant."""
         problems = []
         for key, found in self._assumed.items():
             if not found.holders and found.written < 0:
-                problems.append(f"{key} is assumed by nobody")
+                problems.append(f"{key} is assumed without a holder")
             problems += [
                 f"{holder} does not know that it holds {key}"
                 for holder in found.holders

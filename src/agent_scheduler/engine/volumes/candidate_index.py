@@ -13,15 +13,17 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, ValuesView
-from typing import Any, Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from sortedcontainers import SortedDict
 
 from ..state.columns import Columns, Ints, Rows
+from ..state.indexes import drop_entry
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import match_selector, reaches
-from ..state.reach import Reach
+from .records import CapacityInfo, VolumeInfo
 
 #: Demands with an index. One more costs a look at all candidates of its group.
 _KEPT: Final = 32
@@ -30,33 +32,22 @@ _KEPT: Final = 32
 _ONE_BY_ONE: Final = 8
 
 
-class Indexed(Protocol):
-    """`class_name` is its group."""
-
-    @property
-    def class_name(self) -> str: ...
-
-    @property
-    def reach(self) -> Reach | None: ...
-
-
-T = TypeVar("T", bound=Indexed)
+#: Candidates; `class_name` is the group of one.
+T = TypeVar("T", VolumeInfo, CapacityInfo)
 D = TypeVar("D", bound=Hashable)
 
 #: Sorts candidates; those to be chosen first are less. Unique.
 Key = tuple[Any, ...]
 
 
+@dataclass
 class CandidateIndex(Generic[T]):
     """Candidates in the order of their keys."""
 
-    __slots__ = ("_by_label", "_everywhere", "_others")
-
-    def __init__(self) -> None:
-        self._everywhere: SortedDict[Key, T] = SortedDict()
-        #: Label -> value -> candidates.
-        self._by_label: dict[str, dict[str, SortedDict[Key, T]]] = {}
-        self._others: SortedDict[Key, T] = SortedDict()
+    _everywhere: SortedDict[Key, T] = field(default_factory=SortedDict)
+    #: Label -> value -> candidates.
+    _by_label: dict[str, dict[str, SortedDict[Key, T]]] = field(default_factory=dict)
+    _others: SortedDict[Key, T] = field(default_factory=SortedDict)
 
     def put(self, key: Key, candidate: T) -> None:
         reach = candidate.reach
@@ -77,10 +68,7 @@ class CandidateIndex(Generic[T]):
         elif reach.key:
             by_value = self._by_label[reach.key]
             for value in reach.values:
-                there = by_value[value]
-                del there[key]
-                if not there:
-                    del by_value[value]
+                drop_entry(by_value, value, key)
             if not by_value:
                 del self._by_label[reach.key]
         else:
@@ -128,13 +116,6 @@ class CandidateIndex(Generic[T]):
             if value is not None and (there := by_value.get(value)):
                 yield there
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CandidateIndex) and all(
-            getattr(self, name) == getattr(other, name) for name in CandidateIndex.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def _key(entry: tuple[Key, object]) -> Key:
     return entry[0]
@@ -145,8 +126,8 @@ class CandidateIndexes(Generic[D, T]):
     demand."""
 
     def __init__(self, key: Callable[[T], Key], suffices: Callable[[T, D], bool]) -> None:
-        self._key = key
-        self._suffices = suffices
+        self._key: Callable[[T], Key] = key
+        self._suffices: Callable[[T, D], bool] = suffices
         self._candidates: dict[str, SortedDict[Key, T]] = {}
         self._indexes: OrderedDict[tuple[str, D], CandidateIndex[T]] = OrderedDict()
 
@@ -165,10 +146,7 @@ class CandidateIndexes(Generic[D, T]):
     def drop(self, candidate: T) -> None:
         """Of what has been put."""
         key, group = self._key(candidate), candidate.class_name
-        candidates = self._candidates[group]
-        del candidates[key]
-        if not candidates:
-            del self._candidates[group]
+        drop_entry(self._candidates, group, key)
         for (other, demand), index in self._indexes.items():
             if other == group and self._suffices(candidate, demand):
                 index.drop(key, candidate)

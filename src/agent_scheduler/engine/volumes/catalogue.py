@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Mapping, MutableMapping
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Final, TypeVar
 
+from ..state.indexes import drop_entry
 from ..state.podvolumes import ClaimKey
 from ..state.reach import Reach
 from ..state.records import Record, same, version_of
 from .assume_cache import AssumeCache
-from .candidate_index import CandidateIndex, CandidateIndexes
+from .candidate_index import CandidateIndexes
 from .records import (
     AttachmentInfo,
     CapacityInfo,
@@ -38,7 +39,7 @@ from .records import (
     size_of,
 )
 
-#: Changes of claims and volumes that can be told one by one.
+#: Changes of claims and volumes that are known one by one.
 TOUCHES_KEPT: Final = 4096
 
 R = TypeVar("R", bound=Record)
@@ -66,13 +67,12 @@ class Catalogue:
         self.taken: AssumeCache[str, ClaimRef] = AssumeCache()
         #: Claim -> the node that a decision wants it provisioned for.
         self.selected: AssumeCache[ClaimKey, str] = AssumeCache()
-        #: Volumes that any claim may have, smallest first.
-        self._free: CandidateIndexes[VolumeDemand, VolumeInfo] = CandidateIndexes(size_of, could_be_had)
+        #: By class: volumes that any claim may have, smallest first.
+        self.free: CandidateIndexes[VolumeDemand, VolumeInfo] = CandidateIndexes(size_of, could_be_had)
         #: Claim -> volumes that name it or are taken for it.
         self._prebound: dict[ClaimKey, dict[str, VolumeInfo]] = {}
-        self._capacity_indexes: CandidateIndexes[int, CapacityInfo] = CandidateIndexes(
-            place_of, is_large_enough
-        )
+        #: Where a volume can be made, by its size.
+        self.capacities: CandidateIndexes[int, CapacityInfo] = CandidateIndexes(place_of, is_large_enough)
         self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
         #: Node -> a number that it had for no other attachments; and one for the classes.
         self._stamps: dict[str, int] = {}
@@ -89,21 +89,13 @@ class Catalogue:
     # ---- questions
 
     def claim_ref(self, volume: VolumeInfo) -> ClaimRef | None:
-        """The claim that the volume is for, assumed or told by the API server."""
+        """The claim that the volume is for, assumed or as the API server has it."""
         return self.taken.get(volume.name) or volume.claim_ref
 
     def selected_node(self, claim: ClaimInfo) -> str | None:
-        """The node that the claim is to be provisioned for, assumed or told by the API server."""
+        """The node that the claim is to be provisioned for, assumed or as the API server has it."""
         assumed = self.selected.get(claim.key)
         return claim.selected_node if assumed is None else assumed
-
-    def free(self, class_name: str) -> Iterable[VolumeInfo]:
-        """Volumes of a class that any claim may have, smallest first."""
-        return self._free.of(class_name)
-
-    def fitting(self, class_name: str, demand: VolumeDemand) -> CandidateIndex[VolumeInfo]:
-        """Those of `free` that suffice. In step with every change to come."""
-        return self._free.index(class_name, demand)
 
     def prebound_for(self, claim: ClaimInfo) -> list[VolumeInfo]:
         """Volumes that are for this claim, smallest first."""
@@ -119,10 +111,6 @@ class Catalogue:
 
     def attachment(self, name: str) -> AttachmentInfo | None:
         return self._attachments.get(name)
-
-    def capacities_for(self, class_name: str, size: int) -> CandidateIndex[CapacityInfo]:
-        """Capacities of a class where a volume of the size can be made. In step with every change to come."""
-        return self._capacity_indexes.index(class_name, size)
 
     def attachments(self, node_name: str) -> Collection[AttachmentInfo]:
         return self._attached_to.get(node_name, {}).values()
@@ -210,7 +198,7 @@ class Catalogue:
     def set_capacity(self, capacity: CapacityInfo) -> bool:
         key = (capacity.namespace, capacity.name)
         self._forget_pool(key)
-        self._capacity_indexes.put(capacity)
+        self.capacities.put(capacity)
         return self._set(self._capacities, key, capacity)
 
     def delete_capacity(self, namespace: str, name: str) -> bool:
@@ -267,14 +255,6 @@ class Catalogue:
         self.version += bool(freed)
         return freed
 
-    def volume_written(self, name: str, version: int) -> None:
-        """The API server has the volume for the claim that it was taken for, at this version."""
-        self.taken.written(name, version)
-
-    def claim_written(self, key: ClaimKey, version: int) -> None:
-        """The API server has the claim with the node that was selected, at this version."""
-        self.selected.written(key, version)
-
     # ---- inside
 
     def _touch(self, key: ClaimKey | str) -> None:
@@ -298,14 +278,14 @@ class Catalogue:
         if ref is not None:
             self._prebound.setdefault((ref.namespace, ref.name), {})[volume.name] = volume
         elif volume.available and not volume.deleting:
-            self._free.put(volume)
+            self.free.put(volume)
 
     def _unindex(self, volume: VolumeInfo) -> None:
         ref = self.claim_ref(volume)
         if ref is not None:
-            _drop(self._prebound, (ref.namespace, ref.name), volume.name)
+            drop_entry(self._prebound, (ref.namespace, ref.name), volume.name)
         elif volume.available and not volume.deleting:
-            self._free.drop(volume)
+            self.free.drop(volume)
 
     def _index_node(self, node: CSINodeInfo) -> None:
         for driver, count in node.limits.items():
@@ -317,19 +297,19 @@ class Catalogue:
         old = self.csi_nodes.get(node_name)
         if old is not None:
             for driver in old.limits:
-                _drop(self._limits, driver, node_name)
+                drop_entry(self._limits, driver, node_name)
             for plugin in old.migrated:
-                _drop(self._migrated, plugin, node_name)
+                drop_entry(self._migrated, plugin, node_name)
 
     def _forget_pool(self, key: tuple[str, str]) -> None:
         old = self._capacities.get(key)
         if old is not None:
-            self._capacity_indexes.drop(old)
+            self.capacities.drop(old)
 
     def _forget_attachment(self, name: str) -> None:
         old = self._attachments.get(name)
         if old is not None:
-            _drop(self._attached_to, old.node_name, name)
+            drop_entry(self._attached_to, old.node_name, name)
             if old.node_name in self._attached_to:
                 self._stamps[old.node_name] = next(self._numbers)
             else:
@@ -350,7 +330,7 @@ class Catalogue:
         for volume in self.volumes.values():
             anew._index(volume)
         for capacity in self._capacities.values():
-            anew._capacity_indexes.put(capacity)
+            anew.capacities.put(capacity)
         for each in self._attachments.values():
             anew._attached_to.setdefault(each.node_name, {})[each.name] = each
         for node in self.csi_nodes.values():
@@ -359,11 +339,10 @@ class Catalogue:
             if getattr(self, index) != getattr(anew, index):
                 problems.append(f"{index} is out of step with the objects")
         if not (
-            self._free.has_same_candidates(anew._free)
-            and self._capacity_indexes.has_same_candidates(anew._capacity_indexes)
+            self.free.has_same_candidates(anew.free) and self.capacities.has_same_candidates(anew.capacities)
         ):
             problems.append("the candidate indexes are out of step with the objects")
-        return problems + self._free.check() + self._capacity_indexes.check()
+        return problems + self.free.check() + self.capacities.check()
 
 
 def _is_news(new: Record, old: Record) -> bool:
@@ -371,12 +350,3 @@ def _is_news(new: Record, old: Record) -> bool:
     if new.uid != old.uid:
         return True
     return new.resource_version != old.resource_version and version_of(new) >= version_of(old)
-
-
-def _drop(index: MutableMapping[Any, Any], outer: Hashable, inner: Hashable) -> None:
-    """Remove an entry, and its table with the last one."""
-    table = index.get(outer)
-    if table is not None:
-        table.pop(inner, None)
-        if not table:
-            del index[outer]

@@ -1,8 +1,8 @@
 """Which events may cure a refusal by one of the volume rules, and whether this one does for this pod (KEP-4247).
 
 The hints compare what is before and after, never the whole catalogue, and rather wake a pod in vain than leave one
-asleep. Where kube-scheduler wakes all (any change of a volume) or nobody (a driver that no longer tells its
-capacity), they look closer. What a reservation gave back is told as new (`Catalogue.release`).
+asleep. Where kube-scheduler wakes all (any change of a volume) or none (a driver that no longer tells its
+capacity), they look closer. What a reservation gave back is passed on as new (`Catalogue.release`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def binding_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
         on(Resource.STORAGE_CLASS, _ADD_OR_UPDATE, class_may_help, _any_pod),
         on(Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, claim_may_help, _of_claim),
         on(Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE, volume_may_help, _of_volume),
-        on(Resource.NODE, _NODE, None),
+        ClusterEventWithHint(ClusterEvent(Resource.NODE, _NODE)),
         on(Resource.CSI_NODE, _ADD_OR_UPDATE | ActionType.DELETE, migration_may_help, _any_pod),
         on(Resource.CSI_DRIVER, ActionType.UPDATE | ActionType.DELETE, driver_may_help, _any_pod),
         on(Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_may_help, _any_pod),
@@ -99,7 +99,7 @@ def restriction_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     return (
         asked.on_pod_gone(conflict_may_end, _of_gone),
         # A pod has its claims for as long as its node is there.
-        on(Resource.NODE, ActionType.ADD | ActionType.DELETE, None),
+        ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.DELETE)),
         on(Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help, _of_claim),
     )
 
@@ -110,8 +110,8 @@ def limit_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     on = asked.on
     return (
         # A node without a CSINode, or whose CSINode goes, has no limits.
-        on(Resource.NODE, ActionType.ADD, None),
-        on(Resource.CSI_NODE, ActionType.ADD | ActionType.DELETE, None),
+        ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD)),
+        ClusterEventWithHint(ClusterEvent(Resource.CSI_NODE, ActionType.ADD | ActionType.DELETE)),
         on(Resource.CSI_NODE, ActionType.UPDATE, limit_may_help, _any_pod),
         asked.on_pod_gone(detached_may_help, _any_pod),
         on(Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help, _of_claim),
@@ -190,7 +190,7 @@ def detached_may_help(pod: PodVolumes, gone: PodVolumes, _: object) -> bool:
 
 # ---- pre-hints
 
-#: Of a hint and the objects before and after: the keys of whom it can concern.
+#: Of a hint and the objects before and after: the keys of the pods that it can concern.
 KeysOf = Callable[[Hint, Any, Any], AllPods | Iterable[Key]]
 
 #: A key of pods with claims or volumes that a driver attaches.
@@ -243,16 +243,11 @@ class _Asked:
         self._of = of
         self._index = PodIndex(keys_of=lambda pod: _keys_of_waiting(of(pod)), shared=of)
 
-    def on(
-        self, kind: Resource, action: ActionType, hint: Hint | None, keys_of: KeysOf | None = None
-    ) -> ClusterEventWithHint:
-        event = ClusterEvent(kind, action)
-        if hint is None:
-            return ClusterEventWithHint(event)
-
+    def on(self, kind: Resource, action: ActionType, hint: Hint, keys_of: KeysOf) -> ClusterEventWithHint:
         def keys(event: ClusterEvent, old: Any, new: Any) -> AllPods | Iterable[Key]:
-            return ALL_PODS if keys_of is None else keys_of(hint, old, new)
+            return keys_of(hint, old, new)
 
+        event = ClusterEvent(kind, action)
         return ClusterEventWithHint(event, self._ask(hint), ByKeys(self._index, keys, once=True))
 
     def on_pod_gone(self, hint: Hint, keys_of: KeysOf) -> ClusterEventWithHint:

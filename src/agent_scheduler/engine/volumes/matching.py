@@ -54,7 +54,7 @@ def _wanted(claim: ClaimInfo, catalogue: Catalogue) -> ClaimToBind:
             index.put((place,), volume)
         return ClaimToBind(claim, index, True)
     demand = VolumeDemand(size, mode, claim.access_modes, claim.attributes_class, claim.selector)
-    return ClaimToBind(claim, catalogue.fitting(claim.class_name, demand), False)
+    return ClaimToBind(claim, catalogue.free.index(claim.class_name, demand), False)
 
 
 def matching_nodes(claims: Sequence[ClaimToBind], nodes: Columns, rows: Rows) -> list[Bools]:

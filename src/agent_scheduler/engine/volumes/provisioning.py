@@ -58,4 +58,4 @@ def _capacities(claim: ClaimInfo, catalogue: Catalogue) -> CandidateIndex[Capaci
     driver = catalogue.drivers.get(found.provisioner) if found is not None else None
     if claim.requested is None or driver is None or not driver.tells_capacity:
         return None
-    return catalogue.capacities_for(claim.class_name, claim.requested)
+    return catalogue.capacities.index(claim.class_name, claim.requested)

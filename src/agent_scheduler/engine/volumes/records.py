@@ -1,6 +1,6 @@
 """Storage objects as the scheduler remembers them: what a decision reads, compiled once from each change.
 
-Values compare by content, so that whoever keeps them can tell a change that matters from a new resourceVersion.
+Values compare by content, so that a change that matters differs from a new resourceVersion.
 Quantities are bytes, rounded up. One that cannot be read counts as the most if it is asked for and as nothing if
 it is offered. `gc=False` of the records is sound: none holds another.
 """

@@ -70,21 +70,15 @@ class Write(NamedTuple):
     body: bytes
 
 
-class State(enum.Enum):
+class Progress(enum.Enum):
     DONE = enum.auto()
     WAIT = enum.auto()
-    FAILED = enum.auto()
 
 
-class Progress(NamedTuple):
-    """`reason` is empty unless the attempt has failed, and for people."""
+class Failed(NamedTuple):
+    """The attempt has failed; `reason` is for people."""
 
-    state: State
-    reason: str = ""
-
-
-DONE: Final = Progress(State.DONE)
-WAIT: Final = Progress(State.WAIT)
+    reason: str
 
 
 def reserve(
@@ -156,9 +150,9 @@ def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
     """The API server has taken a write; the object has this version now."""
     version = version_number(resource_version)
     if write.resource == VOLUMES:
-        catalogue.volume_written(write.name, version)
+        catalogue.taken.written(write.name, version)
     else:
-        catalogue.claim_written((write.namespace, write.name), version)
+        catalogue.selected.written((write.namespace, write.name), version)
 
 
 def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> Write:
@@ -192,71 +186,69 @@ def _select_node(claim: ClaimInfo, node_name: str) -> Write:
 
 def check_bindings(
     reservation: ReservedVolumes, catalogue: Catalogue, node: NodeInfo | None, *, pod_exists: bool = True
-) -> Progress:
+) -> Progress | Failed:
     """How far the binding of the pod's claims is, once all that was due is written.
 
     Looks at what the watch has shown, not at what is assumed: a write that it has yet to show is waited for.
     """
     if node is None:
         name = reservation.node_name
-        return Progress(State.FAILED, f'failed to get node "{name}": node "{name}" not found')
+        return Failed(f'failed to get node "{name}": node "{name}" not found')
     if not pod_exists:
-        return Progress(State.FAILED, "pod does not exist any more")
+        return Failed("pod does not exist any more")
     for binding in reservation.static_bindings:
         found = _bound(binding, catalogue, node)
-        if found is not DONE:
+        if found is not Progress.DONE:
             return found
     for provision in reservation.dynamic_provisions:
         found = _provisioned(provision, catalogue, node)
-        if found is not DONE:
+        if found is not Progress.DONE:
             return found
-    return DONE
+    return Progress.DONE
 
 
-def _bound(binding: BindingInfo, catalogue: Catalogue, node: NodeInfo) -> Progress:
+def _bound(binding: BindingInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | Failed:
     volume = catalogue.volumes.get(binding.volume)
     if volume is None:
-        return Progress(
-            State.FAILED, f'failed to check binding: could not find v1.PersistentVolume "{binding.volume}"'
-        )
+        return Failed(f'failed to check binding: could not find v1.PersistentVolume "{binding.volume}"')
     claim = _same_claim(binding, catalogue)
     if claim is None:
-        return Progress(State.FAILED, f"failed to check binding: {_no_claim(binding.claim)}")
+        return Failed(f"failed to check binding: {_no_claim(binding.claim)}")
     if catalogue.taken.get(volume.name) is not None:
-        return WAIT
+        return Progress.WAIT
     if not reaches(catalogue.reach(volume, node.name), node):
         return _unreachable(volume, node)
     ref = volume.claim_ref
     if ref is None or not ref.uid:
-        return Progress(State.FAILED, f'ClaimRef got reset for pv "{volume.name}"')
+        return Failed(f'ClaimRef got reset for pv "{volume.name}"')
     if ref.uid != claim.uid:
-        return Progress(State.FAILED, f'pv "{volume.name}" was bound to another claim')
+        return Failed(f'pv "{volume.name}" was bound to another claim')
     return _settled(claim, catalogue, node)
 
 
-def _provisioned(provision: DynamicProvision, catalogue: Catalogue, node: NodeInfo) -> Progress:
+def _provisioned(provision: DynamicProvision, catalogue: Catalogue, node: NodeInfo) -> Progress | Failed:
     claim = _same_claim(provision, catalogue)
     if claim is None:
-        return Progress(State.FAILED, f"failed to check provisioning pvc: {_no_claim(provision.claim)}")
+        return Failed(f"failed to check provisioning pvc: {_no_claim(provision.claim)}")
     if catalogue.selected.get(claim.key) is not None:
-        return WAIT
+        return Progress.WAIT
     if claim.selected_node != node.name:
         # A provisioner that fails takes the annotation away, so that another node can be chosen.
-        return Progress(State.FAILED, f'provisioning failed for PVC "{claim.name}"')
+        return Failed(f'provisioning failed for PVC "{claim.name}"')
     return _settled(claim, catalogue, node)
 
 
-def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress:
+def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | Failed:
     """Whether the volume controller is done with the claim, and has given it a volume that the node can reach."""
     if not claim.volume_name:
-        return WAIT
+        return Progress.WAIT
     volume = catalogue.volumes.get(claim.volume_name)
     if volume is None:
         # The watch of claims may be ahead of that of volumes.
-        return WAIT
+        return Progress.WAIT
     if not reaches(catalogue.reach(volume, node.name), node):
         return _unreachable(volume, node)
-    return DONE if claim.bound else WAIT
+    return Progress.DONE if claim.bound else Progress.WAIT
 
 
 def _same_claim(part: BindingInfo | DynamicProvision, catalogue: Catalogue) -> ClaimInfo | None:
@@ -268,8 +260,7 @@ def _no_claim(key: ClaimKey) -> str:
     return f'could not find v1.PersistentVolumeClaim "{key[0]}/{key[1]}"'
 
 
-def _unreachable(volume: VolumeInfo, node: NodeInfo) -> Progress:
-    return Progress(
-        State.FAILED,
+def _unreachable(volume: VolumeInfo, node: NodeInfo) -> Failed:
+    return Failed(
         f'pv "{volume.name}" node affinity doesn\'t match node "{node.name}": no matching NodeSelectorTerms',
     )

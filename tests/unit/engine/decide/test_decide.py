@@ -15,7 +15,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.columns import LABELS_KEPT
+from agent_scheduler.engine.state.columns import COLUMNS_KEPT
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -131,10 +131,10 @@ def test_memory_is_counted_to_the_byte() -> None:
 def test_selectors_on_ever_new_labels_do_not_fill_the_memory() -> None:
     world = World(node("a"), node("b", labels={"key-7": "x"}))
     snapshot = Snapshot(world.ledger)
-    for number in [*range(2 * LABELS_KEPT), 7]:
+    for number in [*range(2 * COLUMNS_KEPT), 7]:
         column = snapshot.columns.label(f"key-{number}")
         assert (column[: snapshot.columns.size] != 0).tolist() == [False, number == 7]
-    assert len(snapshot.columns._labels) == LABELS_KEPT
+    assert len(snapshot.columns._labels) == COLUMNS_KEPT
 
 
 def test_an_absurd_request_fits_nowhere_and_overflows_nothing() -> None:

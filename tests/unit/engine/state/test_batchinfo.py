@@ -72,6 +72,7 @@ def test_labels_say_role_and_preemptable_where_no_annotation_does() -> None:
     assert (info(labels=labels).role, info(labels=labels).preemptable) == ("worker", True)
     said = info({"volcano.sh/preemptable": "false", "volcano.sh/task-spec": "ps"}, labels=labels)
     assert (said.role, said.preemptable) == ("ps", False)
+    assert info({"volcano.sh/task-spec": "ps"}).preemptable, "as it is where nobody says anything"
 
 
 @pytest.mark.parametrize("text", ["True", "1", "TRUE", "yes", "", "t"])

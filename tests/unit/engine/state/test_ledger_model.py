@@ -137,7 +137,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.patches = pytest.MonkeyPatch()
         self.patches.setattr(ledger_module, "_LOG_LIMIT", 12)
         self.patches.setattr(decide_module, "VIEWS_KEPT", 5)
-        self.patches.setattr(columns_module, "LABELS_KEPT", 2)
+        self.patches.setattr(columns_module, "COLUMNS_KEPT", 2)
         self.ledger = Ledger()
         self.classes = PodClasses()
         self.picture = Picture()

@@ -7,7 +7,7 @@ import pytest
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT, Plan, judge, plan, reasons
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import VolumeInfo
-from agent_scheduler.engine.volumes.reservation import DONE, check_bindings, reserve
+from agent_scheduler.engine.volumes.reservation import Progress, check_bindings, reserve
 
 from ..volumes.world import (
     Json,
@@ -183,5 +183,5 @@ def test_a_static_volume_that_is_bound_is_looked_for_where_its_driver_is() -> No
         for name, each in taken.items()
         if not isinstance(each, Unresolvable)
     }
-    assert found["old"] is DONE
+    assert found["old"] is Progress.DONE
     assert 'node affinity doesn\'t match node "new"' in found["new"].reason

@@ -63,10 +63,10 @@ def test_the_free_volumes_and_pools_of_a_workload_are_sorted_once() -> None:
     storage.add(*(volume(f"v{index}", on="a", class_name="made") for index in range(9)))
     storage.add(*(capacity(f"p{index}", "1Gi", topology={}) for index in range(9)))
     catalogue = storage.catalogue
-    pools = catalogue.capacities_for("made", 1)
+    pools = catalogue.capacities.index("made", 1)
     storage.add(capacity("p0", "2Gi", topology={}), capacity("p1", "0", topology={}))
     catalogue.delete_capacity("kube-system", "p2")
-    assert catalogue.capacities_for("made", 1) is pools
+    assert catalogue.capacities.index("made", 1) is pools
     assert [each.name for each in pools.at(storage.node("a"))] == ["p0", *(f"p{at}" for at in range(3, 9))]
     storage.add(claim("c", class_name="made"))
     assert catalogue.check() == []

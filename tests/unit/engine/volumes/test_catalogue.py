@@ -26,7 +26,7 @@ from .world import (
 
 
 def names(catalogue: Catalogue, class_name: str = "slow") -> list[str]:
-    return [each.name for each in catalogue.free(class_name)]
+    return [each.name for each in catalogue.free.of(class_name)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_was_written_stays_assumed_though_its_pod_lets_go() -> None:
     c, v = claim("c"), volume("v")
     catalogue = Storage().add(c, v).catalogue
     assert catalogue.take(v, c, "pod")
-    catalogue.volume_written("v", int(v.resource_version) + 5)
+    catalogue.taken.written("v", int(v.resource_version) + 5)
     assert catalogue.release("pod") == []
     assert names(catalogue) == []
 
@@ -162,7 +162,7 @@ def test_what_was_written_stays_assumed_until_the_watch_shows_it() -> None:
     catalogue = Storage().add(c, v).catalogue
     assert catalogue.take(v, c, "pod")
     version = int(v.resource_version)
-    catalogue.volume_written("v", version + 5)
+    catalogue.taken.written("v", version + 5)
     catalogue.set_volume(msgspec.structs.replace(v, resource_version=str(version + 4)))
     assert names(catalogue) == []
     shown = msgspec.structs.replace(
@@ -217,10 +217,10 @@ def test_attachments_and_pools_follow_their_objects() -> None:
     catalogue.set_attachment(attachment("x", "b", "v"))
     assert not catalogue.attachments("a") and len(list(catalogue.attachments("b"))) == 1
     catalogue.set_capacity(capacity("p", "1Gi", topology={}, class_name="else"))
-    assert catalogue.capacities_for("made", 1) == CandidateIndex() != catalogue.capacities_for("else", 1)
+    assert catalogue.capacities.index("made", 1) == CandidateIndex() != catalogue.capacities.index("else", 1)
     catalogue.delete_attachment("x")
     catalogue.delete_capacity("kube-system", "p")
-    assert not catalogue.attachments("b") and catalogue.capacities_for("else", 1) == CandidateIndex()
+    assert not catalogue.attachments("b") and catalogue.capacities.index("else", 1) == CandidateIndex()
     assert catalogue.check() == []
 
 

@@ -120,7 +120,7 @@ class CatalogueMachine(RuleBasedStateMachine):
     def volume_is_written(self, name: str, ahead: int) -> None:
         """The watch may be several events behind the answer."""
         version = self.version + 1 + ahead
-        self.catalogue.volume_written(name, version)
+        self.catalogue.taken.written(name, version)
         if name in self.taken:
             owner, holders, written = self.taken[name]
             self.taken[name] = (owner, holders, max(written or 0, version))
@@ -145,8 +145,8 @@ class CatalogueMachine(RuleBasedStateMachine):
     def volumes_are_looked_for(self, size: int, modes: tuple[str, ...]) -> None:
         """From now on what suffices is kept in step, which `check` looks at."""
         demand = VolumeDemand(size, "Filesystem", frozenset(modes), "", None)
-        index = self.catalogue.fitting("slow", demand)
-        expected = [each for each in self.catalogue.free("slow") if could_be_had(each, demand)]
+        index = self.catalogue.free.index("slow", demand)
+        expected = [each for each in self.catalogue.free.of("slow") if could_be_had(each, demand)]
         assert list(index.at(node("n"))) == expected
 
     # ---- what holds at every step
@@ -169,7 +169,7 @@ class CatalogueMachine(RuleBasedStateMachine):
             for name, (_, ok, size) in self.api_volumes.items()
             if ok and self.owner_of(name) is None
         ]
-        assert [each.name for each in self.catalogue.free("slow")] == [name for _, name in sorted(free)]
+        assert [each.name for each in self.catalogue.free.of("slow")] == [name for _, name in sorted(free)]
 
     @invariant()
     def every_claim_has_the_node_of_the_picture(self) -> None:

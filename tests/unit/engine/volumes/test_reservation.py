@@ -11,11 +11,9 @@ from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import (
-    DONE,
-    WAIT,
+    Failed,
     Progress,
     ReservedVolumes,
-    State,
     Write,
     check_bindings,
     due,
@@ -76,7 +74,7 @@ def shown(record: Any, version: str | None = None, **changes: Any) -> Any:
 def test_a_pod_whose_claims_are_bound_is_bound_at_once() -> None:
     storage = cluster(claim("c", volume="v", bound=True), volume("v", claim=ref("c"), phase="Bound"))
     found = reserved(storage, pod("c"))
-    assert found.all_bound and due(found, storage.catalogue) == () and at(storage, found) == DONE
+    assert found.all_bound and due(found, storage.catalogue) == () and at(storage, found) == Progress.DONE
 
 
 def test_a_static_volume_is_taken_for_its_claim() -> None:
@@ -130,7 +128,7 @@ def test_a_claim_that_may_not_be_made_for_the_node_is_not_reserved() -> None:
 def test_all_is_reserved_or_nothing() -> None:
     storage = cluster(claim("c"), volume("v", on="a"), claim("d", size="9Gi"))
     refused(storage, pod("c", "d"))
-    assert [each.name for each in storage.catalogue.free("slow")] == ["v"]
+    assert [each.name for each in storage.catalogue.free.of("slow")] == ["v"]
 
 
 def test_a_claim_selected_for_another_node_is_not_reserved() -> None:
@@ -217,7 +215,7 @@ def test_a_write_that_was_taken_leaves_nothing_to_undo() -> None:
     storage = cluster(claim("c"), volume("v"))
     write_all(storage, reserved(storage, pod("c")))
     assert unreserve(storage.catalogue, "pod") == []
-    assert list(storage.catalogue.free("slow")) == []
+    assert list(storage.catalogue.free.of("slow")) == []
 
 
 # ---- waiting
@@ -232,26 +230,26 @@ def test_a_static_binding_is_done_when_the_controller_has_bound_the_claim() -> N
     c, v = claim("c"), volume("v")
     storage = cluster(c, v)
     found = reserved(storage, pod("c"))
-    assert at(storage, found) == WAIT
+    assert at(storage, found) == Progress.WAIT
     versions = write_all(storage, found)
-    assert at(storage, found) == WAIT
+    assert at(storage, found) == Progress.WAIT
     meant = volume("v", claim=ref("c"))
     storage.add(shown(meant, versions["v"]))
-    assert at(storage, found) == WAIT
+    assert at(storage, found) == Progress.WAIT
     storage.add(shown(c, volume_name="v"))
-    assert at(storage, found) == WAIT
+    assert at(storage, found) == Progress.WAIT
     storage.add(bound_claim(c, v))
-    assert at(storage, found) == DONE
+    assert at(storage, found) == Progress.DONE
 
 
 def provisioning(storage: Storage, c: ClaimInfo) -> ReservedVolumes:
     """A reservation whose writes are done and shown."""
     found = reserved(storage, pod("c"))
-    assert at(storage, found) == WAIT
+    assert at(storage, found) == Progress.WAIT
     versions = write_all(storage, found)
-    assert at(storage, found) == WAIT
+    assert at(storage, found) == Progress.WAIT
     storage.add(shown(c, versions["c"], selected_node="a"))
-    assert at(storage, found) == WAIT
+    assert at(storage, found) == Progress.WAIT
     return found
 
 
@@ -263,9 +261,9 @@ def test_a_provision_is_done_when_the_claim_is_bound_to_a_volume_that_the_node_r
     storage = cluster(c)
     found = provisioning(storage, c)
     storage.add(shown(c, selected_node="a", volume_name="v", bind_completed=True))
-    assert at(storage, found) == WAIT  # the watch of volumes is behind
+    assert at(storage, found) == Progress.WAIT  # the watch of volumes is behind
     storage.add(v)
-    assert at(storage, found) == DONE
+    assert at(storage, found) == Progress.DONE
 
 
 def test_a_provisioner_that_gives_up_takes_the_node_away() -> None:
@@ -273,7 +271,7 @@ def test_a_provisioner_that_gives_up_takes_the_node_away() -> None:
     storage = cluster(c)
     found = provisioning(storage, c)
     storage.add(shown(c, selected_node=None))
-    assert at(storage, found) == Progress(State.FAILED, 'provisioning failed for PVC "c"')
+    assert at(storage, found) == Failed('provisioning failed for PVC "c"')
 
 
 def test_a_volume_made_where_the_node_does_not_reach_it_fails_the_attempt() -> None:
@@ -282,8 +280,8 @@ def test_a_volume_made_where_the_node_does_not_reach_it_fails_the_attempt() -> N
     found = provisioning(storage, c)
     storage.add(volume("v", zone="b", class_name="made", claim=ref("c"), phase="Bound"))
     storage.add(shown(c, selected_node="a", volume_name="v"))
-    assert at(storage, found) == Progress(
-        State.FAILED, 'pv "v" node affinity doesn\'t match node "a": no matching NodeSelectorTerms'
+    assert at(storage, found) == Failed(
+        'pv "v" node affinity doesn\'t match node "a": no matching NodeSelectorTerms'
     )
 
 
@@ -293,7 +291,7 @@ def test_a_volume_that_lost_its_claim_again_fails_the_attempt() -> None:
     found = reserved(storage, pod("c"))
     write_all(storage, found)
     storage.add(shown(v))
-    assert at(storage, found) == Progress(State.FAILED, 'ClaimRef got reset for pv "v"')
+    assert at(storage, found) == Failed('ClaimRef got reset for pv "v"')
 
 
 def test_a_volume_that_went_to_another_claim_fails_the_attempt() -> None:
@@ -301,16 +299,14 @@ def test_a_volume_that_went_to_another_claim_fails_the_attempt() -> None:
     storage = cluster(claim("c"), v)
     found = reserved(storage, pod("c"))
     storage.add(shown(volume("v", claim=ref("d"))))
-    assert at(storage, found) == Progress(State.FAILED, 'pv "v" was bound to another claim')
+    assert at(storage, found) == Failed('pv "v" was bound to another claim')
 
 
 def test_a_volume_that_is_gone_fails_the_attempt() -> None:
     storage = cluster(claim("c"), volume("v"))
     found = reserved(storage, pod("c"))
     storage.catalogue.delete_volume("v")
-    assert at(storage, found) == Progress(
-        State.FAILED, 'failed to check binding: could not find v1.PersistentVolume "v"'
-    )
+    assert at(storage, found) == Failed('failed to check binding: could not find v1.PersistentVolume "v"')
 
 
 def test_a_claim_that_is_gone_fails_the_attempt() -> None:
@@ -318,11 +314,11 @@ def test_a_claim_that_is_gone_fails_the_attempt() -> None:
     one, other = reserved(storage, pod("c")), reserved(storage, pod("d"), holder="other")
     storage.catalogue.delete_claim("default", "c")
     storage.catalogue.delete_claim("default", "d")
-    assert at(storage, one) == Progress(
-        State.FAILED, 'failed to check provisioning pvc: could not find v1.PersistentVolumeClaim "default/c"'
+    assert at(storage, one) == Failed(
+        'failed to check provisioning pvc: could not find v1.PersistentVolumeClaim "default/c"'
     )
-    assert at(storage, other) == Progress(
-        State.FAILED, 'failed to check binding: could not find v1.PersistentVolumeClaim "default/d"'
+    assert at(storage, other) == Failed(
+        'failed to check binding: could not find v1.PersistentVolumeClaim "default/d"'
     )
 
 
@@ -330,21 +326,21 @@ def test_a_claim_of_the_same_name_is_not_the_one_that_was_reserved_for() -> None
     storage = cluster(claim("c", class_name="made"))
     found = reserved(storage, pod("c"))
     storage.add(claim("c", class_name="made", selected="a", meta={"uid": "another"}))
-    assert at(storage, found).state is State.FAILED
+    assert isinstance(at(storage, found), Failed)
 
 
 def test_a_node_that_is_gone_fails_the_attempt() -> None:
     storage = cluster(claim("c", class_name="made"))
     found = reserved(storage, pod("c"))
-    assert check_bindings(found, storage.catalogue, None) == Progress(
-        State.FAILED, 'failed to get node "a": node "a" not found'
+    assert check_bindings(found, storage.catalogue, None) == Failed(
+        'failed to get node "a": node "a" not found'
     )
 
 
 def test_a_pod_that_is_gone_fails_the_attempt() -> None:
     storage = cluster(claim("c", class_name="made"))
     found = reserved(storage, pod("c"))
-    assert at(storage, found, pod_exists=False) == Progress(State.FAILED, "pod does not exist any more")
+    assert at(storage, found, pod_exists=False) == Failed("pod does not exist any more")
 
 
 def test_the_next_attempt_goes_on_with_what_the_last_one_wrote() -> None:
@@ -353,4 +349,4 @@ def test_the_next_attempt_goes_on_with_what_the_last_one_wrote() -> None:
     provisioning(storage, c)
     unreserve(storage.catalogue, "pod")
     again = reserved(storage, pod("c"))
-    assert due(again, storage.catalogue) == () and at(storage, again) == WAIT
+    assert due(again, storage.catalogue) == () and at(storage, again) == Progress.WAIT

@@ -33,6 +33,7 @@ def allocate(session: Session) -> Iterator[None]:
         if tiers.invalid(job) is None and (sheet := _sheet(session, job)):
             sheets[job.uid] = sheet
             work.add(job)
+        yield
     while work.queues:
         queue = work.queues.pop()
         if tiers.overused(queue):

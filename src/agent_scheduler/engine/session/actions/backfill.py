@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from ..model import Task, TaskStatus
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def backfill(session: Session) -> Iterator[None]:
     """Each by itself. All tasks of a job that have a node are bound as soon as its gang is complete."""
     nodes = session.nodes
-    for task in _waiting(session):
+    for task in (yield from _waiting(session)):
         job = task.job
         view = nodes.view(task)
         row = nodes.best(task, view)
@@ -26,12 +26,13 @@ def backfill(session: Session) -> Iterator[None]:
         yield
 
 
-def _waiting(session: Session) -> list[Task]:
+def _waiting(session: Session) -> Generator[None, None, list[Task]]:
     """In the order of queues, jobs and tasks."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     found: dict[str, list[Task]] = {}
     for job in session.jobs.values():
+        yield
         if job.is_pending or tiers.invalid(job) is not None:
             continue
         tasks = [

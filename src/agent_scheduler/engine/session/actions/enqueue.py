@@ -20,6 +20,7 @@ def enqueue(session: Session) -> Iterator[None]:
         jobs = work.know(job.queue)
         if job.is_pending:
             jobs.push(job)
+        yield
     while work.queues:
         queue = work.queues.pop()
         jobs = work.know(queue.name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...quotas.capacity import CapacityAccounts, Reclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ..conf import PluginOption
-from ..demand import admitted_minimum, demand_of, gauges, record_refusal
+from ..demand import admitted_minimum, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
 from ..model import Job, Task, TaskStatus
 
@@ -28,7 +28,7 @@ class _Capacity:
         self.session = session
         self.accounts = CapacityAccounts(
             QueueTree(session.queues.values()),
-            [demand_of(job) for job in session.jobs.values()],
+            session.demands,
             session.total,
             hierarchy=option.enabled("enableHierarchy"),
             ancestor_reclaim_level=_level(option),

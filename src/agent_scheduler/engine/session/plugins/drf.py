@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...quotas.vector import Total, Vector, add_to, names, plus, take_from
@@ -18,12 +18,17 @@ _CLOSE: Final = 0.000001
 
 
 class _Shares:
-    """Invariant: `_held` is what each job's tasks hold or have a claim on, and `_shares` has the share of each job that
+    """Invariant: `_held` is what a job's tasks hold or have a claim on, and `_shares` has the share of each job that
     was asked for since that last changed."""
 
     def __init__(self, session: Session) -> None:
         self._total = {resource: session.total[resource] for resource in names(session.total)}
-        self._held: dict[str, Total] = {uid: dict(job.allocated) for uid, job in session.jobs.items()}
+        #: Job -> what it held when the session was opened.
+        self._opened = {
+            uid: demand.allocated for uid, demand in zip(session.jobs, session.demands, strict=True)
+        }
+        #: Job -> the same as things stand, of those to which anything has happened.
+        self._changed: dict[str, Total] = {}
         self._shares: dict[str, float] = {}
 
     def _of(self, held: Vector) -> float:
@@ -32,27 +37,34 @@ class _Shares:
     def share(self, job: Job) -> float:
         found = self._shares.get(job.uid)
         if found is None:
-            found = self._shares[job.uid] = self._of(self._held[job.uid])
+            found = self._shares[job.uid] = self._of(self._held(job.uid))
         return found
 
+    def _held(self, uid: str) -> Vector:
+        return self._changed.get(uid) or self._opened[uid]
+
     def allocated(self, task: Task) -> None:
-        uid = task.job.uid
-        add_to(self._held[uid], task.request)
-        self._shares.pop(uid, None)
+        self._change(task, add_to)
 
     def deallocated(self, task: Task) -> None:
+        self._change(task, take_from)
+
+    def _change(self, task: Task, change: Callable[[Total, Vector], None]) -> None:
         uid = task.job.uid
-        take_from(self._held[uid], task.request)
+        held = self._changed.get(uid)
+        if held is None:
+            held = self._changed[uid] = dict(self._opened[uid])
+        change(held, task.request)
         self._shares.pop(uid, None)
 
     def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
         """Those of jobs that would still have a greater share without them than the preemptor's with its task."""
-        mine = self._of(plus(self._held[preemptor.job.uid], preemptor.request))
+        mine = self._of(plus(self._held(preemptor.job.uid), preemptor.request))
         left: dict[str, Total] = {}
         victims = []
         for task in tasks:
             uid = task.job.uid
-            rest = left.setdefault(uid, dict(self._held[uid]))
+            rest = left.setdefault(uid, dict(self._held(uid)))
             take_from(rest, task.request)
             theirs = self._of(rest)
             if mine < theirs or abs(mine - theirs) <= _CLOSE:
@@ -63,14 +75,13 @@ class _Shares:
 def drf(session: Session, option: PluginOption) -> Hooks:
     shares = _Shares(session)
 
-    def closed() -> None:
-        for job in session.jobs.values():
-            session.shares[job.uid] = shares.share(job)
+    def job_closed(job: Job) -> None:
+        session.shares[job.uid] = shares.share(job)
 
     return Hooks(
         job_order=shares.share,
         preemptable=shares.preemptable,
         allocated=shares.allocated,
         deallocated=shares.deallocated,
-        closed=closed,
+        job_closed=job_closed,
     )

@@ -82,10 +82,9 @@ def _sub_job_pipelined(sub_job: SubJob) -> int:
 
 
 def gang(session: Session, option: PluginOption) -> Hooks:
-    def closed() -> None:
-        for job in session.jobs.values():
-            if job.tasks:
-                job.set_condition(_condition(session, job))
+    def job_closed(job: Job) -> None:
+        if job.tasks and (job.is_ready or not _is_leaving(job)):
+            job.set_condition(_condition(session, job))
 
     return Hooks(
         job_order=_is_ready,
@@ -98,8 +97,13 @@ def gang(session: Session, option: PluginOption) -> Hooks:
         job_starving=attrgetter("is_starving"),
         preemptable=_protected,
         reclaimable=_protected,
-        closed=closed,
+        job_closed=job_closed,
     )
+
+
+def _is_leaving(job: Job) -> bool:
+    """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for."""
+    return job.ready + job.best_effort + job.count(TaskStatus.RELEASING) >= job.minimum
 
 
 def _condition(session: Session, job: Job) -> PodGroupCondition:

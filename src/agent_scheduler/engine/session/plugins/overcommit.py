@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ...quotas.demand import INQUEUE, RUNNING
 from ...quotas.vector import Total, add_to, insufficient, plus
 from ..conf import PluginOption
-from ..demand import demand_of
+from ..demand import admitted_minimum
 from ..hooks import PERMIT, REJECT, Hooks
 from ..messages import UNSCHEDULABLE
 from ..model import Job
@@ -27,12 +27,11 @@ def overcommit(session: Session, option: PluginOption) -> Hooks:
     used = session.nodes.used()
     idle = {resource: amount * factor - used.get(resource, 0) for resource, amount in session.total.items()}
     admitted: Total = {}
-    for job in session.jobs.values():
-        if job.min_resources is not None and job.phase in (INQUEUE, RUNNING):
-            demand = demand_of(job)
+    for demand in session.demands:
+        if demand.minimum is not None and demand.phase in (INQUEUE, RUNNING):
             # One that is let in counts whole, whatever its tasks hold already.
             waits = demand.phase == INQUEUE
-            add_to(admitted, demand.without_gated(job.min_resources) if waits else demand.admitted())
+            add_to(admitted, demand.without_gated(demand.minimum) if waits else demand.admitted())
 
     def enqueueable(job: Job) -> int:
         if job.min_resources is None:
@@ -45,7 +44,8 @@ def overcommit(session: Session, option: PluginOption) -> Hooks:
         return REJECT
 
     def enqueued(job: Job) -> None:
-        if job.min_resources is not None:
-            add_to(admitted, demand_of(job).without_gated(job.min_resources))
+        minimum = admitted_minimum(job)
+        if minimum is not None:
+            add_to(admitted, minimum)
 
     return Hooks(job_enqueueable=enqueueable, job_enqueued=enqueued)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...quotas.proportion import ProportionAccounts, Reclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ..conf import PluginOption
-from ..demand import admitted_minimum, demand_of, gauges, record_refusal
+from ..demand import admitted_minimum, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
 from ..model import Job, Task
 
@@ -26,7 +26,7 @@ class _Proportion:
         self.session = session
         self.accounts = ProportionAccounts(
             QueueTree(session.queues.values()),
-            [demand_of(job) for job in session.jobs.values()],
+            session.demands,
             session.total,
         )
 

@@ -1,0 +1,87 @@
+"""Room for starving jobs from others of their queue that come after them (`pkg/scheduler/actions/preempt`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+from ..model import Job, Task, TaskStatus
+from ..statement import Statement
+from ..victims import EVICTABLE, make_room, rows_for
+from ..worklist import JobHeap
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+_REASON = "preempt"
+
+
+def preempt(session: Session) -> Iterator[None]:
+    """First between jobs: nothing is evicted unless the job then has its minimum. Then within each job, for tasks that
+    come before others of it."""
+    tiers = session.tiers
+    starving: list[Job] = []
+    by_queue: dict[str, JobHeap] = {}
+    for job in session.jobs.values():
+        if not job.is_pending and tiers.invalid(job) is None and tiers.starving(job):
+            starving.append(job)
+            by_queue.setdefault(job.queue, JobHeap(tiers)).push(job)
+    for _, jobs in sorted(by_queue.items()):
+        waiting: dict[str, deque[Task]] = {}
+        while jobs:
+            job = jobs.pop()
+            tasks = waiting.setdefault(job.uid, _pending(session, job))
+            if (yield from _for_job(session, job, tasks)):
+                jobs.push(job)
+        for job in starving:
+            yield from _within(session, job)
+
+
+def _pending(session: Session, job: Job) -> deque[Task]:
+    tasks = [task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated]
+    return deque(session.tiers.in_task_order(tasks))
+
+
+def _for_job(session: Session, job: Job, tasks: deque[Task]) -> Generator[None, None, bool]:
+    """Whether to come back to the job."""
+    tiers = session.tiers
+    statement = Statement(session)
+    assigned = False
+    while tasks and tiers.starving(job):
+        assigned = _evict_for(statement, tasks.popleft(), of_job=False)
+        yield
+    if not tiers.job_pipelined(job):
+        statement.discard()
+        return False
+    statement.commit()
+    return assigned
+
+
+def _within(session: Session, job: Job) -> Iterator[None]:
+    tasks = _pending(session, job)
+    while tasks:
+        statement = Statement(session)
+        assigned = _evict_for(statement, tasks.popleft(), of_job=True)
+        statement.commit()
+        yield
+        if not assigned:
+            return
+
+
+def _evict_for(statement: Statement, preemptor: Task, *, of_job: bool) -> bool:
+    session, job = statement.session, preemptor.job
+    if not preemptor.pod.preempts:
+        return False
+
+    def which(task: Task) -> bool:
+        if task.status not in EVICTABLE or (preemptor.best_effort and not task.best_effort):
+            return False
+        if of_job:
+            return task.job is job
+        return task.preemptable and task.job is not job and task.job.queue == job.queue
+
+    return any(
+        make_room(statement, preemptor, row, which=which, vote=session.tiers.preemptable, reason=_REASON)
+        for row in rows_for(session, preemptor)
+    )

@@ -1,0 +1,71 @@
+"""Room for starving jobs from other queues that have more than they deserve (`pkg/scheduler/actions/reclaim`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..model import Job, Task, TaskStatus
+from ..statement import Statement
+from ..victims import make_room, rows_for
+from ..worklist import Worklist
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+_REASON = "reclaim"
+
+
+def reclaim(session: Session) -> Iterator[None]:
+    """Nothing is evicted unless the job then has its minimum. Queues that are not reclaimable keep what they have."""
+    tiers = session.tiers
+    work = Worklist(tiers, session.queues)
+    for job in session.jobs.values():
+        if job.is_pending or tiers.invalid(job) is not None:
+            continue
+        work.know(job.queue)
+        if tiers.starving(job):
+            work.add(job)
+    while work.queues:
+        queue = work.queues.pop()
+        if tiers.overused(queue):
+            continue
+        jobs = work.know(queue.name)
+        while jobs:
+            yield from _for_job(session, jobs.pop())
+
+
+def _for_job(session: Session, job: Job) -> Iterator[None]:
+    tiers, queue = session.tiers, session.queues[job.queue]
+    tasks = deque(
+        tiers.in_task_order([task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated])
+    )
+    statement = Statement(session)
+    while tasks and tiers.starving(job):
+        task = tasks.popleft()
+        if task.pod.preempts and tiers.preemptive(queue, task):
+            _evict_for(statement, task)
+        yield
+    if tiers.job_pipelined(job):
+        statement.commit()
+    else:
+        statement.discard()
+
+
+def _evict_for(statement: Statement, reclaimer: Task) -> None:
+    session, job = statement.session, reclaimer.job
+
+    def which(task: Task) -> bool:
+        return (
+            task.status is TaskStatus.RUNNING
+            and task.preemptable
+            and task.job.queue != job.queue
+            and session.queues[task.job.queue].reclaimable
+        )
+
+    for row in rows_for(session, reclaimer):
+        if any(map(which, session.nodes.tasks_on(row))) and make_room(
+            statement, reclaimer, row, which=which, vote=session.tiers.reclaimable, reason=_REASON
+        ):
+            return

@@ -1,0 +1,63 @@
+"""Which actions and plugins there are, by their names in a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from .actions.allocate import allocate
+from .actions.backfill import backfill
+from .actions.enqueue import enqueue
+from .actions.preempt import preempt
+from .actions.reclaim import reclaim
+from .conf import PluginOption
+from .hooks import Hooks, Plugin
+from .plugins.capacity import capacity
+from .plugins.conformance import conformance
+from .plugins.drf import drf
+from .plugins.gang import gang
+from .plugins.overcommit import overcommit
+from .plugins.pdb import pdb
+from .plugins.priority import priority
+from .plugins.proportion import proportion
+from .plugins.resourcequota import resourcequota
+from .plugins.sla import sla
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Each is a generator that pauses between small steps.
+ACTIONS: Final[Mapping[str, Callable[[Session], Iterator[None]]]] = MappingProxyType(
+    {
+        "enqueue": enqueue,
+        "allocate": allocate,
+        "backfill": backfill,
+        "preempt": preempt,
+        "reclaim": reclaim,
+    }
+)
+
+
+def _of_nodes(session: Session, option: PluginOption) -> Hooks:
+    """A plugin that filters or ranks nodes: what it has is in the session's profile (`profile`)."""
+    return Hooks()
+
+
+PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
+    {
+        "binpack": _of_nodes,
+        "capacity": capacity,
+        "conformance": conformance,
+        "drf": drf,
+        "gang": gang,
+        "nodeorder": _of_nodes,
+        "overcommit": overcommit,
+        "pdb": pdb,
+        "predicates": _of_nodes,
+        "priority": priority,
+        "proportion": proportion,
+        "resourcequota": resourcequota,
+        "sla": sla,
+    }
+)

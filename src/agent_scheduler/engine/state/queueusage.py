@@ -1,0 +1,214 @@
+"""Which queue a pod counts in, and what queues hold of the pods that are placed.
+
+A pod says its queue itself (`scheduling.volcano.sh/queue-name`), or its group does, or its namespace does by the same
+annotation; a pod of which nobody says anything is in no queue and counts nowhere. As long as there is no Queue object
+nothing is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
+
+from ..quotas.book import QuotaBook, Shortfall, Standing
+from ..quotas.queues import QueueInfo, queue_info
+from ..quotas.vector import Vector, of_requests
+from ..quotas.waiting import WaitingPods
+from .batchinfo import GroupKey
+from .podclass import PodClass
+from .podinfo import PodInfo
+
+if TYPE_CHECKING:
+    from .ledger import Placement
+
+#: Classes of which the vector is kept.
+_KEPT = 1024
+
+
+class QueueUsage:
+    """Owner of the quota book and of the pods that wait for a queue. Told by the ledger of each placement.
+
+    Invariant, while there are queues: a placed pod of a queue stands in the book, assumed or bound as its placement is.
+    """
+
+    def __init__(self, placements: Mapping[str, Placement]) -> None:
+        """`placements`: all that there are, by UID."""
+        self._placements = placements
+        #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
+        self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
+        #: Called when `active` has changed.
+        self.on_active: Callable[[], object] = lambda: None
+        #: Names by which pods ask for the batch scheduler: with it, who names no queue is in the default one.
+        self.batch_schedulers: Collection[str] = ()
+        self.book = QuotaBook()
+        self.waiting = WaitingPods()
+        self._infos: dict[str, QueueInfo] = {}
+        #: Namespace -> the queue of its pods that name none.
+        self._namespaces: dict[str, str] = {}
+        #: Group -> its queue, of those that are known.
+        self._groups: dict[GroupKey, str] = {}
+        self._vectors: dict[PodClass, Vector] = {}
+        #: Pods that were called since more fitted into their queues, and neither were placed nor failed since. Each had
+        #: the room counted as its own that it was called for.
+        self._called: dict[str, str] = {}
+        #: Whether there is any queue: else nobody need be asked or told.
+        self.active = False
+
+    # ---- objects
+
+    def set_queue(self, queue: Queue) -> list[str]:
+        """A queue was added or changed. Returns what cannot be read of it."""
+        problems: list[str] = []
+        info = queue_info(queue, problems)
+        if self._infos.get(queue.name) != info:
+            self._infos[queue.name] = info
+            self._queues_changed()
+        return problems
+
+    def delete_queue(self, name: str) -> None:
+        if self._infos.pop(name, None) is not None:
+            self._queues_changed()
+
+    def _queues_changed(self) -> None:
+        was_active, self.active = self.active, bool(self._infos)
+        self.book.set_queues(self._infos.values())
+        if self.active and not was_active:
+            for placement in self._placements.values():
+                self.placed(placement)
+        elif not self.active:
+            self.book = QuotaBook()
+            self._called.clear()
+        if self.active != was_active:
+            self.on_active()
+        if not self.active:
+            self._ask_again()
+        self._call()
+
+    def set_namespace(self, name: str, queue: str) -> None:
+        """The queue that a namespace names; empty: none, or there is no such namespace."""
+        if self._namespaces.get(name, "") == queue:
+            return
+        if queue:
+            self._namespaces[name] = queue
+        else:
+            del self._namespaces[name]
+        self._recount(each for each in self._placements.values() if each.pod.namespace == name)
+
+    def set_group(self, key: GroupKey, queue: str, members: Collection[str]) -> None:
+        """The queue of a group, whose members have these UIDs; empty: it is not known."""
+        if self._groups.get(key, "") == queue:
+            return
+        if queue:
+            self._groups[key] = queue
+        else:
+            del self._groups[key]
+        self._recount(self._placements[uid] for uid in members if uid in self._placements)
+
+    def _recount(self, placements: Iterable[Placement]) -> None:
+        """These pods may be in another queue than before, and so may any that waits."""
+        if self.active:
+            for placement in list(placements):
+                self.placed(placement)
+            self._ask_again()
+            self._call()
+
+    def _ask_again(self) -> None:
+        if self.waiting:
+            self.on_room(self.waiting.all())
+
+    # ---- placements
+
+    def placed(self, placement: Placement) -> None:
+        """It is new, or something about it has changed."""
+        pod = placement.pod
+        queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
+        self._called.pop(placement.uid, None)
+        if queue:
+            standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
+            self.book.set(placement.uid, queue, self._vector(placement.cls), standing)
+        else:
+            self.book.remove(placement.uid)
+
+    def removed(self, uid: str) -> None:
+        """It is placed no more."""
+        self.book.remove(uid)
+        self._call()
+
+    # ---- questions
+
+    def queue_of(self, pod: PodInfo) -> str:
+        """Empty for a pod in no queue."""
+        said = pod.batch
+        if said is not None:
+            if said.queue:
+                return said.queue
+            if said.group is not None:
+                return self._groups.get(said.group, "")
+        queue = self._namespaces.get(pod.namespace, "")
+        return DEFAULT_QUEUE if not queue and pod.scheduler_name in self.batch_schedulers else queue
+
+    def concerns(self, pod: PodInfo) -> bool:
+        return self.active and bool(self.queue_of(pod))
+
+    def full(self, pod: PodInfo) -> Shortfall | None:
+        """Why the pod's queue, or one above it, cannot hold it now. Then it waits until `on_room` names it."""
+        queue = self.queue_of(pod)
+        vector = self._vector(pod.cls)
+        short = self.book.shortfall(queue, vector, pod.uid) if queue else None
+        if short is None:
+            self.waiting.remove(pod.uid)
+        else:
+            self._called.pop(pod.uid, None)
+            self.waiting.add(pod.uid, queue, vector, priority=pod.priority, created=pod.created)
+        return short
+
+    def admit(self, pod: PodInfo) -> str:
+        """Counts a pod as assumed that is about to be. Why its queue cannot hold it, for people; empty if it does."""
+        queue = self.queue_of(pod)
+        if not self.active or not queue:
+            return ""
+        vector = self._vector(pod.cls)
+        short = self.book.shortfall(queue, vector, pod.uid)
+        if short is not None:
+            return str(short)
+        self.book.set(pod.uid, queue, vector, Standing.ASSUMED)
+        return ""
+
+    def withdraw(self, pod: PodInfo) -> None:
+        """A pod that was admitted is not assumed after all."""
+        self.book.remove(pod.uid)
+        self._call()
+
+    def _vector(self, cls: PodClass) -> Vector:
+        vector = self._vectors.get(cls)
+        if vector is None:
+            if len(self._vectors) >= _KEPT:
+                self._vectors.clear()
+            vector = self._vectors[cls] = of_requests(cls.requests)
+        return vector
+
+    # ---- waking
+
+    def _call(self) -> None:
+        """Those that are called are to be placed, or `unplaced` or `left` is to be called for them."""
+        fallen = self.book.fallen
+        if fallen:
+            found = self.waiting.fitting(self.book, fallen) if self.waiting else []
+            fallen.clear()
+            if found:
+                self._called.update(found)
+                self.on_room([uid for uid, _ in found])
+
+    def unplaced(self, uid: str) -> None:
+        """The pod has no node after all: others may have the room that it was called for."""
+        queue = self._called.pop(uid, "")
+        if queue:
+            self.book.fallen.add(queue)
+            self._call()
+
+    def left(self, uid: str) -> None:
+        """The pod waits for nothing any more."""
+        self.waiting.remove(uid)
+        self.unplaced(uid)

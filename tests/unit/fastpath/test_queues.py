@@ -1,0 +1,214 @@
+"""Pods of the fast path under quotas, against the embedded API server: they count, and wait if their queue is full."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.objects.batch import QUEUE_NAME, QUEUES, queue_path
+from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+
+from .running import Running, scheduling
+
+CRD = Path(__file__).parents[3] / "config" / "crd" / "scheduling.volcano.sh_queues.yaml"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE = "application/merge-patch+json"
+
+
+class Queues:
+    def __init__(self, cluster: EmbeddedCluster, running: Running) -> None:
+        self.cluster = cluster
+        self.running = running
+        self.usage = running.fast_path.ledger.usage
+
+    async def set(self, name: str, cpu: str | None = None, *, parent: str = "", state: str = "Open") -> None:
+        spec: dict[str, Any] = {"weight": 1, **({"parent": parent} if parent else {})}
+        if cpu is not None:
+            spec["capability"] = {"cpu": cpu}
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        answer = await self.cluster.call("PATCH", queue_path(name), {"spec": spec}, content_type=MERGE)
+        if answer.status == 404:
+            await self.cluster.ask("POST", QUEUES, body)
+        status = {"status": {"state": state}}
+        await self.cluster.ask("PATCH", f"{queue_path(name)}/status", status, content_type=MERGE)
+
+        def seen() -> bool:
+            info = self.usage.book.tree.queues.get(name)
+            wanted = {} if cpu is None else {"cpu": int(cpu) * 1000}
+            return info is not None and (info.capability or {}) == wanted and info.state == state
+
+        await until(seen)
+
+    async def add(self, name: str, queue: str = "", *, cpu: str = "1", **spec: Any) -> None:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
+        annotations = {QUEUE_NAME: queue} if queue else {}
+        await self.cluster.ask(
+            "POST",
+            PODS,
+            {
+                "metadata": {"name": name, "annotations": annotations},
+                "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
+            },
+        )
+
+    async def waits(self, name: str) -> str:
+        """Until the API server has been told that the pod's queue is full; the message."""
+
+        async def said() -> Any:
+            condition = await self.cluster.condition(name)
+            return condition if condition is not None and condition["reason"] == "QueueFull" else None
+
+        condition: dict[str, Any] = await until(said)
+        assert condition["status"] == "False"
+        message: str = condition["message"]
+        return message
+
+    async def placed(self, *names: str) -> None:
+        async def are() -> bool:
+            return set(await self.cluster.placed()) == set(names)
+
+        await until(are)
+
+    async def delete(self, name: str) -> None:
+        await self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+
+@asynccontextmanager
+async def queues(**changes: Any) -> AsyncIterator[Queues]:
+    async with embedded_cluster() as cluster:
+        await cluster.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
+        await cluster.add_node("n1", cpu="64")
+        async with scheduling(cluster.transport, **changes) as running:
+            found = Queues(cluster, running)
+            await found.set("root")
+            yield found
+            assert running.reports.failures == []
+            assert not list(found.usage.book.above_capability())
+
+
+async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> None:
+    async with queues() as found:
+        await found.set("a", "4")
+        await found.add("one", "a")
+        await found.add("none")
+        await found.placed("one", "none")
+        await until(lambda: found.usage.book.own("a", Standing.BOUND).get("cpu") == 1000)
+        assert found.usage.book.used("root")["cpu"] == 1000
+        await found.delete("one")
+        await until(lambda: not found.usage.book.used("a"))
+
+
+async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("large", "a", cpu="2")
+        await found.placed("large")
+        await found.add("waits", "a")
+        assert await found.waits("waits") == "queue a has too little capability left: 1 of cpu missing"
+        assert found.running.reports.attempts["unschedulable"] == 0, "no node was asked"
+        await found.delete("large")
+        await found.placed("waits")
+
+
+async def test_a_pod_goes_when_its_queues_capability_rises_or_its_queue_opens() -> None:
+    async with queues() as found:
+        await found.set("a", "1")
+        await found.set("b", "1", state="Closed")
+        for name, queue in (("first", "a"), ("second", "a"), ("third", "b"), ("fourth", "absent")):
+            await found.add(name, queue)
+        await found.waits("second")
+        assert await found.waits("third") == "queue b takes no pods: its state is Closed"
+        assert await found.waits("fourth") == "queue absent does not exist"
+        await found.set("a", "2")
+        await found.placed("first", "second")
+        await found.set("b", "1")
+        await found.set("absent")
+        await found.placed("first", "second", "third", "fourth")
+
+
+async def test_a_queues_ancestors_limit_it_too() -> None:
+    async with queues() as found:
+        await found.set("p", "3")
+        await found.set("a", parent="p")
+        await found.set("b", parent="p")
+        await found.add("one", "a", cpu="2")
+        await found.placed("one")
+        await found.add("two", "b", cpu="2")
+        assert "queue p has too little capability left: 1 of cpu" in await found.waits("two")
+        await found.delete("one")
+        await found.placed("two")
+
+
+async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_holds() -> None:
+    async with queues() as found:
+        await found.set("a", "3")
+        for number in range(12):
+            await found.add(f"pod-{number}", "a")
+
+        async def three() -> bool:
+            return len(await found.cluster.placed()) == 3
+
+        await until(three)
+        for number in range(12):
+            if f"pod-{number}" not in await found.cluster.placed():
+                await found.waits(f"pod-{number}")
+        assert len(await found.cluster.placed()) == 3
+        for name in list(await found.cluster.placed()):
+            await found.delete(name)
+        await until(three)
+
+
+async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_for() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("large", "a", cpu="2")
+        await found.placed("large")
+        # Created first, it is called first.
+        await found.add("nowhere", "a", cpu="2", nodeSelector={"is": "missing"})
+        await found.waits("nowhere")
+        await found.add("small", "a")
+        await found.waits("small")
+        await found.delete("large")
+        await found.placed("small")
+
+
+async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
+    async with queues() as found:
+        await found.set("a", "1")
+        annotate = {"metadata": {"annotations": {QUEUE_NAME: "a"}}}
+        await found.cluster.ask("PATCH", "/api/v1/namespaces/default", annotate, content_type=MERGE)
+        await until(lambda: found.usage._namespaces == {"default": "a"})
+        await found.add("one")
+        await found.placed("one")
+        await found.add("two")
+        await found.waits("two")
+
+
+async def test_pods_that_were_placed_before_there_were_queues_count_when_there_are() -> None:
+    async with queues() as found:
+        await found.cluster.ask("DELETE", queue_path("root"))
+        await until(lambda: not found.usage.active)
+        await found.add("one", "a")
+        await found.placed("one")
+        await found.set("root")
+        await found.set("a", "1")
+        await found.add("two", "a")
+        await found.waits("two")
+
+
+async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
+    async with queues() as found:
+        await found.add("one", "absent")
+        await found.waits("one")
+        await found.cluster.ask("DELETE", queue_path("root"))
+        await found.placed("one")
