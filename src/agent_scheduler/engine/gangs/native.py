@@ -14,6 +14,7 @@ from agent_scheduler.objects.wire import Metadata
 
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
+from .group import effective_minimum, of_native
 
 #: The condition that the scheduler keeps on a group.
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
@@ -27,12 +28,11 @@ class NativeGroup:
     __slots__ = ("condition", "key", "minimum", "object")
 
     def __init__(self, found: NativePodGroup) -> None:
-        gang, conditions = found.spec.scheduling_policy.gang, found.status.conditions or ()
+        group, conditions = of_native(found), found.status.conditions or ()
         self.object: Final = found
-        self.key: Final = GroupKey(found.metadata.namespace, found.metadata.name, native=True)
-        #: Members that have to have a node for any to be bound. 1 for the basic policy, whose pods need not wait for
-        #: one another.
-        self.minimum: Final = 1 if gang is None else gang.min_count
+        self.key: Final = group.key
+        #: Members that have to have a node for any to be bound.
+        self.minimum: Final = effective_minimum(group)[0]
         #: PodGroupScheduled as the API server has it, or None.
         self.condition: Final = next((each for each in conditions if each.type == POD_GROUP_SCHEDULED), None)
 
