@@ -199,6 +199,8 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
+            if self.ledger.usage.active:
+                self.ledger.usage.seen(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)
