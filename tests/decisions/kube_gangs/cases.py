@@ -56,6 +56,7 @@ async def live_through(case: Obj, pause: float | None) -> Lived:
                 return Lived([f"step {index} ({step['do']}): {each}" for each in found], wrong)
             told |= kinds_of(step["after"], classes)
             names = _matched(step["after"], here, classes, names)
+        assert there.reports.failures == []
     return Lived([], wrong)
 
 

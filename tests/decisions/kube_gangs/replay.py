@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.retry import Timing
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Store
 from tests.sim.loop import START
 from tests.unit.fastpath.running import Reports
@@ -150,19 +151,22 @@ def _said(condition: Obj) -> Obj:
 
 
 @asynccontextmanager
-async def living(*, pause: float | None) -> AsyncIterator[Living]:
+async def living(
+    *, pause: float | None = None, kinds: Iterable[Resource] = (*BUILTIN, *ALPHA), **changes: Any
+) -> AsyncIterator[Living]:
+    """`changes`: settings that are otherwise than by default."""
     loop = asyncio.get_running_loop()
     numbers = itertools.count(1)
     store = Store(
         clock=lambda: _MORNING + loop.time() - START,
         uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
-    api = Api(store, (*BUILTIN, *ALPHA))
+    api = Api(store, kinds)
     profile = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
-    settings = replace(settings_of(load(), identity="test"), profiles=(profile,), name="default-scheduler")
+    defaults = replace(settings_of(load(), identity="test"), profiles=(profile,), name="default-scheduler")
     reports = Reports()
     fast_path = FastPath(
-        settings,
+        replace(defaults, **changes),
         transport=Way(api),
         observer=reports,
         recorder=reports,
@@ -180,7 +184,6 @@ async def living(*, pause: float | None) -> AsyncIterator[Living]:
         yield found
         assert contradictions(fast_path.ledger) == []
         fast_path.queue.check_invariants()
-        assert reports.failures == []
     finally:
         for task in running:
             task.cancel()

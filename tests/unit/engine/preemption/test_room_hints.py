@@ -8,9 +8,9 @@ from typing import Any
 
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import Evaluator
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile

@@ -13,10 +13,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
