@@ -183,7 +183,8 @@ class Command(Wire, frozen=True):
 
 # ---- scheduling.k8s.io
 
-NATIVE_POD_GROUPS: Final = "/apis/scheduling.k8s.io/v1alpha2/podgroups"
+NATIVE_API: Final = "/apis/scheduling.k8s.io/v1alpha2"
+NATIVE_POD_GROUPS: Final = f"{NATIVE_API}/podgroups"
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
