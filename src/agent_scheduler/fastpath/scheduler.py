@@ -22,7 +22,7 @@ from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 
 from .checking import SelfCheck
-from .deciding import build_explainer, build_preemption, build_workers
+from .deciding import build_explainer, build_gangs, build_preemption, build_workers
 from .observer import FastPathObserver
 from .settings import FastPathSettings
 from .state import build_state
@@ -77,8 +77,12 @@ class FastPath:
             observer=observer,
             timing=timing,
         )
+        views = state.rules.views(state.rules.profiles, state.snapshot)
+        self._gangs = build_gangs(
+            state, binding, self.preemption, views, messenger=messenger, observer=observer
+        )
         self._workers = build_workers(
-            state, binding, self.preemption, self.shard, observer=observer, timing=timing
+            state, binding, self.preemption, self.shard, self._gangs, views, observer=observer, timing=timing
         )
         self._pool = WorkerPool(
             self._workers,
@@ -123,6 +127,7 @@ class FastPath:
         )
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)
+        self._gangs.reconfigure(views[-1])
         for worker in self._workers:
             worker.reconfigure(views=views, candidates=settings.candidates)
         self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)

@@ -14,7 +14,8 @@ from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.status import StatusWriter
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Named, Transport, segment
+from agent_scheduler.objects.batch import NATIVE_API
 
 from .observer import FastPathObserver
 from .settings import FastPathSettings
@@ -43,6 +44,16 @@ class Messages:
             now=timing.now,
             count=observer.status_write,
         )
+        self.groups = StatusWriter(
+            transport,
+            budget=self._status_budget,
+            path=native_group_path,
+            resource="podgroups",
+            concurrency=settings.status_writes.concurrency,
+            timing=timing,
+            now=timing.now,
+            count=observer.status_write,
+        )
         events: EventRecorder | None = None
         self._event_budget: Budget | None = None
         if settings.events is not None:
@@ -57,10 +68,10 @@ class Messages:
                 timing=timing,
                 count=observer.event_write,
             )
-        self.messenger = KubeMessenger(status=self.status, recorder=events)
+        self.messenger = KubeMessenger(status=self.status, groups=self.groups, recorder=events)
         #: Each is to be run, and to be drained in this order.
         self.writers: tuple[StatusWriter | EventRecorder, ...] = (
-            (self.status,) if events is None else (self.status, events)
+            (self.status, self.groups) if events is None else (self.status, self.groups, events)
         )
 
     def set_rates(self, settings: FastPathSettings) -> None:
@@ -146,3 +157,7 @@ def build_binding(
 def _budget(limit: RateLimit, timing: Timing) -> Budget:
     """For calls of a dispatcher, which makes no more than `limit.concurrency` of them at a time."""
     return Budget(qps=limit.qps or None, burst=limit.burst, timing=timing)
+
+
+def native_group_path(group: Named) -> str:
+    return f"{NATIVE_API}/namespaces/{segment(group.namespace)}/podgroups/{segment(group.name)}"
