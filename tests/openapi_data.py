@@ -5,7 +5,8 @@
     python -m tests.openapi_data kubernetes_validate/kubernetes-json-schema/v1.36.0-local/_definitions.json 1.36.0
 
 A `swagger.json` of Kubernetes will do as well (`api/openapi-spec` in its repository). What is kept are the definitions
-of stable kinds and of all that these hold; of a definition its fields, with their types and how they merge.
+of stable kinds and of the alpha versions that the server can serve, and of all that these hold; of a definition its
+fields, with their types and how they merge.
 Descriptions, which only explaining and printing ask for, are apart.
 """
 
@@ -25,6 +26,8 @@ _NOTICE = (
     "Made by tests/openapi_data.py."
 )
 _STABLE = re.compile(r"v\d+")
+#: Groups and versions that are not stable and that the server can serve none the less.
+_ALPHA = {("scheduling.k8s.io", "v1alpha2")}
 _KINDS = "x-kubernetes-group-version-kind"
 #: What is kept of a field, and of a definition besides its fields.
 _KEPT = ("$ref", "type", "format", "items", "additionalProperties")
@@ -52,7 +55,8 @@ def _needed(definitions: dict[str, Any]) -> set[str]:
 
 
 def _is_stored(kind: dict[str, str]) -> bool:
-    return bool(_STABLE.fullmatch(kind["version"])) and not kind["kind"].endswith("List")
+    served = _STABLE.fullmatch(kind["version"]) or (kind["group"], kind["version"]) in _ALPHA
+    return bool(served) and not kind["kind"].endswith("List")
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -137,6 +137,11 @@ class FailureHandler:
             self._messenger.refused(pod, reason, message, nominated=nominated)
         return True
 
+    def unchanged(self, entry: Entry, plugins: Iterable[str] = ()) -> None:
+        """It was not tried, as the same would have come of it. Events of `plugins` wake it, or, without any, the end of
+        a backoff."""
+        self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
+
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Other pods took the nodes that it was to go to. It is tried again before all others."""
         self.history.outraced(pod.uid, started=started)

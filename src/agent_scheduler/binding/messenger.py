@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
@@ -21,9 +22,10 @@ _MESSAGE_LIMIT = 1024
 class KubeMessenger:
     """Tells the API server through the status writer and the event recorder, which queue and never block."""
 
-    def __init__(self, *, status: StatusWriter, recorder: EventRecorder | None) -> None:
-        """`recorder` None: events are switched off."""
+    def __init__(self, *, status: StatusWriter, groups: StatusWriter, recorder: EventRecorder | None) -> None:
+        """`groups` writes conditions of PodGroups. `recorder` None: events are switched off."""
         self._status = status
+        self._groups = groups
         self._recorder = recorder
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
@@ -63,6 +65,27 @@ class KubeMessenger:
         if self._recorder is not None:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
             self._event(pod, NORMAL, "Scheduled", "Binding", note, pod.scheduler_name, once=True)
+
+    def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None:
+        """The group's PodGroupScheduled condition, if that is news. Once it is True it stays so (as in kube-scheduler):
+        members that come later are none of it."""
+        known = None
+        if group.condition is not None:
+            known = PodCondition(
+                group.condition.status,
+                group.condition.reason,
+                group.condition.message,
+                POD_GROUP_SCHEDULED,
+                group.condition.observed_generation or 0,
+            )
+        generation = group.metadata.generation or 0
+        condition = PodCondition(status, reason, shortened(message), POD_GROUP_SCHEDULED, generation)
+        key = PodKey(group.key.namespace, group.key.name, group.uid)
+        if status == "True" or not self._groups.says(key, "True", known=known):
+            self._groups.report(key, condition, known=known)
+
+    def group_gone(self, group: NativeGroup) -> None:
+        self._groups.forget(PodKey(group.key.namespace, group.key.name, group.uid))
 
     def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
         note = f"waiting for binding conditions for device on node {node_name}"

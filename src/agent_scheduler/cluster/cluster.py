@@ -22,6 +22,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events
 from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import Labels
@@ -99,8 +100,11 @@ class Cluster:
         observer: ClusterObserver,
         settled: Callable[[PodInfo], None],
         devices: Devices | None = None,
+        groups: NativeGroups | None = None,
+        group_gone: Callable[[NativeGroup], None] = lambda group: None,
     ) -> None:
-        """`settled` is called once for a pod of ours that got a node or went away without one."""
+        """`settled` is called once for a pod of ours that got a node or went away without one; `group_gone` for a
+        PodGroup of Kubernetes' own that went."""
         self.ledger = ledger
         self.namespaces = Namespaces()
         #: Storage as last seen, and what decisions assume of it.
@@ -109,6 +113,8 @@ class Cluster:
         self.owners = Owners()
         #: What resource claims are allocated from, as last seen, and what decisions assume of it.
         self.devices = devices or Devices(ledger.touch)
+        #: Kubernetes' own PodGroups as last seen, and their members.
+        self.groups = NativeGroups() if groups is None else groups
         self.handle = Handle(
             ledger,
             namespaces=self.namespaces,
@@ -125,6 +131,7 @@ class Cluster:
         self.pods: dict[str, PodInfo] = {}
         self._observer = observer
         self._settled = settled
+        self._group_gone = group_gone
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
         """The pods of these profiles, which are nobody's yet, are this subscriber's. Before the first pod is seen."""
@@ -177,6 +184,7 @@ class Cluster:
             return
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        joins = pod.batch is not None and self.groups.see(pod)
         if pod.node_name:
             self._set_assigned(pod, old)
             return
@@ -191,9 +199,13 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
+            if self.ledger.usage.active:
+                self.ledger.usage.seen(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)
+        if joins:
+            self.events.move_all(events.UNSCHEDULED_POD_ADD, None, pod)
 
     def _set_assigned(self, pod: PodInfo, old: PodInfo | None) -> None:
         if pod.cls.error and (old is None or old.cls is not pod.cls):
@@ -221,6 +233,8 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
+        if pod.batch is not None:
+            self.groups.drop(pod)
         placement = self.ledger.remove_pod(uid)
         if not pod.node_name:
             self._leave_queue(pod)
@@ -245,6 +259,19 @@ class Cluster:
         if placement is None or placement.node_name != pod.nominated_node_name:
             return pod
         return replace(pod, nominated_node_name="")
+
+    # ---- groups
+
+    def set_native_group(self, group: NativeGroup) -> None:
+        """A PodGroup was added or changed."""
+        old = self.groups.get(group.key)
+        if self.groups.set(group):
+            self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
+
+    def delete_native_group(self, group: NativeGroup) -> None:
+        """A PodGroup is gone. What of its members is bound stays so, and the others wait for another one."""
+        self.groups.delete(group)
+        self._group_gone(group)
 
     # ---- queues
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from agent_scheduler.engine.gangs.native import NativeGroup
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
@@ -224,18 +225,9 @@ class Groups:
     # ---- watches
 
     def kinds(self, *, quotas: bool = False) -> list[Kind]:
-        """What is watched beside pods and `counted_queues`; `quotas`: whether ResourceQuotas are asked for."""
+        """What is watched beside pods, `native_groups` and `counted_queues`; `quotas`: whether ResourceQuotas are."""
         found = [
             pod_groups(self.set_group, self.delete_group, known=self._known),
-            Kind(
-                NATIVE_POD_GROUP,
-                batch.NATIVE_POD_GROUPS,
-                msgspec.json.Decoder(batch.NativePodGroup).decode,
-                self.set_group,
-                self.delete_group,
-                optional=True,
-                known=self._known,
-            ),
             Kind(
                 "PriorityClass",
                 batch.PRIORITY_CLASSES,
@@ -264,6 +256,34 @@ class Groups:
     ) -> batch.PodGroup | batch.NativePodGroup | None:
         group = self._groups.get(_key(found))
         return None if group is None else group.object
+
+
+def native_groups(cluster: Cluster, groups: Groups | None = None) -> Kind:
+    """Kubernetes' own PodGroups, for `cluster`, whose queue they wake pods in, and then for `groups`.
+
+    Optional: most clusters do not serve this version of the API.
+    """
+    decode = msgspec.json.Decoder(batch.NativePodGroup).decode
+
+    def put(found: NativeGroup) -> None:
+        cluster.set_native_group(found)
+        if groups is not None:
+            groups.set_group(found.object)
+
+    def delete(gone: NativeGroup) -> None:
+        cluster.delete_native_group(gone)
+        if groups is not None:
+            groups.delete_group(gone.object)
+
+    return Kind(
+        NATIVE_POD_GROUP,
+        batch.NATIVE_POD_GROUPS,
+        lambda raw: NativeGroup(decode(raw)),
+        put,
+        delete,
+        optional=True,
+        known=lambda each: cluster.groups.get(each.key),
+    )
 
 
 def counted_queues(cluster: Cluster, groups: Groups | None = None) -> Kind:

@@ -77,7 +77,7 @@ PLUGINS: Mapping[str, Mapping[str, str]] = {
     "drf": {},
     "predicates": {**_SWITCHES, **dict.fromkeys(_IDLE_SWITCHES, "switch")},
     "proportion": {},
-    "capacity": {},
+    "capacity": {"ancestorReclaimLevel": "weight"},
     "nodeorder": _WEIGHTS,
     "binpack": {
         "binpack.weight": "weight",

@@ -20,7 +20,7 @@ from agent_scheduler.config.kube_scheduler import KUBE_API_GROUP
 from agent_scheduler.config.schema import Configuration, PluginConfig, Plugins, ProfileConfig
 from agent_scheduler.config.schema import PluginSet as Chosen
 from agent_scheduler.engine.framework.args import PluginArgs
-from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, Profile
 from agent_scheduler.engine.framework.points import (
     ALL,
     MULTI_POINT,
@@ -122,12 +122,14 @@ _OWN_API_VERSION = "agent-scheduler/v1"
 def build_profiles(configuration: Configuration, *, warn: Warn = silent) -> dict[str, Profile]:
     """The profiles by schedulerName. Each call makes plugins of its own. Raises Invalid."""
     built = {}
+    gangs = configuration.feature_gates[GANG_SCHEDULING]
     for index, profile in enumerate(configuration.profiles):
         path: Path = ("profiles", index)
         registry = _registry(profile, path)
         spec = _spec(profile, path, registry, warn)
         try:
-            built[profile.scheduler_name] = build_profile(spec, registry)
+            made = build_profile(spec, registry)
+            built[profile.scheduler_name] = made if gangs else made.without_gangs()
         except UnknownPlugin as error:
             allowed = {*error.allowed, *available_plugins()} - {ALL}
             if error.path[2:3] == ("disabled",):

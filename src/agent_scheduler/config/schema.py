@@ -23,7 +23,11 @@ DEFAULT_SCHEDULER_NAME = "agent-scheduler"
 _OWN_NAMESPACE = "the namespace that the process runs in, or kube-system"
 
 #: Feature gates that something reads, and what they are when not given.
-FEATURE_GATES: Mapping[str, bool] = {"SchedulerPopFromBackoffQ": True, "SchedulerPreQueueingHints": True}
+FEATURE_GATES: Mapping[str, bool] = {
+    "GangScheduling": True,
+    "SchedulerPopFromBackoffQ": True,
+    "SchedulerPreQueueingHints": True,
+}
 
 
 class PluginRef(Section, frozen=True, kw_only=True):

@@ -9,11 +9,12 @@ from agent_scheduler.binding.preemption import Preemption
 from agent_scheduler.kube.retry import Timing
 
 from .explaining import Explainer
+from .gangs import GangCycle
 from .observer import FastPathObserver
 from .shard import Shard
 from .state import State
 from .watching import Watching
-from .worker import Worker
+from .worker import Views, Worker
 from .writing import Binding
 
 
@@ -43,17 +44,40 @@ def build_preemption(
     )
 
 
+def build_gangs(
+    state: State,
+    binding: Binding,
+    preemption: Preemption,
+    views: Views,
+    *,
+    messenger: KubeMessenger,
+    observer: FastPathObserver,
+) -> GangCycle:
+    return GangCycle(
+        cluster=state.cluster,
+        snapshot=state.snapshot,
+        views=views[-1],
+        writes=binding.writes,
+        binder=binding.binder,
+        failures=binding.failures,
+        preemption=preemption,
+        messenger=messenger,
+        observer=observer,
+    )
+
+
 def build_workers(
     state: State,
     binding: Binding,
     preemption: Preemption,
     shard: Shard | None,
+    gangs: GangCycle,
+    views: Views,
     *,
     observer: FastPathObserver,
     timing: Timing,
 ) -> list[Worker]:
-    rules = state.rules
-    settings, views = rules.settings, rules.views(rules.profiles, state.snapshot)
+    settings = state.rules.settings
     return [
         Worker(
             index,
@@ -67,6 +91,7 @@ def build_workers(
             observer=observer,
             preemption=preemption,
             shard=shard,
+            gangs=gangs,
             timing=timing,
         )
         for index in range(settings.workers)

@@ -10,6 +10,7 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 
@@ -22,10 +23,16 @@ class Rules:
     """Owner of what a new configuration replaces. `settings` and `profiles`, by name, change together."""
 
     def __init__(
-        self, settings: FastPathSettings, ledger: Ledger, devices: Devices, queue_gate: QueueGate
+        self,
+        settings: FastPathSettings,
+        ledger: Ledger,
+        devices: Devices,
+        groups: NativeGroups,
+        queue_gate: QueueGate,
     ) -> None:
         self._ledger = ledger
         self._devices = devices
+        self._groups = groups
         #: What keeps pods out of the queue while others are evicted for them.
         self.gate = Gate()
         #: What keeps them out while their queue is full.
@@ -46,7 +53,8 @@ class Rules:
 
     def seeing(self, profiles: Iterable[Profile]) -> dict[str, Profile]:
         """By name, with hints and gates that look at this cluster; for the nodes of the shard alone if that binds."""
-        seeing = {each.scheduler_name: each.seeing(self._ledger, self._devices) for each in profiles}
+        seen = (self._ledger, self._devices, self._groups)
+        seeing = {each.scheduler_name: each.seeing(*seen) for each in profiles}
         return within(self.membership, seeing) if self.settings.sharding is ShardingMode.HARD else seeing
 
     def pre_enqueue(

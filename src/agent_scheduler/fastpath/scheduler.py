@@ -16,6 +16,7 @@ from contextlib import suppress
 # np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
+from agent_scheduler.binding.messages import Messages
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.record import QueueRecorder
@@ -23,13 +24,13 @@ from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 
 from .checking import SelfCheck
-from .deciding import build_explainer, build_preemption, build_workers
+from .deciding import build_explainer, build_gangs, build_preemption, build_workers
 from .observer import FastPathObserver
 from .settings import FastPathSettings
 from .state import build_state
 from .watching import Watching, build_shard
 from .worker import WorkerPool
-from .writing import Messages, build_binding, build_calls
+from .writing import build_binding, build_calls
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
 _FLUSH_SECONDS = 30.0
@@ -51,7 +52,16 @@ class FastPath:
     ) -> None:
         """`groups` are kept from the same watches, where there is a batch scheduler beside."""
         self._timing = timing
-        self._messages = Messages(settings, transport=transport, observer=observer, timing=timing)
+        self._messages = Messages(
+            transport,
+            name=settings.name,
+            identity=settings.identity,
+            status_writes=settings.status_writes,
+            events=settings.events,
+            event_buffer=settings.event_buffer,
+            observer=observer,
+            timing=timing,
+        )
         messenger = self._messages.messenger
         state = build_state(
             settings, messenger=messenger, observer=observer, recorder=recorder, timing=timing
@@ -80,8 +90,12 @@ class FastPath:
             observer=observer,
             timing=timing,
         )
+        views = state.rules.views(state.rules.profiles, state.snapshot)
+        self._gangs = build_gangs(
+            state, binding, self.preemption, views, messenger=messenger, observer=observer
+        )
         self._workers = build_workers(
-            state, binding, self.preemption, self.shard, observer=observer, timing=timing
+            state, binding, self.preemption, self.shard, self._gangs, views, observer=observer, timing=timing
         )
         self._pool = WorkerPool(
             self._workers,
@@ -130,11 +144,12 @@ class FastPath:
         )
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)
+        self._gangs.reconfigure(views[-1])
         for worker in self._workers:
             worker.reconfigure(views=views, candidates=settings.candidates)
         self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)
         self._calls.set_rate(settings.binds)
-        self._messages.set_rates(settings)
+        self._messages.set_rates(settings.status_writes, settings.events)
         self.preemption.reconfigure(profiles)
         self._watching.read_for(profiles)
         rules.adopt(settings, profiles)

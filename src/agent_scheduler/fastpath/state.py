@@ -14,6 +14,7 @@ from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
@@ -55,10 +56,12 @@ def build_state(
     """`messenger` is told of pods that wait no more."""
     ledger = Ledger()
     devices = Devices(ledger.touch)
+    groups = NativeGroups()
     rules = Rules(
         settings,
         ledger,
         devices,
+        groups,
         QueueGate(ledger.usage, told=lambda pod, short: messenger.refused(pod, QUEUE_FULL, str(short))),
     )
     feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
@@ -88,6 +91,8 @@ def build_state(
     cluster = Cluster(
         ledger=ledger,
         devices=devices,
+        groups=groups,
+        group_gone=messenger.group_gone,
         queue=queue,
         profiles=rules.profiles,
         observer=observer,

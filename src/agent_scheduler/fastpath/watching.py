@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent_scheduler.cluster import informers
-from agent_scheduler.cluster.groups import Groups, counted_queues
+from agent_scheduler.cluster.groups import Groups, counted_queues, native_groups
 from agent_scheduler.cluster.informers import InformerObserver, Informers
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
@@ -34,6 +34,7 @@ class Watching:
         """With `groups`, these are kept, too, and what they read is watched."""
         self._cluster = state.cluster
         self._beside = state.rules.beside
+        self._groups = groups
         self._classes = PodClasses()
         self.pdbs = PDBs()
         self.informers = Informers(
@@ -70,6 +71,8 @@ class Watching:
         self._cluster.owners.schedulers = reading(Reads.OWNERS)
         if self._cluster.owners.schedulers:
             self.informers.also(informers.owners(self._cluster))
+        if self._groups is not None or any(profile.gangs for profile in profiles.values()):
+            self.informers.also([native_groups(self._cluster, self._groups)])
 
 
 def build_shard(state: State, informers: Informers) -> Shard | None:

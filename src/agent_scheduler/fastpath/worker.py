@@ -35,6 +35,7 @@ from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 
@@ -66,6 +67,17 @@ class Unfinished(NamedTuple):
         return self.worker.cycle(self.entry, began=self.began)
 
 
+#: As `Worker._decide`.
+Decide = Callable[[PodInfo, float, PodClass], Decided | None]
+
+
+class Gangs(Protocol):
+    """Decides on pods that are placed with others or not at all; see `gangs.GangCycle`."""
+
+    def concerns(self, pod: PodInfo) -> bool: ...
+    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None: ...
+
+
 class WorkerObserver(Protocol):
     """Is told what a worker did. Durations in seconds."""
 
@@ -94,9 +106,10 @@ class Worker:
         observer: WorkerObserver,
         preemption: Preemption | None = None,
         shard: Shard | None = None,
+        gangs: Gangs | None = None,
     ) -> None:
         """Without `preemption` nobody is evicted, and nobody's nomination is looked at. Without `shard` all nodes are
-        this scheduler's."""
+        this scheduler's. Without `gangs` each pod is decided on alone."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -109,6 +122,7 @@ class Worker:
         self._observer = observer
         self._preemption = preemption
         self._shard = shard
+        self._gangs = gangs
         self._snapshot = snapshot
         self._views = views
 
@@ -144,6 +158,9 @@ class Worker:
         usage = self._cluster.ledger.usage
         if usage.active and (short := usage.full(pod)) is not None:
             self._failures.queue_full(entry, pod, short, started=started)
+            return None
+        if pod.batch is not None and self._gangs is not None and self._gangs.concerns(pod):
+            self._gangs.run(self._index, self._decide, entry, pod, started=started)
             return None
         try:
             decided = self._decide(pod, cycle_began - started)
@@ -184,8 +201,9 @@ class Worker:
         if candidate is not None and preemption is not None:
             preemption.start(pod, candidate, waits=waits)
 
-    def _decide(self, pod: PodInfo, spent: float) -> Decided | None:
-        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken."""
+    def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
+        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken.
+        `cls`: the class to decide in, on the snapshot as it stands."""
         devices = self._cluster.devices
         asks_devices = bool(pod.claims or pod.cls.extended)
         if asks_devices:
@@ -193,9 +211,11 @@ class Worker:
             devices.again()
             # By which devices may be late to become ready.
             devices.now = self._now().timestamp()
-        self._snapshot.refresh()
-        columns = self._snapshot.columns
-        cls = self._snapshot.handle.class_of(pod)
+        snapshot = self._snapshot
+        if cls is None:
+            snapshot.refresh()
+            cls = snapshot.handle.class_of(pod)
+        columns = snapshot.columns
         preemption = self._preemption
         nominated = self._cluster.queue.nominator.nominated
         against = NO_NOMINATED

@@ -1,5 +1,7 @@
 """Writes the PodScheduled condition (and nominatedNodeName) of pods, without ever standing in the way of a bind.
 
+Conditions of PodGroups are written the same way, by a writer of their own.
+
 `report` only takes note; workers write later, under a budget of their own. What would change nothing is not written:
 a pod that stays unschedulable for the same reason costs one write, however often it is tried. While a write waits, a
 newer report for the pod replaces it.
@@ -74,6 +76,8 @@ class StatusWriter:
         transport: Transport,
         *,
         budget: Budget,
+        path: Callable[[Named], str] = pod_path,
+        resource: str = "pods",
         concurrency: int = 4,
         attempts: int = 5,
         backoff: Backoff | None = None,
@@ -82,6 +86,9 @@ class StatusWriter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         count: Callable[[str], None] = lambda _what: None,
     ) -> None:
+        """`path`: where an object is, of which `resource` is the kind in the plural."""
+        self._path = path
+        self._resource = resource
         self._attempts = attempts
         self._backoff = backoff or Backoff(initial=0.5, cap=10.0)
         self._timing = timing
@@ -155,6 +162,12 @@ class StatusWriter:
             # Without one nothing was ever said of the pod, a nomination neither.
             self.report(pod, condition, known=known, nominated=node_name)
 
+    def says(self, pod: PodKey, status: str, *, known: PodCondition | None = None) -> bool:
+        """Whether that is the status of what was last reported of it, or, if nothing was, of `known`."""
+        last = self._last.get(pod.uid)
+        condition = known if last is None else last.condition
+        return condition is not None and condition.status == status
+
     def forget(self, pod: Named) -> None:
         """The pod was bound or is gone: nothing more is to be said about it, and what waits is dropped.
 
@@ -177,8 +190,9 @@ class StatusWriter:
             "status": report.condition.status,
             "reason": report.condition.reason,
             "message": report.condition.message,
-            "lastProbeTime": None,
         }
+        if self._resource == "pods":
+            condition["lastProbeTime"] = None
         if report.condition.observed_generation:
             condition["observedGeneration"] = report.condition.observed_generation
         if report.transition:
@@ -190,8 +204,8 @@ class StatusWriter:
         return _encode({"metadata": {"uid": pod.uid}, "status": status})
 
     async def _write(self, pod: PodKey, report: _Report) -> None:
-        path = f"{pod_path(pod)}/status"
-        asked = Asked(Verb.PATCH, "pods", pod.name, pod.uid)
+        path = f"{self._path(pod)}/status"
+        asked = Asked(Verb.PATCH, self._resource, pod.name, pod.uid)
 
         def refuse(_send: Send) -> Failure | None:
             # What is true of a pod that was bound while this waited is not for us to deny.

@@ -37,8 +37,12 @@ _MODULES = (
 )
 _LOGIC = {kind: logic for module in _MODULES for kind, logic in module.LOGIC.items()}
 
-BUILTIN: tuple[Resource, ...] = tuple(
+_DECLARED: tuple[Resource, ...] = tuple(
     resource(kind, _LOGIC.get((kind.group, kind.kind))) for kind in declared()
 )
 
-__all__ = ["BUILTIN"]
+BUILTIN: tuple[Resource, ...] = tuple(kind for kind in _DECLARED if "alpha" not in kind.version)
+#: Kinds that a real server has only where their version is asked for (`--runtime-config`).
+ALPHA: tuple[Resource, ...] = tuple(kind for kind in _DECLARED if "alpha" in kind.version)
+
+__all__ = ["ALPHA", "BUILTIN"]

@@ -167,7 +167,8 @@ def test_a_file_that_kube_scheduler_wrote_is_read() -> None:
 
 
 def test_a_plugin_of_kube_scheduler_that_is_not_here_is_refused_where_it_is_enabled() -> None:
-    assert "plugin GangScheduling is not available: groups of pods" in refusal(kube_file(["GangScheduling"]))
+    told = refusal(kube_file(["SelectorSpread"]))
+    assert "plugin SelectorSpread is not available: PodTopologySpread took its place" in told
 
 
 @pytest.mark.parametrize(

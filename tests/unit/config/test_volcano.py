@@ -130,7 +130,8 @@ def test_without_predicates_only_the_room_of_a_node_counts() -> None:
         assert not filters(text) & set(PREDICATES)
         assert {"NodeResourcesFit", "NodeName"} <= filters(text)
         assert "predicates is not among the plugins, or off" in " ".join(warnings(text))
-        assert [plugin.name for plugin in the_profile(text).pre_enqueue] == ["SchedulingGates"]
+        pre_enqueue = [plugin.name for plugin in the_profile(text).pre_enqueue]
+        assert pre_enqueue == ["SchedulingGates", "GangScheduling"]
 
 
 def test_without_nodeorder_and_binpack_no_node_is_better_than_another() -> None:

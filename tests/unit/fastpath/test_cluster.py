@@ -11,6 +11,7 @@ import pytest
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events.events import ClusterEvent
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.queueing.places import Place
@@ -144,7 +145,7 @@ def test_a_bind_that_came_to_nothing_wakes_those_who_wait_for_its_room() -> None
 
 
 def test_schedulers_that_share_a_profile_look_at_their_own_pictures() -> None:
-    shown = AGENT.seeing(Ledger(), Devices())
+    shown = AGENT.seeing(Ledger(), Devices(), NativeGroups())
     test_a_bind_that_came_to_nothing_wakes_those_who_wait_for_its_room()
     seen = [*zip(AGENT.filters, shown.filters, strict=True)]
     assert [ours is theirs for ours, theirs in seen] == [

@@ -43,7 +43,7 @@ class Queues:
         await self.cluster.ask("PATCH", f"{queue_path(name)}/status", status, content_type=MERGE)
 
         def seen() -> bool:
-            info = self.usage.book.tree.queues.get(name)
+            info = self.usage.book.info(name)
             wanted = {} if cpu is None else {"cpu": int(cpu) * 1000}
             return info is not None and (info.capability or {}) == wanted and info.state == state
 
@@ -211,4 +211,15 @@ async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
         await found.add("one", "absent")
         await found.waits("one")
         await found.cluster.ask("DELETE", queue_path("root"))
+        await found.placed("one")
+
+
+async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None:
+    async with queues() as found:
+        await found.set("a", "1", state="Closed")
+        await found.set("b", "1")
+        await found.add("one", "a")
+        await found.waits("one")
+        annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
+        await found.cluster.ask("PATCH", f"{PODS}/one", annotate, content_type=MERGE)
         await found.placed("one")

@@ -37,6 +37,7 @@ class Resource(StrEnum):
     RESOURCE_SLICE = "ResourceSlice"
     DEVICE_CLASS = "DeviceClass"
     NODE_SHARD = "NodeShard"
+    POD_GROUP = "PodGroup"
     WILDCARD = "*"
 
     def overlaps(self, other: Resource) -> bool:
@@ -157,6 +158,8 @@ NODE_UPDATE_LABEL = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_LABEL)
 NODE_UPDATE_TAINT = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_TAINT)
 NODE_UPDATE_CONDITION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_CONDITION)
 NODE_SHARD_UPDATE = ClusterEvent(Resource.NODE_SHARD, ActionType.UPDATE)
+POD_GROUP_ADD = ClusterEvent(Resource.POD_GROUP, ActionType.ADD)
+POD_GROUP_UPDATE = ClusterEvent(Resource.POD_GROUP, ActionType.UPDATE)
 NAMESPACE_ADD = ClusterEvent(Resource.NAMESPACE, ActionType.ADD)
 NAMESPACE_UPDATE = ClusterEvent(Resource.NAMESPACE, ActionType.UPDATE)
 NAMESPACE_DELETE = ClusterEvent(Resource.NAMESPACE, ActionType.DELETE)

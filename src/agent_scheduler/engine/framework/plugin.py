@@ -25,6 +25,7 @@ from ..dra.catalogue import Devices
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from ..events.prehints import own_pod
+from ..gangs.native import NativeGroups
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.podclass import PodClass
@@ -39,6 +40,10 @@ POD_SPEC = "PodSpec"
 
 #: What a pod counts as refused by where there are no nodes: no plugin was asked, so any node is worth a try.
 NO_NODES = "NoNodes"
+
+
+#: The plugin of profiles whose pods are scheduled in groups, and what those wait for that could not be placed together.
+GANG_SCHEDULING = "GangScheduling"
 
 
 class Depends(enum.Enum):
@@ -174,7 +179,7 @@ class EnqueueExtensions(Protocol):
 class Seeing(Protocol):
     """A plugin whose hints or gate look at what the cluster is like now."""
 
-    def seeing(self, ledger: Ledger, devices: Devices) -> Filter:
+    def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Any:
         """The same plugin with these before its eyes. This one stays as it is: others may use it elsewhere."""
 
 
@@ -238,17 +243,28 @@ class Profile:
     pre_binds: tuple[PreBind, ...] = ()
 
     @property
+    def gangs(self) -> bool:
+        """Whether members of a PodGroup are placed together; else each of them is a pod like any other."""
+        return any(plugin.name == GANG_SCHEDULING for plugin in self.pre_enqueue)
+
+    def without_gangs(self) -> Profile:
+        others = tuple(plugin for plugin in self.pre_enqueue if plugin.name != GANG_SCHEDULING)
+        return replace(self, pre_enqueue=others)
+
+    @property
     def reads(self) -> frozenset[Reads]:
         """What its filters and scores read."""
         plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
         return frozenset().union(*(plugin.reads for plugin in plugins))
 
-    def seeing(self, ledger: Ledger, devices: Devices) -> Profile:
+    def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Profile:
         """The profile for one picture of a cluster. A plugin that stands in two places stays one."""
         seen: dict[int, Any] = {}
         for plugin in (*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds):
             if id(plugin) not in seen:
-                seen[id(plugin)] = plugin.seeing(ledger, devices) if isinstance(plugin, Seeing) else plugin
+                seen[id(plugin)] = (
+                    plugin.seeing(ledger, devices, groups) if isinstance(plugin, Seeing) else plugin
+                )
         return replace(
             self,
             filters=tuple(seen[id(plugin)] for plugin in self.filters),

@@ -33,14 +33,14 @@ class Binpack(Score):
     normalize = None
 
     def __init__(self, weights: Mapping[str, int]) -> None:
-        """Resource -> weight."""
-        self._weights = dict(weights)
+        #: Resource -> weight.
+        self.weights = dict(weights)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Asked | None:
         each = tuple(
-            (resource, amount, self._weights[resource])
+            (resource, amount, self.weights[resource])
             for resource, amount in pod.requests.items()
-            if self._weights.get(resource)
+            if self.weights.get(resource)
         )
         weights = sum(weight for _, _, weight in each)
         return Asked(each, MAX_NODE_SCORE * PER_POINT / weights) if weights else None

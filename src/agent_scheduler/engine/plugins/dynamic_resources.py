@@ -35,6 +35,7 @@ from ..framework.plugin import (
     default_normalize,
 )
 from ..framework.prebind import Attempt, PreBind, Reserve, Writes
+from ..gangs.native import NativeGroups
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
@@ -90,7 +91,7 @@ class DynamicResources(Filter, Reserve, PreBind):
         """Seconds that devices may take to become ready."""
         return self._args.binding_timeout
 
-    def seeing(self, ledger: Ledger, devices: Devices) -> DynamicResources:
+    def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> DynamicResources:
         return type(self)(self._args, devices=devices)
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:

@@ -21,6 +21,7 @@ from ..dra.catalogue import Devices
 from ..events.hints import ClusterEventWithHint
 from ..framework.handle import Handle
 from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter
+from ..gangs.native import NativeGroups
 from ..rules.curve import FULL, rates_of
 from ..rules.device_backed import ByFullness
 from ..rules.fit_hints import FitHints, met_elsewhere
@@ -115,7 +116,7 @@ class NodeResourcesFit(Filter):
         )
         self._hints = FitHints(self._wanted, ledger, devices)
 
-    def seeing(self, ledger: Ledger, devices: Devices) -> NodeResourcesFit:
+    def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> NodeResourcesFit:
         return type(self)(self._ignored, self._ignored_groups, ledger=ledger, devices=devices)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted:

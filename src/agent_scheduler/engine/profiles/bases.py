@@ -30,7 +30,6 @@ FIXED: Final[Mapping[str, str]] = MappingProxyType(
 #: What it means that a plugin of kube-scheduler is not registered, where its name does not say it.
 ABSENT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "GangScheduling": "groups of pods are not scheduled together",
         "SelectorSpread": "PodTopologySpread took its place",
         **dict.fromkeys(
             ("EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"), "NodeVolumeLimits took its place"
@@ -63,6 +62,7 @@ _KUBE: Final = (
     Enabled("ImageLocality", 1),
     Enabled("DefaultBinder"),
     Enabled("NodeDeclaredFeatures"),
+    Enabled("GangScheduling"),
 )
 
 #: Names of kube-scheduler's default plugins.

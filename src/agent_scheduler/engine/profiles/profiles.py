@@ -43,6 +43,7 @@ from ..plugins.balanced_allocation import BalancedAllocation
 from ..plugins.default_preemption import NAME as DEFAULT_PREEMPTION
 from ..plugins.default_preemption import DefaultPreemption
 from ..plugins.dynamic_resources import DynamicResources, DynamicResourcesScore
+from ..plugins.gang_scheduling import GangScheduling
 from ..plugins.image_locality import ImageLocality
 from ..plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from ..plugins.node_affinity import NodeAffinity, NodeAffinityScore
@@ -191,6 +192,7 @@ REGISTRY: Final = Registry(
             DynamicResourcesArgs,
         ),
         Registration("DefaultPreemption", {"postFilter": DefaultPreemption}, DefaultPreemptionArgs),
+        Registration("GangScheduling", {"preEnqueue": _plain(GangScheduling)}),
         Registration("DefaultBinder", {"bind": _built_in}),
     )
 )

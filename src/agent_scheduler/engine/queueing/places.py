@@ -53,6 +53,8 @@ class PendingCounts(NamedTuple):
 
 #: So many pods a flush moves at a time: some four milliseconds.
 _AT_A_TIME = 500
+#: More urgent than any pod.
+_FIRST: Final = 1 << 30
 
 
 class PreEnqueuePlugin(Protocol):
@@ -207,6 +209,26 @@ class Places(Generic[PodT]):
             self._count(entry, ())
         self.in_flight.start(entry)
         return entry
+
+    def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        """As `SchedulingQueue.take`."""
+        entry = self.active.remove(uid) or self.backoff.remove(uid)
+        if entry is None:
+            entry = self.unschedulable.entries.get(uid)
+            if entry is None:
+                return None
+            if entry.gated and not self._pre_enqueue.run(entry):
+                # Another gate may hold it now than the one that it is filed under.
+                self._to_unschedulable(entry, label=POP_FROM_BACKOFF)
+                return None
+            self.unschedulable.remove(uid)
+        if entry.initial_attempt_timestamp is None:
+            entry.initial_attempt_timestamp = entry.timestamp
+        # So that it is what `pop` gives.
+        entry.urgent += _FIRST
+        self.active.add(entry)
+        entry.urgent -= _FIRST
+        return self.pop()
 
     def remove(self, uid: str) -> None:
         """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""

@@ -107,9 +107,8 @@ class SchedulingQueue(Generic[PodT]):
         """
         self.waker.finish()
         maps = dict(hint_maps)
-        self.places.reconfigure(
-            hint_maps=maps, pre_enqueue=pre_enqueue, settings=settings, label=ev.RULES_CHANGED.label
-        )
+        label = ev.RULES_CHANGED.label
+        self.places.reconfigure(hint_maps=maps, pre_enqueue=pre_enqueue, settings=settings, label=label)
         self.hint_maps = maps
         self.waker.reconfigure(maps)
         self.move_all(ev.RULES_CHANGED)
@@ -207,6 +206,10 @@ class SchedulingQueue(Generic[PodT]):
     def has_ready(self) -> bool:
         """Whether `pop` has a pod to give, but for what a burst that has not ended will wake."""
         return bool(self._active) or (self.places.settings.pop_from_backoff and bool(self._refused))
+
+    def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        """`uid`, in flight from here on, whosever turn it is; None if it is gated, in flight or unknown."""
+        return self.places.take(uid)
 
     def done(self, uid: str) -> None:
         """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""

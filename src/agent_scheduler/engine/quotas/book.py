@@ -7,14 +7,14 @@ a full cluster is not a full queue, and only the first is a reason to add nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from agent_scheduler.objects.quantity import text_of
 
-from .queues import QueueInfo, QueueTree
+from .queues import QueueInfo
 from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units
 
 
@@ -138,8 +138,8 @@ def _both(wanted: Vector, taken: Vector) -> Vector:
 
 
 class QuotaBook:
-    """Owner: the cluster's state, as of the ledger. Told of each pod that has a queue, and of all queues when one
-    changes.
+    """Owner: the cluster's state, as of the ledger. Told of each pod that has a queue, and of each
+    queue.
 
     Invariants: each UID stands in one queue, at one standing; a queue's `used` is the sum over the entries of it and of
     the queues below it. `fallen` are the queues in which more may fit since it was last cleared.
@@ -147,42 +147,88 @@ class QuotaBook:
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
+        #: Queue -> those that name it as their parent.
+        self._children: dict[str, set[str]] = {}
         self._entries: dict[str, Entry] = {}
-        self.tree = QueueTree(())
+        #: So many queues have an object.
+        self._objects = 0
         self.fallen: set[str] = set()
 
     def __bool__(self) -> bool:
         """Whether there is any queue. Without one nobody need ask."""
-        return bool(self.tree.queues)
+        return self._objects > 0
 
     # -- queues
 
-    def set_queues(self, queues: Iterable[QueueInfo]) -> None:
-        """These are all that there are. Usage is rolled up anew where the tree has changed."""
-        before, self.tree = self.tree, QueueTree(queues)
-        for name in before.queues.keys() | self.tree.queues.keys():
-            info, old = self.tree.queues.get(name), before.queues.get(name)
-            if info == old:
-                continue
-            queue = self._queue(name)
-            queue.info = info
-            queue.limits = _declared(info)
-            self.fallen.add(name)
-        if self.tree.ancestors != before.ancestors:
-            self._roll_up()
+    def set_queue(self, info: QueueInfo) -> None:
+        """A queue was added or changed. Where it lies elsewhere than before, usage is rolled up anew below it."""
+        queue = self._queue(info.name)
+        before = queue.info
+        if before == info:
+            return
+        queue.info = info
+        queue.limits = _declared(info)
+        self.fallen.add(info.name)
+        if before is None or before.lies_in != info.lies_in:
+            self._objects += before is None
+            self._lies_in(queue, before, info)
 
-    def _roll_up(self) -> None:
-        for name in self._queues.keys() - self.tree.queues.keys():
-            self._drop_if_unused(self._queues[name])
-        for queue in self._queues.values():
-            queue.used = {}
-        for name, queue in self._queues.items():
-            queue.chain = (queue, *(self._queue(above) for above in self.tree.ancestors.get(name, ())))
-        for queue in self._queues.values():
+    def remove_queue(self, name: str) -> None:
+        """Unknown is fine. Its pods stay known, should it come back."""
+        queue = self._queues.get(name)
+        if queue is None or queue.info is None:
+            return
+        before, queue.info, queue.limits = queue.info, None, {}
+        self._objects -= 1
+        self._lies_in(queue, before, None)
+        self._drop_if_unused(queue)
+
+    def info(self, name: str) -> QueueInfo | None:
+        queue = self._queues.get(name)
+        return None if queue is None else queue.info
+
+    def _lies_in(self, queue: _Queue, before: QueueInfo | None, now: QueueInfo | None) -> None:
+        if before is not None and before.lies_in:
+            siblings = self._children[before.lies_in]
+            siblings.discard(queue.name)
+            if not siblings:
+                del self._children[before.lies_in]
+        if now is not None and now.lies_in:
+            self._children.setdefault(now.lies_in, set()).add(queue.name)
+        below = self._with_those_below(queue)
+        for each in below:
+            self._roll_up(each, -1)
+        for each in below:
+            each.chain = self._chain(each)
+        for each in below:
+            self._roll_up(each, 1)
+
+    def _with_those_below(self, queue: _Queue) -> list[_Queue]:
+        found = {queue.name: queue}
+        waiting = [queue.name]
+        while waiting:
+            for name in self._children.get(waiting.pop(), ()):
+                if name not in found:
+                    found[name] = self._queues[name]
+                    waiting.append(name)
+        return list(found.values())
+
+    def _chain(self, queue: _Queue) -> tuple[_Queue, ...]:
+        """Up to the root, or to the last one before a parent that is missing, or that is in the chain already."""
+        chain = [queue]
+        above: _Queue | None = queue
+        while above is not None and above.info is not None:
+            above = self._queues.get(above.info.lies_in)
+            if above is None or above.info is None or above in chain:
+                break
+            chain.append(above)
+        return tuple(chain)
+
+    def _roll_up(self, queue: _Queue, sign: int) -> None:
+        for each in queue.chain:
             for total in queue.own.values():
-                for each in queue.chain:
-                    add_to(each.used, total)
-        self.fallen.update(self._queues)
+                _count(each.used, total, sign)
+            self.fallen.add(each.name)
 
     def _drop_if_unused(self, queue: _Queue) -> None:
         if queue.info is None and not queue.pods:

@@ -36,6 +36,11 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
     def open(self) -> bool:
         return self.state == OPEN
 
+    @property
+    def lies_in(self) -> str:
+        """Its parent's name; empty for the root."""
+        return "" if self.name == ROOT_QUEUE else self.parent or ROOT_QUEUE
+
 
 def queue_info(queue: Queue, problems: list[str]) -> QueueInfo:
     """What an object says; of amounts that cannot be read `problems` gets `spec.field[resource]: why` instead."""
@@ -82,17 +87,13 @@ class QueueTree:
                 QueueFault(ROOT_QUEUE, f"there is no queue {ROOT_QUEUE}, which all others lie in")
             )
         for name, queue in self.queues.items():
-            parent = self._parent(queue)
-            if parent in self.children:
-                self.children[parent].append(name)
+            if queue.lies_in in self.children:
+                self.children[queue.lies_in].append(name)
             self.ancestors[name] = self._ancestors(queue)
-
-    def _parent(self, queue: QueueInfo) -> str:
-        return "" if queue.name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
 
     def _ancestors(self, queue: QueueInfo) -> tuple[str, ...]:
         found: list[str] = []
-        name = self._parent(queue)
+        name = queue.lies_in
         while name:
             if name == queue.name:
                 self.faults.append(QueueFault(queue.name, f"queue {queue.name} is its own ancestor"))
@@ -109,7 +110,7 @@ class QueueTree:
             if name in found:
                 break
             found.append(name)
-            name = self._parent(above)
+            name = above.lies_in
         return tuple(found)
 
     def is_leaf(self, name: str) -> bool:

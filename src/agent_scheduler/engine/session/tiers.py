@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
 from typing import Any, TypeVar
 
@@ -111,26 +111,6 @@ class Tiers:
             if found:
                 return found < 0
         return not self.queue_first(left, right)
-
-    def in_victim_order(
-        self, tasks: Iterable[Task], preemptor: Task, queues: Mapping[str, QueueInfo]
-    ) -> list[Task]:
-        """Who is evicted first comes first: of queues by their order as victims, of jobs and of a job's tasks whoever
-        comes last (`BuildVictimsPriorityQueue`)."""
-        by_job: dict[str, list[Task]] = {}
-        for task in tasks:
-            by_job.setdefault(task.job.uid, []).append(task)
-        keys = {uid: self.job_key(members[0].job) for uid, members in by_job.items()}
-        wanting = queues[preemptor.job.queue]
-
-        def compare(left: list[Task], right: list[Task]) -> int:
-            one, other = left[0].job, right[0].job
-            if one.queue != other.queue:
-                return -1 if self.victim_queue_first(queues[one.queue], queues[other.queue], wanting) else 1
-            return -1 if keys[other.uid] < keys[one.uid] else 1
-
-        jobs = sorted(by_job.values(), key=cmp_to_key(compare))
-        return [task for members in jobs for task in reversed(self.in_task_order(members))]
 
     # ---- all have to agree
 

@@ -112,19 +112,18 @@ def in_victim_order(session: Session, preemptor: Task, victims: Sequence[Task]) 
     """Of one job the last in its order first; of two jobs of a queue that of the later job; of two queues as these."""
     tiers, queues = session.tiers, session.queues
     preemptor_queue = queues[preemptor.job.queue]
-    places = {}
-    for job in {task.job.uid: task.job for task in victims}.values():
-        mine = tiers.in_task_order([task for task in victims if task.job is job])
-        places.update({task.uid: -place for place, task in enumerate(mine)})
+    by_job: dict[str, list[Task]] = {}
+    for task in victims:
+        by_job.setdefault(task.job.uid, []).append(task)
+    keys = {uid: tiers.job_key(tasks[0].job) for uid, tasks in by_job.items()}
 
-    def compare(left: Task, right: Task) -> int:
-        if left.job is right.job:
-            return places[left.uid] - places[right.uid]
-        one, other = left.job.queue, right.job.queue
-        if one != other:
-            first = tiers.victim_queue_first(queues[one], queues[other], preemptor_queue)
+    def compare(left: list[Task], right: list[Task]) -> int:
+        one, other = left[0].job, right[0].job
+        if one.queue != other.queue:
+            first = tiers.victim_queue_first(queues[one.queue], queues[other.queue], preemptor_queue)
         else:
-            first = tiers.job_key(left.job) > tiers.job_key(right.job)
+            first = keys[one.uid] > keys[other.uid]
         return -1 if first else 1
 
-    return sorted(victims, key=cmp_to_key(compare))
+    jobs = sorted(by_job.values(), key=cmp_to_key(compare))
+    return [task for tasks in jobs for task in reversed(tiers.in_task_order(tasks))]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
 from ..quotas.book import QuotaBook, Shortfall, Standing
-from ..quotas.queues import QueueInfo, queue_info
+from ..quotas.queues import queue_info
 from ..quotas.vector import Vector, of_requests
 from ..quotas.waiting import WaitingPods
 from .batchinfo import GroupKey
@@ -44,7 +44,6 @@ class QueueUsage:
         self.batch_schedulers: Collection[str] = ()
         self.book = QuotaBook()
         self.waiting = WaitingPods()
-        self._infos: dict[str, QueueInfo] = {}
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
         #: Group -> its queue, of those that are known.
@@ -61,19 +60,16 @@ class QueueUsage:
     def set_queue(self, queue: Queue) -> list[str]:
         """A queue was added or changed. Returns what cannot be read of it."""
         problems: list[str] = []
-        info = queue_info(queue, problems)
-        if self._infos.get(queue.name) != info:
-            self._infos[queue.name] = info
-            self._queues_changed()
+        self.book.set_queue(queue_info(queue, problems))
+        self._queues_changed()
         return problems
 
     def delete_queue(self, name: str) -> None:
-        if self._infos.pop(name, None) is not None:
-            self._queues_changed()
+        self.book.remove_queue(name)
+        self._queues_changed()
 
     def _queues_changed(self) -> None:
-        was_active, self.active = self.active, bool(self._infos)
-        self.book.set_queues(self._infos.values())
+        was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
             for placement in self._placements.values():
                 self.placed(placement)
@@ -130,6 +126,13 @@ class QueueUsage:
             self.book.set(placement.uid, queue, self._vector(placement.cls), standing)
         else:
             self.book.remove(placement.uid)
+
+    def seen(self, pod: PodInfo) -> None:
+        """A pod that waits may have changed: perhaps it names another queue than the one it waits for."""
+        waits_for = self.waiting.queue_of(pod.uid)
+        if waits_for and waits_for != self.queue_of(pod):
+            self.waiting.remove(pod.uid)
+            self.on_room([pod.uid])
 
     def removed(self, uid: str) -> None:
         """It is placed no more."""

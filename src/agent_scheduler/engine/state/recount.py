@@ -7,15 +7,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..quotas.book import Entry, Standing
+from ..quotas.vector import of_requests
 from .columns import NO_PORTS, Columns
 from .ledger import Ledger
 from .podclass import HostPort
+from .podinfo import PodInfo
 
 
 def contradictions(ledger: Ledger) -> list[str]:
     """What contradicts the ledger's invariants; empty when all hold. Costs a pass over all pods."""
     placements = ledger.placements.values()
-    problems = [*_miscounted_rows(ledger), *_miscounted_others(ledger), *ledger.volume_use.check()]
+    problems = [
+        *_miscounted_rows(ledger),
+        *_miscounted_others(ledger),
+        *_miscounted_queues(ledger),
+        *ledger.volume_use.check(),
+    ]
     with_volumes = {each.uid for each in placements if each.cls.volumes is not None}
     if with_volumes != {
         uid for name in {each.node_name for each in placements} for uid in ledger.volume_use.on(name)
@@ -49,6 +57,25 @@ def _miscounted_rows(ledger: Ledger) -> Iterator[str]:
                 yield f"node {name}: {resource} is counted as {counted}, its pods ask {amount}"
         if columns.ports.get(row, NO_PORTS) != ports:
             yield f"node {name}: host ports are out of step with its pods"
+
+
+def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
+    usage = ledger.usage
+    counted = {uid: entry for uid, entry in usage.book.entries() if entry.standing is not Standing.RESERVED}
+    if not usage.active:
+        if counted:
+            yield "pods count in queues, though there are none"
+        return
+    expected: dict[str, Entry] = {}
+    for placement in ledger.placements.values():
+        pod = placement.pod
+        queue = usage.queue_of(pod) if isinstance(pod, PodInfo) else ""
+        if queue:
+            standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
+            expected[placement.uid] = Entry(queue, of_requests(placement.cls.requests), standing)
+    if counted != expected:
+        wrong = sorted(uid for uid in counted.keys() | expected if counted.get(uid) != expected.get(uid))
+        yield f"the pods {wrong[:3]} count otherwise in their queues than they are placed"
 
 
 def _miscounted_others(ledger: Ledger) -> Iterator[str]:

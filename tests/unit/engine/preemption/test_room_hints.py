@@ -10,6 +10,7 @@ from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, dec
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import Evaluator
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
@@ -30,7 +31,7 @@ class Scene:
     def __init__(self, *nodes: Any) -> None:
         self.world = Cluster(*nodes)
         profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
-        self.profile = profile.seeing(self.ledger, Devices())
+        self.profile = profile.seeing(self.ledger, Devices(), NativeGroups())
         self.views = ClassViews(self.profile, self.world.snapshot)
         self.now = 0.0
         self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(

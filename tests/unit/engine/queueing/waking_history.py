@@ -16,6 +16,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
@@ -54,7 +55,7 @@ class History:
         lowest["spec"]["priority"] = 0
         self.ledger.set_pod(self.objects.read(lowest), "elsewhere")
         profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
-        self.profile = profile.seeing(self.ledger, self.devices)
+        self.profile = profile.seeing(self.ledger, self.devices, NativeGroups())
         self.clock = Clock()
         self.recorders = (Recorder(), Recorder())
         self.narrowed, self.scanned = (

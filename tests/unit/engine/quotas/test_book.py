@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.vector import Vector, add_to
 
 GPU = "nvidia.com/gpu"
@@ -18,7 +18,8 @@ ROOT = QueueInfo(name="root")
 
 def book(*queues: QueueInfo) -> QuotaBook:
     found = QuotaBook()
-    found.set_queues((ROOT, *queues))
+    for info in (ROOT, *queues):
+        found.set_queue(info)
     return found
 
 
@@ -81,7 +82,7 @@ def test_a_queue_that_appears_has_the_pods_that_named_it_before() -> None:
     found = book()
     found.set("u", "a", {"cpu": 600}, Standing.BOUND)
     assert not found.used("root")
-    found.set_queues((ROOT, QueueInfo(name="a", capability={"cpu": 1000})))
+    found.set_queue(QueueInfo(name="a", capability={"cpu": 1000}))
     assert found.used("root") == {"cpu": 600}
     assert found.shortfall("a", {"cpu": 500}) is not None
 
@@ -97,21 +98,15 @@ def test_queues_in_which_more_may_fit_are_told_of() -> None:
     found.remove("u")
     assert found.fallen == {"a", "p", "root"}
     found.fallen.clear()
-    found.set_queues(
-        (
-            ROOT,
-            QueueInfo(name="p"),
-            QueueInfo(name="a", parent="p", capability={"cpu": 2}),
-            QueueInfo(name="b"),
-        )
-    )
+    found.set_queue(QueueInfo(name="a", parent="p", capability={"cpu": 2}))
+    found.set_queue(QueueInfo(name="b"))
     assert found.fallen == {"a"}
 
 
 def test_a_limit_that_was_lowered_is_told_of_and_nothing_else_changes() -> None:
     found = book(QueueInfo(name="a", capability={"cpu": 5}))
     found.set("u", "a", {"cpu": 5}, Standing.BOUND)
-    found.set_queues((ROOT, QueueInfo(name="a", capability={"cpu": 3})))
+    found.set_queue(QueueInfo(name="a", capability={"cpu": 3}))
     assert list(found.above_capability()) == [("a", "cpu", 2)]
     assert found.used("a") == {"cpu": 5}
 
@@ -127,6 +122,7 @@ class Book(RuleBasedStateMachine):
         super().__init__()
         self.book = QuotaBook()
         self.pods: dict[str, tuple[str, Vector, Standing]] = {}
+        self.infos: dict[str, QueueInfo] = {}
 
     @rule(uid=st.sampled_from("xyz"), queue=NAMES, vector=VECTORS, standing=st.sampled_from(Standing))
     def set(self, uid: str, queue: str, vector: Vector, standing: Standing) -> None:
@@ -139,13 +135,16 @@ class Book(RuleBasedStateMachine):
         self.pods.pop(uid, None)
 
     @rule(
-        parents=st.dictionaries(NAMES.filter(lambda name: name != "gone"), NAMES | st.just("")),
-        limit=st.none() | VECTORS,
+        name=NAMES.filter(lambda name: name != "gone"), parent=NAMES | st.just(""), limit=st.none() | VECTORS
     )
-    def queues(self, parents: dict[str, str], limit: Vector | None) -> None:
-        self.book.set_queues(
-            QueueInfo(name=name, parent=parent, capability=limit) for name, parent in parents.items()
-        )
+    def set_queue(self, name: str, parent: str, limit: Vector | None) -> None:
+        self.infos[name] = QueueInfo(name=name, parent=parent, capability=limit)
+        self.book.set_queue(self.infos[name])
+
+    @rule(name=NAMES)
+    def remove_queue(self, name: str) -> None:
+        self.infos.pop(name, None)
+        self.book.remove_queue(name)
 
     def _sum(self, pods: Iterable[tuple[str, Vector, Standing]]) -> dict[str, float]:
         total: dict[str, float] = {}
@@ -155,7 +154,8 @@ class Book(RuleBasedStateMachine):
 
     @invariant()
     def usage_is_the_sum_over_the_pods_of_a_queue_and_of_those_below_it(self) -> None:
-        ancestors = self.book.tree.ancestors
+        ancestors = QueueTree(self.infos.values()).ancestors
+        assert bool(self.book) == bool(self.infos)
         for name in ("root", "p", "a", "b", "gone"):
             below = [pod for pod in self.pods.values() if name == pod[0] or name in ancestors.get(pod[0], ())]
             assert {each: amount for each, amount in self.book.used(name).items() if amount} == self._sum(
@@ -168,9 +168,7 @@ class Book(RuleBasedStateMachine):
     @invariant()
     def nothing_is_kept_of_pods_and_queues_that_are_gone(self) -> None:
         assert {uid: tuple(entry) for uid, entry in self.book.entries()} == self.pods
-        assert set(self.book._queues) <= self.book.tree.queues.keys() | {
-            queue for queue, _, _ in self.pods.values()
-        }
+        assert set(self.book._queues) <= self.infos.keys() | {queue for queue, _, _ in self.pods.values()}
 
 
 TestBook = Book.TestCase

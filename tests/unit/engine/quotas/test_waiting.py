@@ -16,7 +16,8 @@ def book(**limits: int) -> QuotaBook:
         QueueInfo(name=name, capability={"cpu": limit}, parent="p" * (name in "ab"))
         for name, limit in limits.items()
     ]
-    found.set_queues((QueueInfo(name="root"), QueueInfo(name="p"), *infos))
+    for info in (QueueInfo(name="root"), QueueInfo(name="p"), *infos):
+        found.set_queue(info)
     return found
 
 

@@ -16,6 +16,7 @@ from ..conf import PluginOption
 from ..demand import admitted_minimum, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
 from ..model import Job, Task, TaskStatus
+from ..victims import in_victim_order
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -78,7 +79,7 @@ class _Capacity:
         if self.accounts.fault:
             return []
         asked = Reclaiming(self.accounts, reclaimer.job.queue, reclaimer.request)
-        ordered = self.session.tiers.in_victim_order(tasks, reclaimer, self.session.queues)
+        ordered = in_victim_order(self.session, reclaimer, tasks)
         return [task for task in ordered if asked.may_go(task.job.queue, task.request)]
 
     def allocated(self, task: Task) -> None:

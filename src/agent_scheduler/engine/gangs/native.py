@@ -1,0 +1,108 @@
+"""Kubernetes' own PodGroups (scheduling.k8s.io, KEP-4671) as last seen, and the pods that name them.
+
+Which pods a group has is known from the pods alone: they name the group, which may come later, or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from agent_scheduler.objects.batch import NativePodGroup
+from agent_scheduler.objects.wire import Metadata
+
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
+from .group import effective_minimum, of_native
+
+#: The condition that the scheduler keeps on a group.
+POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
+
+_NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
+
+
+class NativeGroup:
+    """One PodGroup at one resourceVersion."""
+
+    __slots__ = ("condition", "key", "minimum", "object")
+
+    def __init__(self, found: NativePodGroup) -> None:
+        group, conditions = of_native(found), found.status.conditions or ()
+        self.object: Final = found
+        self.key: Final = group.key
+        #: Members that have to have a node for any to be bound.
+        self.minimum: Final = effective_minimum(group)[0]
+        #: PodGroupScheduled as the API server has it, or None.
+        self.condition: Final = next((each for each in conditions if each.type == POD_GROUP_SCHEDULED), None)
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.object.metadata
+
+    @property
+    def uid(self) -> str:
+        return self.object.metadata.uid
+
+
+def native_key(pod: PodInfo) -> GroupKey | None:
+    """The native group that a pod names; None for most pods."""
+    batch = pod.batch
+    if batch is None or batch.group is None or not batch.group.native:
+        return None
+    return batch.group
+
+
+class NativeGroups:
+    """Owner of the groups, and of who belongs to them.
+
+    Invariant: `members` has just the pods that exist, are not finished and name the group, at their last version.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupKey, NativeGroup] = {}
+        self._members: dict[GroupKey, dict[str, PodInfo]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, key: GroupKey) -> NativeGroup | None:
+        return self._groups.get(key)
+
+    def set(self, group: NativeGroup) -> bool:
+        """Whether a decision can see the change. A condition that was written is none."""
+        old = self._groups.get(group.key)
+        self._groups[group.key] = group
+        return old is None or (old.uid, old.minimum) != (group.uid, group.minimum)
+
+    def delete(self, group: NativeGroup) -> None:
+        """One of the same name may have taken its place."""
+        known = self._groups.get(group.key)
+        if known is not None and known.uid == group.uid:
+            del self._groups[group.key]
+
+    def members(self, key: GroupKey) -> Mapping[str, PodInfo]:
+        """By UID; to be read."""
+        return self._members.get(key, _NOBODY)
+
+    def see(self, pod: PodInfo) -> bool:
+        """A pod was added or changed. Whether it is a member that was not known."""
+        key = native_key(pod)
+        if key is None:
+            return False
+        members = self._members.setdefault(key, {})
+        new = pod.uid not in members
+        members[pod.uid] = pod
+        return new
+
+    def drop(self, pod: PodInfo) -> None:
+        """A pod is gone or finished."""
+        key = native_key(pod)
+        members = self._members.get(key) if key is not None else None
+        if key is not None and members is not None and members.pop(pod.uid, None) is not None and not members:
+            del self._members[key]
+
+    def has_enough(self, key: GroupKey) -> bool:
+        """Whether the group is there, and as many members exist as it needs, bound ones and gated ones among them."""
+        group = self._groups.get(key)
+        return group is not None and len(self.members(key)) >= group.minimum

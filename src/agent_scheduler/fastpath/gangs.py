@@ -1,0 +1,397 @@
+"""PodGroups of Kubernetes' own API: members that wait are decided on together (kube-scheduler: `podGroupCycle`).
+
+    a member is popped ──> all that wait of its group are taken out of the queue
+      ──> each is decided on, with those before it thought to be placed (Trial); one for which others have to be evicted
+          counts as placed where these leave
+      ──> with those bound already as many as the group needs have a place, and nobody has to be evicted: bound together
+          else all go back to the queue, and the evictions that were chosen are carried out
+
+Members with equal priority are tried in the order in which they came. A group that does not get its minimum holds
+nothing while it waits. What wakes it is what wakes any of its members: events of the plugins that refused one, a new
+member, a smaller minimum. A group whose evictions were begun while fewer than its minimum had a place is tried once
+more after a backoff: by then it is known who leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Final, NamedTuple, Protocol
+
+from agent_scheduler.binding import groups as binder
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.preemption import Attempt, Preemption
+from agent_scheduler.binding.result import Owner, ScheduleResult
+from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.reserving import Reservations, unreserve
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import START, Trial
+from agent_scheduler.engine.dra.catalogue import PORTION
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
+from agent_scheduler.engine.framework.prebind import Writes
+from agent_scheduler.engine.gangs.native import NativeGroup, native_key
+from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
+
+from .worker import Decide, Decided
+
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+WAITING: Final = (
+    f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled, "
+    "one or more plugins asked to wait and no plugin rejected pod"
+)
+PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
+
+#: Of a search for devices.
+_PORTIONS: Final = 8
+
+_TOGETHER: Final = frozenset({GANG_SCHEDULING})
+
+
+class GroupMessenger(Protocol):
+    """Tells the API server. Returns at once."""
+
+    def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None:
+        """PodGroupScheduled of a group, if that is news."""
+
+
+class GroupObserver(Protocol):
+    def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
+        """A cycle raised. The group's pods are in backoff."""
+
+
+class Member(NamedTuple):
+    entry: Entry
+    pod: PodInfo
+
+
+class Tried(NamedTuple):
+    """What came of one member in the trial."""
+
+    member: Member
+    decided: Decided
+    #: Where it was thought to be placed; None: nowhere.
+    node_name: str | None
+    #: Whether those placed so far, with it, were fewer than the group needs.
+    waited: bool = False
+    #: What is reserved for it there; of members that are about to be bound alone.
+    reservations: Reservations = ()
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """Who would be evicted for it, if anybody."""
+        decision = self.decided.decision
+        return decision if isinstance(decision, Attempt) and decision.candidate is not None else None
+
+
+class Failed(Exception):
+    """A member's cycle raised: nothing is decided about the group."""
+
+    def __init__(self, pod: PodInfo, message: str) -> None:
+        super().__init__(message)
+        self.pod = pod
+
+
+class GangCycle:
+    """Decides on one group at a time. Owner of the trial on the workers' snapshot, which is empty between cycles."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        snapshot: Snapshot,
+        views: Mapping[str, ClassViews],
+        writes: Writes,
+        binder: Binder,
+        failures: FailureHandler,
+        preemption: Preemption | None,
+        messenger: GroupMessenger,
+        observer: GroupObserver,
+    ) -> None:
+        """`views`: by profile, of all nodes that pods may go to."""
+        self._cluster = cluster
+        self._snapshot = snapshot
+        self._writes = writes
+        self._binder = binder
+        self._failures = failures
+        self._owner = Owner(cluster.queue, failures)
+        self._preemption = preemption
+        self._messenger = messenger
+        self._observer = observer
+        #: Group -> what there was when it was last decided on, of those that are tried again after a backoff.
+        self._seen: dict[GroupKey, tuple[object, ...]] = {}
+        self.reconfigure(views)
+
+    def reconfigure(self, views: Mapping[str, ClassViews]) -> None:
+        self._trial = Trial(self._cluster.ledger, self._snapshot, views, self._writes)
+        self._snapshot.trial = None
+        self._views = views
+        self._seen.clear()
+
+    def concerns(self, pod: PodInfo) -> bool:
+        """Whether the pod is decided on with others."""
+        return native_key(pod) is not None and self._views[pod.scheduler_name].profile.gangs
+
+    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None:
+        """Decide on the group of a pod that was popped, and carry it out."""
+        popped, key = Member(entry, pod), native_key(pod)
+        assert key is not None, "the pod names a group"
+        group = self._cluster.groups.get(key)
+        if group is None:
+            # It went a moment ago: PreEnqueue keeps the pod from now on.
+            self._failures.outdated(popped.entry)
+            return
+        backed_off = entry.consecutive_errors_count and not entry.rejectors
+        if backed_off and self._seen.get(key) == self._state(group):
+            self._failures.unchanged(entry, _TOGETHER if self._others_back_off(entry, group) else ())
+            return
+        members = self._members(popped, group, started)
+        if not members:
+            return
+        names = sorted({pod.scheduler_name for _, pod in members})
+        if len(names) > 1:
+            one = "all pods in a single pod group should have the same .spec.schedulerName set"
+            message = f'{one}, got: "{names[0]}" and "{names[1]}"'
+            self._error(group, members, Failed(members[0].pod, message), message, started)
+            return
+        self._seen.pop(key, None)
+        try:
+            tried = self._try(decide, members, group)
+        except Failed as error:
+            if error.__cause__ is not None and not isinstance(error.__cause__, PodUnrankable):
+                assert isinstance(error.__cause__, Exception)
+                self._observer.cycle_failed(worker, error.pod, error.__cause__)
+            message = f"failed to schedule other pod from a pod group: {error}"
+            self._error(group, members, error, message, started)
+            return
+        self._carry_out(tried, group, started)
+
+    def _members(self, popped: Member, group: NativeGroup, started: float) -> Sequence[Member]:
+        """Those that wait and may be tried, in flight from here on, in the order in which they are tried."""
+        cluster = self._cluster
+        found = [popped]
+        for uid, pod in list(cluster.groups.members(group.key).items()):
+            if uid != popped.pod.uid and cluster.is_ours(pod) and uid not in cluster.ledger.placements:
+                entry = cluster.queue.take(uid)
+                if entry is not None:
+                    found.append(Member(entry, pod))
+        found = [each for each in found if self._may_be_tried(each, started)]
+        found.sort(key=lambda each: (-each.pod.priority, each.entry.initial_attempt_timestamp or 0.0))
+        return found
+
+    def _may_be_tried(self, member: Member, started: float) -> bool:
+        (entry, pod), usage = member, self._cluster.ledger.usage
+        if pod.cls.error:
+            self._failures.unreadable(entry, pod, started=started)
+        elif usage.active and (short := usage.full(pod)) is not None:
+            self._failures.queue_full(entry, pod, short, started=started)
+        else:
+            return True
+        return False
+
+    def _scheduled(self, group: NativeGroup) -> int:
+        """Members that have a node, or are assumed on one."""
+        placements = self._cluster.ledger.placements
+        return sum(
+            bool(pod.node_name) or uid in placements
+            for uid, pod in self._cluster.groups.members(group.key).items()
+        )
+
+    def _state(self, group: NativeGroup) -> tuple[object, ...]:
+        """While it is the same, another try comes to the same end."""
+        cluster = self._cluster
+        members = len(cluster.groups.members(group.key))
+        return cluster.ledger.sequence, cluster.catalogue.version, group.uid, group.minimum, members
+
+    def _remember(self, group: NativeGroup) -> None:
+        groups = self._cluster.groups
+        if len(self._seen) > 2 * len(groups):
+            self._seen = {key: seen for key, seen in self._seen.items() if groups.get(key) is not None}
+        self._seen[group.key] = self._state(group)
+
+    def _others_back_off(self, entry: Entry, group: NativeGroup) -> bool:
+        """Whether another member comes back after its backoff: one is enough."""
+        where = self._cluster.queue.where
+        members = self._cluster.groups.members(group.key)
+        return any(uid != entry.uid and where(uid) is Place.BACKOFF for uid in members)
+
+    # ---- the trial
+
+    def _try(self, decide: Decide, members: Sequence[Member], group: NativeGroup) -> Sequence[Tried]:
+        """Raises Failed for a member on which it cannot be decided."""
+        snapshot, trial = self._snapshot, self._trial
+        snapshot.refresh()
+        have = self._scheduled(group)
+        # Between cycles the workers decide on it as it is.
+        snapshot.trial = trial
+        tried = []
+        with self._not_nominated() as placed:
+            try:
+                for member in members:
+                    each = self._try_one(decide, member)
+                    if each.node_name is not None:
+                        placed(member.pod)
+                        have += 1
+                        each = each._replace(waited=have < group.minimum)
+                    tried.append(each)
+                if _is_feasible(tried):
+                    return [each._replace(reservations=trial.hand_over(each.member.pod)) for each in tried]
+                return tried
+            finally:
+                trial.rollback(START)
+                snapshot.trial = None
+
+    def _try_one(self, decide: Decide, member: Member) -> Tried:
+        pod, trial = member.pod, self._trial
+        try:
+            decided = self._decided(decide, pod, self._snapshot.handle.class_of(pod, beside=trial.beside))
+            decision = decided.decision
+            if isinstance(decision, CandidateNodes):
+                for candidate in decision.candidates:
+                    if trial.try_place(pod, candidate.row, decided.view):
+                        chosen = Decided(decided.view, CandidateNodes((candidate,), decision.seen))
+                        return Tried(member, chosen, candidate.node_name)
+                raise RuntimeError("none of its candidates has what it reserves")
+            if isinstance(decision, Attempt) and decision.candidate is not None:
+                # Its victims stay in the snapshot, as in kube-scheduler: a later member that needs the node has to have
+                # more of them evicted.
+                trial.place(pod, decision.candidate.row)
+                return Tried(member, decided, decision.candidate.node_name)
+        except PodUnrankable as why:
+            raise Failed(pod, str(why)) from why
+        except Exception as error:
+            raise Failed(pod, f"{type(error).__name__}: {error}") from error
+        return Tried(member, decided, None)
+
+    def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:
+        """A search for devices goes on for the portions of some turns, and is given up then: the others cannot wait."""
+        for spent in (*[0.0] * _PORTIONS, inf):
+            self._cluster.devices.budget.left = PORTION
+            if (decided := decide(pod, spent, cls)) is not None:
+                return decided
+        raise AssertionError("it was given up")
+
+    @contextmanager
+    def _not_nominated(self) -> Iterator[Callable[[PodInfo], None]]:
+        """Until it ends, who is told to be placed is not nominated anywhere, too: it would count twice."""
+        nominator = self._cluster.queue.nominator
+        before: list[tuple[PodInfo, str]] = []
+
+        def placed(pod: PodInfo) -> None:
+            node_name = nominator.nominated.get(pod.uid)
+            if node_name is not None:
+                before.append((pod, node_name))
+                nominator.delete(pod.uid)
+
+        try:
+            yield placed
+        finally:
+            for pod, node_name in before:
+                nominator.add(pod, node_name)
+
+    # ---- what comes of it
+
+    def _carry_out(self, tried: Sequence[Tried], group: NativeGroup, started: float) -> None:
+        if _is_feasible(tried):
+            self._bind([each for each in tried if each.node_name is not None], group, started)
+            # Who is left over of a group that had to come together is tried once more, alone.
+            again = any(each.waited for each in tried)
+            for each in tried:
+                if each.node_name is None:
+                    self._refused(each, started, again=again)
+            return
+        reached, preempts = _is_reached(tried), any(each.attempt is not None for each in tried)
+        message = PREEMPTING if reached else UNSCHEDULABLE
+        waited = sum(each.waited for each in tried)
+        if waited and not preempts:
+            self._remember(group)
+        refused = [each for each in tried if each.node_name is None]
+        for each in tried:
+            if each.node_name is None:
+                # Two at least come back after their backoff, where there are others for events to wake: should one be
+                # deleted, it is still found out what that means for the rest.
+                spare = waited == 1 and len(refused) > 1 and each is refused[0]
+                self._refused(each, started, again=spare)
+            else:
+                self._back(each, waits_for_victims=reached, again=waited > 0, started=started)
+        self._messenger.group_decided(group, "False", "Unschedulable", message)
+
+    def _bind(self, placed: Sequence[Tried], group: NativeGroup, started: float) -> None:
+        version, owner = self._cluster.catalogue.version, self._owner
+        members = []
+        for each in placed:
+            (entry, pod), decided = each.member, each.decided
+            view, decision = decided.view, decided.decision
+            assert isinstance(decision, CandidateNodes), "nobody has to be evicted for it"
+            result = ScheduleResult(
+                *(entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, True)
+            )
+            members.append(binder.Member(result, self._views[pod.scheduler_name].profile, each.reservations))
+        with self._not_nominated() as here:
+            for each in placed:
+                here(each.member.pod)
+            usage = self._cluster.ledger.usage
+            refused = self._binder.commit_group(members, group.minimum - self._scheduled(group), usage)
+        if len(refused) < len(placed):
+            self._messenger.group_decided(group, "True", "Scheduled", "")
+        for each in placed:
+            entry, pod = each.member
+            if pod.uid in refused:
+                unreserve(each.reservations, pod, self._writes)
+                # In the same step as it was decided: what refuses it is its queue, or what plugins reserve.
+                self._failures.error(entry, pod, f"{UNSCHEDULABLE}, {refused[pod.uid]}", started=started)
+
+    def _refused(self, tried: Tried, started: float, *, again: bool = False) -> None:
+        """No node would do for it, nor would evictions help."""
+        (entry, pod), decided = tried.member, tried.decided
+        decision = decided.decision
+        assert not isinstance(decision, CandidateNodes), "it was placed"
+        refusal, nominated = (
+            (decision.refusal, decision.nominated) if isinstance(decision, Attempt) else (decision, None)
+        )
+        self._failures.unschedulable(
+            entry, pod, refusal, started=started, nominated=nominated, again=again or decided.is_partial
+        )
+
+    def _back(self, tried: Tried, *, waits_for_victims: bool, again: bool, started: float) -> None:
+        """It had a place, and its group has not got enough of them, or has to wait for victims."""
+        (entry, pod), attempt = tried.member, tried.attempt
+        nominated: str | None
+        if not waits_for_victims:
+            had_one = pod.uid in self._cluster.queue.nominator.nominated or pod.nominated_node_name
+            refusal, nominated = Refusal(WAITING, _TOGETHER), "" if had_one else None
+        elif attempt is not None:
+            refusal, nominated = attempt.refusal, attempt.nominated
+        else:
+            refusal, nominated = Refusal(PREEMPTING, _TOGETHER), tried.node_name
+        if attempt is not None:
+            refusal = refusal._replace(plugins=refusal.plugins | attempt.refusal.plugins)
+        waits = self._failures.unschedulable(
+            entry, pod, refusal, started=started, nominated=nominated, again=again
+        )
+        if attempt is not None and attempt.candidate is not None and self._preemption is not None:
+            self._preemption.start(pod, attempt.candidate, waits=waits)
+
+    def _error(
+        self, group: NativeGroup, members: Sequence[Member], error: Failed, others: str, started: float
+    ) -> None:
+        for entry, pod in members:
+            message = str(error) if pod is error.pod else others
+            self._failures.error(entry, pod, message, started=started)
+        self._messenger.group_decided(group, "False", "SchedulerError", others)
+
+
+def _is_reached(tried: Sequence[Tried]) -> bool:
+    """Whether as many as the group needs have a place, or would have one."""
+    return any(each.node_name is not None and not each.waited for each in tried)
+
+
+def _is_feasible(tried: Sequence[Tried]) -> bool:
+    """Whether nobody has to be evicted for that."""
+    return _is_reached(tried) and all(each.attempt is None for each in tried)

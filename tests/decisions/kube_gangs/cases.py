@@ -1,0 +1,111 @@
+"""The recorded cases, and each lived through and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tests.needed import need, recording
+
+from .comparing import Kind, Obj, class_of, differences, kinds_of, state_of
+from .replay import LONGEST, Living, living
+from .rules import broken
+
+#: Names another file.
+VARIABLE = "AGENT_SCHEDULER_KUBE_GANGS"
+#: Seconds between the objects of a step: how soon the scheduler sees the first of them was chance in the recordings,
+#: and what it begins with may depend on that. None: all are there when it sees the first.
+PAUSES = (0.005, None, 0.0)
+_LOOK = 0.1
+
+
+class Lived(NamedTuple):
+    #: Where it was otherwise than recorded: the step, and in what. Empty if nowhere.
+    differences: list[str]
+    #: Rules of gangs that were broken, whatever was recorded.
+    broken: list[str]
+
+
+def cases() -> Iterator[Obj]:
+    path = recording("kube-gangs/cases.jsonl.gz", VARIABLE)
+    need(path.is_file(), f"there is no recording at {path}")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+async def live_through(case: Obj, pause: float | None) -> Lived:
+    """As far as it is as recorded. From the first step on that is not, only the rules are looked at."""
+    pods = [each for step in case["steps"] for each in step.get("objects", ()) if each["kind"] == "Pod"]
+    classes = {each["metadata"]["name"]: class_of(each) for each in pods}
+    found: list[str] = []
+    wrong: list[str] = []
+    async with living(pause=pause) as there:
+        told: set[Kind] = set()
+        #: Recorded name of a pod -> the name of one that is in the same state here.
+        names = {name: name for name in classes}
+        for index, step in enumerate(case["steps"]):
+            there.told()
+            await there.do(_renamed(step, names))
+            here, found = await _compare(there, step["after"], classes, told)
+            wrong += [f"step {index}: {each}" for each in broken(there)]
+            if found:
+                return Lived([f"step {index} ({step['do']}): {each}" for each in found], wrong)
+            told |= kinds_of(step["after"], classes)
+            names = _matched(step["after"], here, classes, names)
+        assert there.reports.failures == []
+    return Lived([], wrong)
+
+
+async def _compare(
+    there: Living, recorded: Obj, classes: dict[str, str], told: set[Kind]
+) -> tuple[Obj, list[str]]:
+    """What there is at the moment that was recorded, and what is otherwise.
+
+    The recorder waited for quiet. A retry that is due soon after a step may have come before that, or after it, so
+    states that were there a moment earlier count, and those until it would have stopped waiting.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    before = [there.after(), *[state async for state in there.quiet()]]
+    now = there.after()
+    found = differences(recorded, now, classes, told)
+    if not found:
+        return now, []
+    for state in reversed(before):
+        if not differences(recorded, state, classes, told):
+            return state, []
+    while loop.time() - began < LONGEST:
+        await asyncio.sleep(_LOOK)
+        now = there.after()
+        if not differences(recorded, now, classes, told):
+            return now, []
+    return now, found
+
+
+def _renamed(step: Obj, names: dict[str, str]) -> Obj:
+    if step["do"] == "ungate" or (step["do"] == "delete" and step["kind"] == "Pod"):
+        return {**step, "names": [names[name] for name in step["names"]]}
+    return step
+
+
+def _matched(recorded: Obj, lived: Obj, classes: dict[str, str], names: dict[str, str]) -> dict[str, str]:
+    """As `names`, with pods in the same state behind the names; those that are so already stay."""
+    pool: dict[Any, list[str]] = defaultdict(list)
+    for name, pod in lived["pods"].items():
+        pool[classes[name], state_of(pod)].append(name)
+    found = dict(names)
+    left = []
+    for name, pod in recorded["pods"].items():
+        same = pool[classes[name], state_of(pod)]
+        if names[name] in same:
+            same.remove(names[name])
+            found[name] = names[name]
+        else:
+            left.append((name, same))
+    for name, same in left:
+        found[name] = same.pop()
+    return found

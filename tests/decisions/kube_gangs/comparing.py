@@ -1,0 +1,72 @@
+"""What is compared of a recorded state and one that was lived through, by the rules that came with the recordings.
+
+Chance decides which node of several equal ones a pod gets, and which of equal members wait. So members that ask for the
+same are one class, and of a class it is compared how many are in which state: bound or not, nominated or not, being
+deleted or not, and the PodScheduled condition word for word. Of events the kinds are compared, by class.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+Obj = dict[str, Any]
+#: Of an event: whom it is about, its type and its reason.
+Kind = tuple[str, str, str]
+_FAILED = "FailedScheduling"
+
+
+def class_of(pod: Obj) -> str:
+    """Pods of one class cannot be told apart."""
+    spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGates"}
+    group = spec.get("schedulingGroup", {}).get("podGroupName", "")
+    return f"{group or 'alone'} {json.dumps(spec, sort_keys=True)}"
+
+
+def differences(
+    recorded: Obj, lived: Obj, classes: Mapping[str, str], told: Collection[Kind] = ()
+) -> list[str]:
+    """`classes`: of each pod that was ever there. `told`: kinds of events of the steps before, whose repetitions may be
+    recorded late or not at all. Empty for states that are the same."""
+    one, other = _pods(recorded, classes), _pods(lived, classes)
+    found = [
+        f"{key[:70]}: recorded {dict(one[key])}, lived {dict(other[key])}"
+        for key in sorted(one)
+        if one[key] != other[key]
+    ]
+    for name in sorted({*recorded["podGroups"], *lived["podGroups"]}):
+        was, is_ = recorded["podGroups"].get(name, "absent"), lived["podGroups"].get(name, "absent")
+        if was != is_:
+            found.append(f"PodGroup {name}: recorded {was}, lived {is_}")
+    was_told, is_told = kinds_of(recorded, classes) - {*told}, kinds_of(lived, classes) - {*told}
+    if was_told != is_told:
+        found.append(f"events: only recorded {was_told - is_told}, only lived {is_told - was_told}")
+    return found
+
+
+def state_of(pod: Obj) -> tuple[Any, ...]:
+    condition = pod.get("condition") or {}
+    said = tuple(condition.get(key, "") for key in ("status", "reason", "message"))
+    return "node" in pod, "nominatedNode" in pod, bool(pod.get("deleting")), said
+
+
+def _pods(after: Obj, classes: Mapping[str, str]) -> dict[str, Counter[Any]]:
+    found: dict[str, Counter[Any]] = {key: Counter() for key in classes.values()}
+    for name, pod in after["pods"].items():
+        found[classes[name]][state_of(pod)] += 1
+    return found
+
+
+def kinds_of(after: Obj, classes: Mapping[str, str]) -> set[Kind]:
+    """The kinds of events of a step.
+
+    An attempt that began while the objects of a step were being made, or before its last one was seen, says that it
+    failed of a pod that is bound in the end: it depends on moments, and is left out."""
+    bound = {name for name, pod in after["pods"].items() if "node" in pod}
+    return {
+        (classes[name][:40] if kind == "Pod" else name, type_, reason)
+        for kind, name, type_, reason, _ in after["events"]
+        if not (reason == _FAILED and name in bound)
+    }

@@ -1,0 +1,183 @@
+"""Small clusters for tests of sessions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.gangs.group import Group, of_pod_group
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.conf import PluginOption, SessionConf
+from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.profile import profile_of
+from agent_scheduler.engine.session.session import Session, View
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.objects import batch
+
+from ..world import World, pod_json, read_pod
+
+T = TypeVar("T")
+
+SCHEDULER = "volcano"
+_numbers = itertools.count()
+
+
+def conf(
+    *plugins: str | PluginOption, actions: str = "enqueue allocate backfill", **more: Any
+) -> SessionConf:
+    """All plugins in one tier; by default those that place gangs."""
+    named = plugins or ("priority", "gang", "predicates", "nodeorder")
+    options = tuple(PluginOption(each) if isinstance(each, str) else each for each in named)
+    return SessionConf(actions=tuple(actions.split()), tiers=(options,), **more)
+
+
+class Everything:
+    """Takes every bind and eviction but those of the pods that are named, and writes down what was asked."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = set(refused)
+        self.commits: list[tuple[str, list[str], int]] = []
+        self.evictions: list[tuple[str, str]] = []
+
+    def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
+        self.commits.append((job.name, [task.pod.name for task in tasks], minimum))
+        return {task.uid for task in tasks if task.pod.name in self.refused}
+
+    def evict(self, task: Task, reason: str) -> bool:
+        self.evictions.append((task.pod.name, reason))
+        return task.pod.name not in self.refused
+
+
+class Scene(World):
+    """Nodes, groups and their pods."""
+
+    def __init__(self, *nodes: NodeInfo) -> None:
+        World.__init__(self, *nodes)
+        self.groups: list[Group] = []
+        self.members: dict[GroupKey, list[PodInfo]] = {}
+        self.queues = [QueueInfo(name="root"), QueueInfo(name="default", parent="root")]
+        self.cluster = Everything()
+        self.more: dict[str, Any] = {}
+
+    def group(self, name: str, *, phase: str = "Pending", **spec: Any) -> Group:
+        created = f"2026-01-01T00:00:{next(_numbers) % 60:02}Z"
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "creationTimestamp": spec.pop("created", created),
+                "annotations": spec.pop("annotations", {}),
+            },
+            "spec": {"minMember": 1, **spec},
+            "status": {"phase": phase},
+        }
+        group = of_pod_group(msgspec.convert(body, batch.PodGroup))
+        self.groups.append(group)
+        self.members.setdefault(group.key, [])
+        return group
+
+    def member(
+        self,
+        group: str,
+        name: str = "",
+        *,
+        cpu: str = "1",
+        node: str = "",
+        phase: str = "",
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        deleting: bool = False,
+        **spec: Any,
+    ) -> PodInfo:
+        """A pod of the group; on a node it runs. Without cpu it asks for nothing."""
+        key = GroupKey("default", group)
+        there = self.members[key]
+        body = pod_json(name or f"{group}-{len(there)}", requests={"cpu": cpu} if cpu else {}, **spec)
+        body["metadata"]["annotations"] = {batch.GROUP_NAME: group, **(annotations or {})}
+        body["metadata"]["labels"] = dict(labels or {})
+        body["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{len(there) % 60:02}Z"
+        if deleting:
+            body["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
+        body["spec"]["schedulerName"] = SCHEDULER
+        body["status"] = {"phase": phase or ("Running" if node else "Pending")}
+        if node:
+            body["spec"]["nodeName"] = node
+        pod = read_pod(body, self.classes)
+        there.append(pod)
+        if node and not pod.finished:
+            self.ledger.set_pod(pod, node)
+        return pod
+
+    def gang(self, name: str, number: int, *, cpu: str = "1", **spec: Any) -> list[PodInfo]:
+        """A group that needs all of so many pods."""
+        self.group(name, **{"minMember": number, **spec})
+        return [self.member(name, cpu=cpu) for _ in range(number)]
+
+    def session(self, how: SessionConf | None = None, *, now: str = "") -> Session:
+        how = how or conf()
+        snapshot = Snapshot(self.ledger)
+        views = {SCHEDULER: ClassViews(profile_of(how, SCHEDULER), snapshot)}
+        trial = Trial(self.ledger, snapshot, views, NoWrites())
+        view = View(groups=self.groups, pods=self.members, queues=self.queues, **self.more)
+        return Session(
+            how,
+            view,
+            SessionNodes(snapshot, trial),
+            committer=self.cluster,
+            evictor=self.cluster,
+            uid="this",
+            now=now,
+        )
+
+    def run(self, how: SessionConf | None = None, *, now: str = "") -> tuple[Session, Result]:
+        session = self.session(how, now=now)
+        for _ in session.run():
+            pass
+        return session, finished(close(session))
+
+
+class NoWrites:
+    """Nothing is reserved here, so nothing is given back."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name}: nothing is reserved")
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def opened(session: Session) -> Session:
+    """One that is open, and has done nothing yet."""
+    for _ in session._open():
+        pass
+    return session
+
+
+def bound(session: Session) -> dict[str, str]:
+    """Pod -> its node, of those that were sent to be bound."""
+    return {task.pod.name: task.node_name for tasks in session.bound.values() for task in tasks}
+
+
+def told(result: Result) -> dict[str, tuple[str, str]]:
+    """Pod -> reason and message of the condition that is to be written."""
+    return {each.pod.name: (each.reason, each.message) for each in result.pods}
+
+
+def status_of(result: Result, group: str) -> batch.PodGroupStatus:
+    return next(each.status for each in result.groups if each.group.key.name == group)

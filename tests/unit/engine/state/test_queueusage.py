@@ -1,0 +1,207 @@
+"""Which queue a pod is in, and that what queues hold follows the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.objects import batch, wire
+
+_read = PodReader(PodClasses())
+
+
+def pod(
+    name: str,
+    queue: str = "",
+    *,
+    cpu: str = "1",
+    group: str = "",
+    scheduler: str = "agent-scheduler",
+    **more: Any,
+) -> PodInfo:
+    annotations = {batch.QUEUE_NAME: queue} if queue else {}
+    if group:
+        annotations[batch.GROUP_NAME] = group
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    manifest = {
+        "metadata": {"name": name, "namespace": "team", "uid": name, "annotations": annotations},
+        "spec": {"schedulerName": scheduler, "containers": [container], **more},
+    }
+    return _read(msgspec.json.encode(manifest))
+
+
+def queue(name: str, cpu: str | None = None, parent: str = "") -> batch.Queue:
+    spec = {"parent": parent, **({} if cpu is None else {"capability": {"cpu": cpu}})}
+    return msgspec.convert(
+        {"metadata": {"name": name}, "spec": spec, "status": {"state": "Open"}}, batch.Queue
+    )
+
+
+def node() -> NodeInfo:
+    status = {"allocatable": {"cpu": "1000", "pods": "1000"}}
+    return node_info(msgspec.convert({"metadata": {"name": "n"}, "status": status}, wire.Node))
+
+
+class World:
+    def __init__(self, *queues: batch.Queue) -> None:
+        self.ledger = Ledger()
+        self.ledger.set_node(node())
+        self.usage = self.ledger.usage
+        self.called: list[str] = []
+        self.usage.on_room = self.called.extend
+        for each in (queue("root"), *queues):
+            assert self.usage.set_queue(each) == []
+
+    def cpu(self, name: str) -> float:
+        return self.usage.book.used(name).get("cpu", 0) / 1000
+
+
+def test_a_pod_is_in_the_queue_that_it_names_or_its_group_or_its_namespace() -> None:
+    usage = World().usage
+    usage.set_namespace("team", "of-namespace")
+    usage.set_group(GroupKey("team", "g"), "of-group", ())
+    assert usage.queue_of(pod("a", "own", group="g")) == "own"
+    assert usage.queue_of(pod("a", group="g")) == "of-group"
+    assert usage.queue_of(pod("a", group="unknown")) == ""
+    assert usage.queue_of(pod("a")) == "of-namespace"
+    usage.set_namespace("team", "")
+    assert usage.queue_of(pod("a")) == ""
+
+
+def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone() -> None:
+    usage = World().usage
+    usage.batch_schedulers = ("volcano",)
+    assert usage.queue_of(pod("a", scheduler="volcano")) == "default"
+    assert usage.queue_of(pod("a")) == ""
+
+
+def test_a_placed_pod_counts_as_its_placement_stands() -> None:
+    world = World(queue("a"))
+    world.ledger.assume(pod("u", "a"), 0)
+    assert world.usage.book.own("a", Standing.ASSUMED)["cpu"] == 1000
+    world.ledger.confirm("u")
+    assert world.usage.book.own("a", Standing.BOUND)["cpu"] == 1000
+    world.ledger.set_pod(pod("u", "b"), "n")
+    assert (world.cpu("a"), world.cpu("b")) == (0, 1)
+    world.ledger.remove_pod("u")
+    assert not list(world.usage.book.entries())
+
+
+def test_pods_follow_what_their_group_and_namespace_say() -> None:
+    world = World(queue("a"), queue("b"))
+    world.ledger.set_pod(pod("member", group="g"), "n")
+    world.ledger.set_pod(pod("other"), "n")
+    world.usage.set_group(GroupKey("team", "g"), "a", ("member", "unknown"))
+    world.usage.set_namespace("team", "b")
+    assert (world.cpu("a"), world.cpu("b"), world.cpu("root")) == (1, 1, 2)
+    world.usage.set_group(GroupKey("team", "g"), "", ("member",))
+    world.usage.set_namespace("team", "")
+    assert world.cpu("root") == 0
+    assert contradictions(world.ledger) == []
+
+
+def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_placed() -> None:
+    world = World()
+    world.usage.delete_queue("root")
+    world.ledger.set_pod(pod("u", "a"), "n")
+    assert not world.usage.active
+    assert not list(world.usage.book.entries())
+    world.usage.set_queue(queue("a"))
+    assert world.cpu("a") == 1
+
+
+def test_what_cannot_be_read_of_a_queue_is_told_and_the_rest_holds() -> None:
+    world = World()
+    raw = {
+        "metadata": {"name": "q"},
+        "spec": {"capability": {"cpu": "much", "memory": "1Gi"}},
+        "status": {"state": "Open"},
+    }
+    problems = world.usage.set_queue(msgspec.convert(raw, batch.Queue))
+    assert [problem.split(":")[0] for problem in problems] == ["spec.capability[cpu]"]
+    info = world.usage.book.info("q")
+    assert info is not None
+    assert info.capability == {"memory": 2**30}
+
+
+def test_members_of_a_group_are_admitted_one_beside_the_other() -> None:
+    world = World(queue("a", "2"))
+    members = [pod(name, "a") for name in ("one", "two", "three")]
+    assert [world.usage.admit(each) for each in members] == [
+        "",
+        "",
+        "queue a has too little capability left: 1 of cpu missing",
+    ]
+    world.usage.withdraw(members[0])
+    assert world.usage.admit(members[2]) == ""
+    assert world.usage.admit(pod("nobody's")) == ""
+
+
+def test_those_that_wait_are_called_when_room_comes_and_the_next_when_one_does_not_take_it() -> None:
+    world = World(queue("a", "1"))
+    world.ledger.set_pod(pod("first", "a"), "n")
+    for name in ("second", "third"):
+        assert world.usage.full(pod(name, "a")) is not None
+    world.ledger.remove_pod("first")
+    assert world.called == ["second"]
+    world.usage.unplaced("second")
+    assert world.called == ["second", "third"]
+    world.usage.left("third")
+    assert world.called == ["second", "third"]
+
+
+def test_one_that_is_placed_keeps_what_it_was_called_for() -> None:
+    world = World(queue("a", "1"))
+    world.ledger.set_pod(pod("first", "a"), "n")
+    for name in ("second", "third"):
+        world.usage.full(pod(name, "a"))
+    world.ledger.remove_pod("first")
+    assert world.usage.full(pod("second", "a")) is None
+    world.ledger.assume(pod("second", "a"), 0)
+    world.usage.unplaced("second")
+    assert world.called == ["second"]
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["place", "remove", "queue", "no queue", "namespace", "group"]),
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 5),
+    ),
+    max_size=30,
+)
+
+
+@given(steps)
+def test_what_queues_hold_agrees_with_the_placements_after_any_changes(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    world = World()
+    members: set[str] = set()
+    for step, name, number in steps:
+        uid = str(number)
+        if step == "place":
+            group = "g" if number % 3 == 0 else ""
+            world.ledger.set_pod(pod(uid, "" if group or number % 3 == 1 else name, group=group), "n")
+            members |= {uid} if group else set()
+        elif step == "remove":
+            world.ledger.remove_pod(uid)
+        elif step == "queue":
+            world.usage.set_queue(queue(name, str(number), "b" if name == "a" and number % 2 else ""))
+        elif step == "no queue":
+            world.usage.delete_queue(name if number % 2 else "root")
+        elif step == "namespace":
+            world.usage.set_namespace("team", name if number % 2 else "")
+        else:
+            world.usage.set_group(GroupKey("team", "g"), name if number % 2 else "", members)
+        assert contradictions(world.ledger) == []

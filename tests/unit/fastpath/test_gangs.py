@@ -1,0 +1,185 @@
+"""Members of a PodGroup of Kubernetes' own: bound together or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.queueing.places import Place
+from embedded_kubernetes.builtin import BUILTIN
+from tests.decisions.kube_gangs.replay import Living, living
+from tests.virtual import virtual_time
+
+KUBE = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
+OTHER = build_profile(ProfileSpec(scheduler_name="other", base="default-scheduler"))
+
+
+def node(name: str, cpu: str = "2") -> dict[str, Any]:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "20"}
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def group(minimum: int, name: str = "g") -> dict[str, Any]:
+    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    return {"kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+
+
+def pod(name: str, group_name: str | None = "g", cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    if group_name is not None:
+        spec["schedulingGroup"] = {"podGroupName": group_name}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+async def create(there: Living, *objects: dict[str, Any]) -> dict[str, Any]:
+    """What there is when all is quiet again."""
+    await there.do({"do": "create", "objects": objects})
+    return await rest(there)
+
+
+async def rest(there: Living) -> dict[str, Any]:
+    async for _ in there.quiet():
+        pass
+    return there.after()
+
+
+def bound(after: dict[str, Any]) -> list[str]:
+    return sorted(name for name, found in after["pods"].items() if "node" in found)
+
+
+@virtual_time
+async def test_a_gang_waits_until_all_of_its_minimum_fit_and_is_bound_at_once_then() -> None:
+    async with living() as there:
+        after = await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        assert bound(after) == []
+        assert after["podGroups"]["g"]["message"] == "pod group is unschedulable"
+        assert not there.fast_path.ledger.placements, "a gang that waits holds nothing"
+        after = await create(there, node("n2"))
+        assert bound(after) == ["p0", "p1", "p2"]
+        assert after["podGroups"]["g"] == {"status": "True", "reason": "Scheduled"}
+
+
+@virtual_time
+async def test_who_is_left_over_of_a_gang_waits_alone_and_the_group_stays_scheduled() -> None:
+    async with living() as there:
+        after = await create(there, node("n1"), group(2), *(pod(f"p{number}") for number in range(3)))
+        assert len(bound(after)) == 2
+        await asyncio.sleep(30)
+        assert there.after()["podGroups"]["g"]["status"] == "True"
+        assert len(bound(await create(there, node("n2")))) == 3
+
+
+@virtual_time
+async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> None:
+    async with living() as there:
+        await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        await asyncio.sleep(30)
+        before = there.reports.attempts.total()
+        await asyncio.sleep(200)
+        assert there.reports.attempts.total() == before
+        queue = there.fast_path.queue
+        uids = [each["metadata"]["uid"] for each in there.listed("Pod")]
+        assert sum(queue.where(uid) is Place.BACKOFF for uid in uids) <= 1, "one of them is enough to look"
+
+
+@virtual_time
+async def test_two_gangs_that_each_fit_alone_never_hold_half_of_what_they_need() -> None:
+    async with living(pause=0.0) as there:
+        mixed = [pod(f"{name}{number}", name) for number in range(3) for name in ("a", "b")]
+        after = await create(there, node("n1", "4"), group(3, "a"), group(3, "b"), *mixed)
+        assert sorted({name[0] for name in bound(after)}) in (["a"], ["b"])
+        assert len(bound(after)) == 3
+
+
+@virtual_time
+async def test_pods_of_one_group_that_ask_for_different_schedulers_are_told_so() -> None:
+    async with living(profiles=(KUBE, OTHER)) as there:
+        after = await create(there, node("n1"), group(2), pod("p0"), pod("p1", schedulerName="other"))
+        assert bound(after) == []
+        for found in after["pods"].values():
+            assert found["condition"]["reason"] == "SchedulerError"
+            assert "should have the same .spec.schedulerName set" in found["condition"]["message"]
+        assert after["podGroups"]["g"]["reason"] == "SchedulerError"
+
+
+@virtual_time
+async def test_what_a_plugin_raises_fails_the_whole_group_and_nothing_of_it_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with living() as there:
+        trial = there.fast_path._gangs._trial
+        place, calls = trial.try_place, []
+
+        def raising(*arguments: Any) -> bool:
+            calls.append(arguments)
+            if len(calls) == 2:
+                raise RuntimeError("broken")
+            return place(*arguments)
+
+        monkeypatch.setattr(trial, "try_place", raising)
+        await there.do({"do": "create", "objects": [node("n1"), group(2), pod("p0"), pod("p1")]})
+        await asyncio.sleep(0.3)
+        after = there.after()
+        assert bound(after) == [] and trial.is_empty
+        messages = sorted(found["condition"]["message"] for found in after["pods"].values())
+        assert messages == [
+            "RuntimeError: broken",
+            "failed to schedule other pod from a pod group: RuntimeError: broken",
+        ]
+        assert after["podGroups"]["g"]["reason"] == "SchedulerError"
+        await asyncio.sleep(3)
+        assert len(bound(there.after())) == 2, "they are tried again after a backoff"
+
+
+@virtual_time
+async def test_a_group_that_goes_while_its_members_wait_keeps_them_from_being_tried() -> None:
+    async with living() as there:
+        await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        await there.do({"do": "delete", "kind": "PodGroup", "names": ["g"]})
+        await create(there, node("n2"))
+        assert bound(there.after()) == []
+        assert bound(await create(there, group(3))) == ["p0", "p1", "p2"]
+
+
+@virtual_time
+async def test_members_keep_apart_from_one_another_within_the_trial() -> None:
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "kubernetes.io/hostname"}
+            ]
+        }
+    }
+    async with living() as there:
+        pods = [pod(f"p{number}", affinity=apart) for number in range(2)]
+        for each in pods:
+            each["metadata"]["labels"] = {"app": "g"}
+        assert bound(await create(there, node("n1", "8"), group(2), *pods)) == []
+        after = await create(there, node("n2", "8"))
+        assert sorted(found["node"] for found in after["pods"].values()) == ["n1", "n2"]
+
+
+@virtual_time
+async def test_where_the_gate_is_off_each_member_is_a_pod_like_any_other() -> None:
+    async with living(profiles=(KUBE.without_gangs(),)) as there:
+        after = await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        assert len(bound(after)) == 2
+        assert after["podGroups"]["g"] is None
+
+
+@virtual_time
+async def test_a_cluster_without_such_groups_is_scheduled_as_ever() -> None:
+    async with living(kinds=BUILTIN) as there:
+        for each in (node("n1"), pod("p0", None), pod("p1", None)):
+            path = "/api/v1/nodes" if each["kind"] == "Node" else "/api/v1/namespaces/default/pods"
+            there.call("POST", path, each)
+        await asyncio.sleep(2)
+        assert [bool(each["spec"].get("nodeName")) for each in there.listed("Pod")] == [True, True]
+        assert there.fast_path.is_synced and there.fast_path.stale == []
