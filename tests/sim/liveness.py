@@ -36,6 +36,7 @@ from agent_scheduler.config.schema import Configuration
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
+from .gang_rest import check_gangs, until_gangs_stand
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, readable, refusal, rules_of
@@ -204,6 +205,8 @@ async def come_to_rest(world: World) -> None:
         return
     if not await _until_none(world, late, BOUND_WITHIN, "L1"):
         return
+    if world.gangs is not None and not await until_gangs_stand(world, rules(world)):
+        return
     # Conditions and events have budgets of their own, and series are told every half minute.
     await asyncio.sleep(40.0)
     await _rest(world)
@@ -221,6 +224,8 @@ async def come_to_rest(world: World) -> None:
         if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
             condition = _condition(pod)
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
+    if world.gangs is not None:
+        check_gangs(world, rules(world))
     _check_claims(world)
     check_claims(world, _names(world))
     _check_history(world)

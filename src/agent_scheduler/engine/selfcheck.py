@@ -40,14 +40,14 @@ def of_pod(
     uid: str,
     fresh: PodInfo | None,
     *,
-    is_ours: bool,
+    waits: bool,
     ledger: Ledger,
     queue: SchedulingQueue[PodInfo],
 ) -> Iterator[tuple[str, str]]:
     """Where and how ledger and queue contradict a pod as the API server has it; None where it has none, or one that has
     finished.
 
-    `is_ours`: it waits, and this process is to find a node for it.
+    `waits`: it is to be in this queue until it has a node.
     """
     placement, place = ledger.placements.get(uid), queue.where(uid)
     if fresh is None:
@@ -68,11 +68,11 @@ def of_pod(
         return
     if placement is not None and not placement.assumed:
         yield "ledger", f"has it bound to node {placement.node_name}, and it has no node"
-    if is_ours and place is None and (placement is None or not placement.assumed):
+    if waits and place is None and (placement is None or not placement.assumed):
         yield "queue", "does not have it, and it waits"
-    elif is_ours and place is Place.IN_FLIGHT and placement is None:
+    elif waits and place is Place.IN_FLIGHT and placement is None:
         yield "queue", "has it in flight, and nothing is under way for it"
-    elif not is_ours and place is not None and not (placement is not None and placement.assumed):
+    elif not waits and place is not None and not (placement is not None and placement.assumed):
         yield "queue", f"has it in {place.value}, and it is not to wait here"
     if placement is not None and placement.assumed and place is not Place.IN_FLIGHT:
         yield "ledger", f"assumes it on node {placement.node_name}, and it is not in flight"

@@ -167,7 +167,9 @@ class SelfCheck:
             yield from selfcheck.of_pod(
                 uid,
                 None if isinstance(fresh, PodInfo) and fresh.finished else fresh,
-                is_ours=isinstance(fresh, PodInfo) and self._cluster.is_ours(fresh),
+                waits=isinstance(fresh, PodInfo)
+                and self._cluster.is_ours(fresh)
+                and self._cluster.is_of_fast_path(fresh),
                 ledger=self._cluster.ledger,
                 queue=self._cluster.queue,
             )
