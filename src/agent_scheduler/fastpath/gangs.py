@@ -263,7 +263,7 @@ class GangCycle:
             entry, pod, refusal, started=started, nominated=nominated, again=again
         )
         if attempt is not None and attempt.candidate is not None and self._preemption is not None:
-            self._preemption.start(pod, attempt.candidate, waits=waits)
+            self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)
 
     def _error(
         self, group: NativeGroup, members: Sequence[Member], error: Failed, others: str, started: float

@@ -168,6 +168,37 @@ async def test_members_keep_apart_from_one_another_within_the_trial() -> None:
         assert sorted(found["node"] for found in after["pods"].values()) == ["n1", "n2"]
 
 
+@virtual_time
+async def test_a_gang_that_evicts_in_vain_keeps_no_room_from_others() -> None:
+    async with living() as there:
+        low = pod("low", None, priorityClassName="p100")
+        await create(there, node("n1", "1"), low)
+        gang = [pod(f"p{number}", priorityClassName="p1000") for number in range(2)]
+        after = await create(there, group(2), *gang)
+        assert after["pods"]["low"]["deleting"], "as in kube-scheduler"
+        assert not there.fast_path.queue.nominator.nominated
+        await there.do({"do": "kubelet"})
+        await create(there, pod("small", None, priorityClassName="p100"))
+        assert bound(there.after()) == ["small"]
+
+
+@virtual_time
+async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> None:
+    async with living() as there:
+        low = [pod(f"low{number}", None, priorityClassName="p100") for number in range(2)]
+        await create(there, node("n1"), *low)
+        gang = [pod(f"p{number}", priorityClassName="p1000") for number in range(2)]
+        after = await create(there, group(2), *gang)
+        assert [found.get("nominatedNode") for name, found in after["pods"].items() if name[0] == "p"] == [
+            "n1",
+            "n1",
+        ]
+        await asyncio.sleep(20)
+        await there.do({"do": "kubelet"})
+        await asyncio.sleep(0.1)
+        assert bound(there.after()) == ["p0", "p1"], "no backoff is waited for"
+
+
 def claim(name: str) -> list[tuple[str, dict[str, Any]]]:
     """A claim, and a volume for it that is on one node."""
     on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
