@@ -1,0 +1,95 @@
+"""All that a session says, each kind within a budget of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from agent_scheduler.binding.messages import Messages, budget_of
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.session.close import Result
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
+
+from .committing import BatchObserver
+from .settings import BatchSettings
+from .writing import GroupStatuses, ObjectWrites, tell
+
+
+class Writer(Protocol):
+    """Is to be run, and drained at the end."""
+
+    def run(self) -> Coroutine[Any, Any, None]: ...
+    def drain(self, timeout: float) -> Awaitable[int]: ...
+
+
+class BatchMessages:
+    """Owner of the writers and their budgets."""
+
+    def __init__(
+        self,
+        settings: BatchSettings,
+        groups: Groups,
+        *,
+        transport: Transport,
+        observer: BatchObserver,
+        timing: Timing,
+        try_again: Callable[[], None],
+    ) -> None:
+        limit = settings.status_writes
+        self._groups = groups
+        self._name = settings.scheduler_name
+        said = Messages(
+            transport,
+            name=settings.scheduler_name,
+            identity=settings.identity,
+            status_writes=limit,
+            events=settings.events,
+            event_buffer=settings.event_buffer,
+            observer=observer,
+            timing=timing,
+        )
+        self.messenger, self._recorder = said.messenger, said.recorder
+        self.statuses = GroupStatuses(
+            transport,
+            groups,
+            budget=budget_of(limit, timing),
+            timing=timing,
+            count=observer.status_write,
+            try_again=try_again,
+        )
+        self._objects = ObjectWrites(
+            transport,
+            queues=budget_of(limit, timing),
+            gates=budget_of(limit, timing),
+            timing=timing,
+            count=observer.status_write,
+        )
+        #: In the order in which they are drained.
+        self.writers: tuple[Writer, ...] = (
+            self.statuses.writes,
+            self._objects.gates,
+            self._objects.queues,
+            *said.writers,
+        )
+
+    def tell(self, result: Result, cluster: Cluster) -> None:
+        """What a session came to. Of pods that no longer wait nothing is said."""
+        for group in result.groups:
+            if group.write:
+                self.statuses.put(group)
+        for queue in result.queues:
+            if queue.write:
+                self._objects.queues.put(queue.queue.name, queue)
+        for pod in result.ungated:
+            self._objects.gates.put(pod.uid, pod)
+        for each in result.pods:
+            if cluster.waits(each.pod.uid) and each.pod.uid not in cluster.ledger.placements:
+                if each.nominated:
+                    # Kept where the fast path looks, so that it leaves the room alone.
+                    cluster.queue.nominate(each.pod, each.nominated)
+                self.messenger.refused(each.pod, each.reason, each.message, nominated=each.nominated or None)
+        if self._recorder is not None:
+            for event in result.events:
+                tell(self._recorder, self._groups, event, controller=self._name)
