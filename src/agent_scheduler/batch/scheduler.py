@@ -29,6 +29,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
@@ -57,9 +58,9 @@ class _Stopped(Exception):
     """No session is to go on."""
 
 
-def _run(session: Session) -> Generator[None, None, Result]:
+def _run(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
     yield from session.run()
-    return (yield from close(session))
+    return (yield from close(session, usage.book))
 
 
 class BatchScheduler:
@@ -199,7 +200,7 @@ class BatchScheduler:
                 ),
                 now=trial.at,
             )
-            self._tell(session, await self._worked_off(_run(session)))
+            self._tell(session, await self._worked_off(_run(session, self._cluster.ledger.usage)))
         except _Stopped:
             trial.reset()
             self.waiting.give_up()
