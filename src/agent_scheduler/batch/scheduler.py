@@ -120,6 +120,7 @@ class BatchScheduler:
             try_again=try_again,
             admission=cluster.ledger.usage,
         )
+        cluster.ledger.usage.default_queue = settings.default_queue
         self._binder = binder
         self._pictures = Pictures(
             cluster,
