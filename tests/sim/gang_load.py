@@ -21,12 +21,12 @@ RUN_SECONDS = "agent-scheduler.io/run-seconds"
 PRIORITIES = {"lesser": 10, "usual": 100, "greater": 1000}
 
 _FIRST = "{name: priority}, {name: gang}, {name: conformance}"
-_SHIPPED = "{name: overcommit}, {name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}"
-_CAPACITY = "{name: drf, enablePreemptable: false}, {name: predicates}, {name: capacity}, {name: nodeorder}"
-_TREE = (
-    "{name: drf, enablePreemptable: false}, {name: predicates}, "
-    "{name: capacity, enableHierarchy: true}, {name: nodeorder}"
-)
+_SECOND = {
+    "proportion": "{name: overcommit}, {name: predicates}, {name: proportion}, {name: nodeorder}",
+    "capacity": "{name: predicates}, {name: capacity}, {name: nodeorder}",
+    "tree": "{name: predicates}, {name: capacity, enableHierarchy: true}, {name: nodeorder}",
+}
+_DRF = {True: "{name: drf}", False: "{name: drf, enablePreemptable: false}"}
 
 
 @dataclass
@@ -37,6 +37,8 @@ class Gangs:
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
     #: Of the plugins that divide the cluster: proportion, capacity, or tree for a capacity of queues in a tree.
     divides: str = "proportion"
+    #: Whether shares decide, too, who is evicted for whom: drf has a vote where no earlier tier names anybody.
+    by_share: bool = False
     pdb: bool = False
     binpack: bool = False
     #: Replicas of the controllers of queues and groups; 0: somebody opens queues by hand.
@@ -47,11 +49,11 @@ class Gangs:
     @property
     def text(self) -> str:
         """The section of the configuration."""
-        second = {"proportion": _SHIPPED, "capacity": _CAPACITY, "tree": _TREE}[self.divides]
         more = [", {name: pdb}" if self.pdb else "", ", {name: binpack}" if self.binpack else ""]
         return (
             f'batch: {{schedulerName: {NAME}, actions: "{", ".join(self.actions)}", tiers: ['
-            f"{{plugins: [{_FIRST}{more[0]}]}}, {{plugins: [{second}{more[1]}]}}]}}\n"
+            f"{{plugins: [{_FIRST}{more[0]}]}}, "
+            f"{{plugins: [{_DRF[self.by_share]}, {_SECOND[self.divides]}{more[1]}]}}]}}\n"
         )
 
 
@@ -87,6 +89,7 @@ def fill(
             )
         ),
         divides=rng.choice(("proportion", "capacity", "capacity", "tree")),
+        by_share=rng.random() < 0.3,
         pdb=rng.random() < 0.2,
         binpack=rng.random() < 0.3,
         controllers=rng.choice((0, 0, 1)),

@@ -234,9 +234,16 @@ def check_gangs(world: World, by: Rules) -> None:
         transport = process.transport
         if batch is None or transport is None or transport.closed or not process.leads():
             continue
+        there = {pod["metadata"]["uid"] for pod in standing.pods if not read.is_leaving(pod)}
+        versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
+        # The rest is forgotten when the next session begins.
         left = {
-            "victims": batch._evictions._leaving,
-            "statuses": batch._messages.statuses._decided,
+            "victims": batch._evictions._leaving & there,
+            "statuses": [
+                key.name
+                for key, decided in batch._messages.statuses._decided.items()
+                if versions.get(key.name) == decided.version
+            ],
             "in flight": batch.waiting._in_flight,
         }
         for what, those in left.items():

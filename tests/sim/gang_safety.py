@@ -290,6 +290,8 @@ class GangSafety:
             return (
                 "" if any(seen.queue_of(each) != queue for each in gainers) else "for nobody of another queue"
             )
+        if self.cluster.shape.by_share:
+            return "" if any(seen.queue_of(each) == queue for each in gainers) else "for nobody of its queue"
         mine = _priority_of_group(seen, victim)
         for each in gainers:
             same = read.group_of(each) == read.group_of(victim)

@@ -212,6 +212,9 @@ class Evictions:
             self._leaving.discard(pod.uid)
             self._try_again()
 
-    def forget(self, uid: str) -> None:
-        """The watch shows that the pod leaves, or is gone."""
-        self._leaving.discard(uid)
+    def forget_seen(self) -> None:
+        """Those of which the watch shows that they leave, or are gone."""
+        pods = self._cluster.pods
+        self._leaving = {
+            uid for uid in self._leaving if (pod := pods.get(uid)) is not None and not pod.deleting
+        }

@@ -190,6 +190,8 @@ class BatchScheduler:
         try:
             trial.at = time_text(timing.now())
             trial.reset()
+            self._evictions.forget_seen()
+            self._messages.statuses.forget_seen()
             view = await self._worked_off(self._pictures.view())
             self.waiting.begin(waiting_kinds(view))
             session = Session(
