@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from agent_scheduler.binding.messages import Messages, budget_of
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.session.close import Result
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
@@ -74,8 +75,11 @@ class BatchMessages:
             *said.writers,
         )
 
-    def tell(self, result: Result, cluster: Cluster) -> None:
-        """What a session came to. Of pods that no longer wait nothing is said."""
+    def tell(
+        self, result: Result, cluster: Cluster, *, claims: Mapping[str, str], waiting: Iterable[PodInfo]
+    ) -> None:
+        """What a session came to. Of pods that no longer wait nothing is said. `claims`: UID -> the node on which room
+        is about to be free for it, of those `waiting`."""
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
@@ -85,11 +89,23 @@ class BatchMessages:
         for pod in result.ungated:
             self._objects.gates.put(pod.uid, pod)
         for each in result.pods:
-            if cluster.waits(each.pod.uid) and each.pod.uid not in cluster.ledger.placements:
-                if each.nominated:
-                    # Kept where the fast path looks, so that it leaves the room alone.
-                    cluster.queue.nominate(each.pod, each.nominated)
-                self.messenger.refused(each.pod, each.reason, each.message, nominated=each.nominated or None)
+            uid = each.pod.uid
+            if cluster.waits(uid) and uid not in cluster.ledger.placements:
+                # The status names a node only if others were evicted from it, and the claim still stands.
+                node = claims.get(uid, "") if each.nominated or each.pod.nominated_node_name else None
+                self.messenger.refused(each.pod, each.reason, each.message, nominated=node)
+        self._nominate(claims, waiting, cluster)
         if self._recorder is not None:
             for event in result.events:
                 tell(self._recorder, self._groups, event, controller=self._name)
+
+    def _nominate(self, claims: Mapping[str, str], waiting: Iterable[PodInfo], cluster: Cluster) -> None:
+        """Claims are kept where the fast path looks, so that it leaves the room alone; those of earlier sessions that
+        this one did not confirm keep nobody away any more."""
+        nominated = cluster.queue.nominator.nominated
+        for pod in waiting:
+            node = claims.get(pod.uid, "")
+            if nominated.get(pod.uid, "") != node:
+                cluster.queue.nominate(pod, node)
+            if pod.nominated_node_name and not node and pod.uid not in cluster.ledger.placements:
+                self.messenger.nominated(pod, "")

@@ -221,7 +221,8 @@ class BatchScheduler:
         }
         self._trial.reset()
         self.waiting.end(refused)
-        self._messages.tell(result, self._cluster)
+        claims = {task.uid: task.node_name for job in session.jobs.values() for task in job.pipelined_tasks()}
+        self._messages.tell(result, self._cluster, claims=claims, waiting=list(self.waiting.pods.values()))
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""

@@ -36,8 +36,8 @@ _ONE_BY_ONE: dict[str, bool] = {}
 
 
 def _nobody_that_all_name(case: Case, path: str) -> bool:
-    """Where the plugins of a tier name pods, but no pod is named by all, Volcano takes the next plugin's word alone, such
-    as conformance's, which lets all but critical pods go: pods of equal or higher priority, or members without which a
+    """Where the plugins of a tier name pods, but no pod is named by all, Volcano takes the next plugin's word alone, as
+    conformance's, which lets all but critical pods go: pods of equal or higher priority, or members without which a
     gang is none. Here the tier names nobody. Meant is a difference that is not there when votes are counted so."""
     found = _FORGETFUL.get(case.id)
     if found is None:
