@@ -104,7 +104,7 @@ class GangNemesis:
             names = [
                 each for each in sorted(self._cluster.queues()) if not each.startswith(("root", "above"))
             ]
-            self._cluster.patch_group(name, {"spec": {"queue": rng.choice(names)}})
+            self._cluster.patch_group(name, {"spec": {"queue": rng.choice(names or ["default"])}})
         elif change == "class":
             self._cluster.patch_group(name, {"spec": {"priorityClassName": rng.choice(sorted(PRIORITIES))}})
         elif change == "phase":

@@ -26,6 +26,7 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.queueusage import QueueUsage
@@ -60,6 +61,20 @@ class _Stopped(Exception):
 def _run(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
     yield from session.run()
     return (yield from close(session, usage.book))
+
+
+def _claims(session: Session) -> dict[str, str]:
+    """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
+    the session has counted on room for keep nobody away from it."""
+    jobs = session.jobs.values()
+    leaving = {task.node_name for job in jobs for task in job.by_status[TaskStatus.RELEASING].values()}
+    return {
+        task.uid: task.node_name
+        for job in jobs
+        if job.waiting and session.tiers.job_pipelined(job)
+        for task in job.pipelined_tasks()
+        if task.node_name in leaving
+    }
 
 
 class BatchScheduler:
@@ -221,8 +236,8 @@ class BatchScheduler:
         }
         self._trial.reset()
         self.waiting.end(refused)
-        claims = {task.uid: task.node_name for job in session.jobs.values() for task in job.pipelined_tasks()}
-        self._messages.tell(result, self._cluster, claims=claims, waiting=list(self.waiting.pods.values()))
+        waiting = list(self.waiting.pods.values())
+        self._messages.tell(result, self._cluster, claims=_claims(session), waiting=waiting)
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""
