@@ -120,9 +120,19 @@ class Standing:
             places += max(0, min(left))
         return places >= needed
 
+    def is_held(self, pod: Json) -> bool:
+        """Whether the queue of a pod of the fast path's has no room for it."""
+        queue = read.queue_of(pod, self.groups.get)
+        return bool(queue) and bool(self.queues) and not self._declares_room(queue, [pod], 1)
+
     def _may_hold(self, queue: str, pending: list[Json], needed: int) -> bool:
         """Whether the queue and those above it have room for so many, by what they declare; and, where the cluster is
         divided by weight, whether there is enough for all that anybody asks for."""
+        if not self._declares_room(queue, pending, needed):
+            return False
+        return self._divides != "proportion" or self._is_enough_for_all()
+
+    def _declares_room(self, queue: str, pending: list[Json], needed: int) -> bool:
         if not read.is_open(self.queues.get(queue)):
             return False
         largest: Counter[str] = Counter()
@@ -134,7 +144,7 @@ class Standing:
             more = {resource: holds[resource] + needed * amount for resource, amount in largest.items()}
             if read.above_limits(more, self.queues[name]):
                 return False
-        return self._divides != "proportion" or self._is_enough_for_all()
+        return True
 
     def holds(self) -> Mapping[str, Counter[str]]:
         found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
@@ -205,6 +215,14 @@ class Standing:
                 if conditions.get("PodScheduled", {}).get("status") != "False":
                     found.append(f"{pod['metadata']['name']} waits and says {conditions.get('PodScheduled')}")
         return found
+
+
+def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:
+    """UIDs of those pods of the fast path's whose queues have no room for them."""
+    if world.gangs is None or not pods:
+        return set()
+    standing = Standing(world, world.gangs, by)
+    return {pod["metadata"]["uid"] for pod in pods if standing.is_held(pod)}
 
 
 async def until_gangs_stand(world: World, by: Rules) -> bool:
