@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.controllers.queues.controller import QueueController
 from agent_scheduler.controllers.queues.states import CLOSED, CLOSING, OPEN, UNKNOWN, closed, synced
-from agent_scheduler.objects.batch import QUEUES, pod_group_path, queue_path
+from agent_scheduler.kube.budget import UNLIMITED
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.retry import REAL
+from agent_scheduler.objects.batch import QUEUES, Command, Queue, pod_group_path, queue_path
 from agent_scheduler.process.controller_flags import QUEUE
-from tests.batched import add_group, add_queue
+from tests.batched import COMMANDS, add_group, add_queue
 from tests.embedded import until
 
-from .batch_world import BatchWorld, batch_world, install_all
+from .batch_world import BatchWorld, batch_world, dies, install_all
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
@@ -131,6 +136,23 @@ async def test_the_last_of_several_commands_counts() -> None:
         await it.until_states(q="Open")
 
 
+async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
+    async with batch_world() as it:
+        transport = it.cluster.transport
+        events = EventRecorder(transport, controller="test", instance="test", budget=UNLIMITED)
+        controller = QueueController(transport=transport, events=events, timing=REAL)
+        seen = {kind.name: kind for kind in controller.kinds(lambda _key: None)}
+        made = await add_queue(it.cluster, "q", parent="root")
+        seen["Queue"].set(msgspec.convert(made, Queue))
+        for action in ("CloseQueue", "OpenQueue"):
+            await it.command(action, "q")
+        for each in (await it.cluster.ask("GET", COMMANDS))["items"]:
+            seen["Command"].set(msgspec.convert(each, Command))
+        assert await controller.reconcile(":commands", lambda: True)
+        assert await it.state("q") == "Open"
+        assert (await it.cluster.ask("GET", COMMANDS))["items"] == []
+
+
 async def test_commands_that_nothing_can_be_done_about_are_deleted_and_those_of_others_kept() -> None:
     async with batch_world() as it:
         it.start(QUEUE)
@@ -188,19 +210,31 @@ async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
         assert await it.state("q") == "Open"
 
 
-async def test_what_a_killed_process_left_half_done_the_next_one_ends() -> None:
+@pytest.mark.parametrize("sent", [False, True])
+async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
+    """A closed queue is to be opened, and one with two below it closed; each process dies at a later write."""
     async with batch_world() as it:
         first = it.start(QUEUE)
-        for name, parent in (("top", "root"), ("a", "top"), ("b", "a")):
+        for name, parent in (("top", "root"), ("a", "top"), ("b", "a"), ("other", "root")):
             await add_queue(it.cluster, name, parent=parent)
-        await it.until_states(top="Open", a="Open", b="Open")
-        for action, state in (("CloseQueue", "Closed"), ("OpenQueue", "Open")) * 3:
-            await it.command(action, "top")
-            await asyncio.sleep(0.21)
-            await it.kill(first)
-            first = it.start(QUEUE)
+        await add_group(it.cluster, "g", queue="a", status={"phase": "Running"})
+        await it.command("CloseQueue", "other")
+        await it.until_states(top="Open", a="Open", b="Open", other="Closed")
+        await it.stop(first)
+        for closing in (True, False):
+            await it.command("CloseQueue" if closing else "OpenQueue", "top")
+            await it.command("OpenQueue" if closing else "CloseQueue", "other")
+            at = 0
+            while await dies(it, at, QUEUE, sent=sent):
+                # What is done is not to be done again, so that each gets further than the one before it.
+                at = 1
+            last = it.start(QUEUE)
             await it.until_no_commands()
-            await it.until_states(top=state, a=state, b=state)
+            if closing:
+                await it.until_states(top="Closed", a="Closing", b="Closed", other="Open")
+            else:
+                await it.until_states(top="Open", a="Open", b="Open", other="Closed")
+            await it.stop(last)
 
 
 async def test_nothing_is_written_when_all_is_as_it_should_be() -> None:
