@@ -53,6 +53,13 @@ class Gangs:
         spec = {"schedulerName": "volcano", "containers": [container]}
         await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
 
+    async def agent(self, name: str, queue: str, *, cpu: str = "1") -> None:
+        """A pod of the fast path."""
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
+        metadata = {"name": name, "annotations": {"scheduling.volcano.sh/queue-name": queue}}
+        spec = {"schedulerName": "agent-scheduler", "containers": [container]}
+        await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
+
     async def status(self, name: str) -> dict[str, Any]:
         group = await self.cluster.ask("GET", f"{GROUP}/namespaces/default/podgroups/{name}")
         status: dict[str, Any] = group.get("status") or {}
@@ -159,6 +166,34 @@ async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() ->
         await until(all_placed)
         nodes = list((await cluster.placed()).values())
         assert {name: nodes.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
+
+
+async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_capability() -> None:
+    async with gangs() as world:
+        cluster = world.cluster
+        await cluster.add_node("a", cpu="16")
+        await world.queue("shared", capability={"cpu": "3"})
+        await world.agent("agent", "shared")
+        await until(lambda: world.has_placed("agent", 1))
+        await world.gang("gang", 3, queue="shared")
+
+        async def is_told() -> Any:
+            return await cluster.condition("gang-0")
+
+        await until(is_told)
+        await world.rest()
+        assert await world.placed("gang") == 0
+        await cluster.ask("DELETE", f"{PODS}/agent?gracePeriodSeconds=0")
+        await until(lambda: world.has_placed("gang", 3))
+        await world.agent("late", "shared")
+
+        async def is_full() -> Any:
+            condition = await cluster.condition("late")
+            return condition is not None and condition["reason"] == "QueueFull"
+
+        await until(is_full)
+        await cluster.ask("DELETE", f"{PODS}/gang-1?gracePeriodSeconds=0")
+        await until(lambda: world.has_placed("late", 1))
 
 
 async def test_a_pod_without_a_group_is_a_group_of_one() -> None:
