@@ -102,8 +102,8 @@ async def gangs(text: str = CONFIGURATION, *, kubelets: bool = False) -> AsyncIt
 
 
 @asynccontextmanager
-async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION) -> AsyncIterator[Runtime]:
-    runtime = Runtime(load_text(text), endpoint=Endpoint(cluster.server.url))
+async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any) -> AsyncIterator[Runtime]:
+    runtime = Runtime(load_text(text), endpoint=Endpoint(cluster.server.url), **more)
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         await until(lambda: runtime.batch is not None and runtime.batch.sessions)
@@ -134,6 +134,9 @@ async def test_a_gang_is_bound_whole_and_one_that_does_not_fit_waits_until_a_nod
         assert pod is not None and (pod["status"], pod["reason"]) == ("False", "Unschedulable")
         sessions = await world.rest()
         assert await world.placed("large") == 0
+        assert world.runtime.fast_path is not None
+        report = await world.runtime.fast_path.selfcheck.run()
+        assert report.differences == () and not report.not_listed
         await asyncio.sleep(0.3)
         assert world.sessions == sessions, "a session was held though nothing had changed"
 
