@@ -90,6 +90,26 @@ async def test_a_member_that_is_gated_counts_and_has_the_others_tried_when_it_co
 
 
 @virtual_time
+async def test_an_explanation_says_what_the_group_of_a_pod_has_come_to() -> None:
+    async with living() as there:
+        explained = there.fast_path.explainer.pod
+        await create(there, node("n1"), pod("p0"), pod("alone", None))
+        assert "group" not in explained("default", "alone")
+        assert explained("default", "p0")["group"] == {
+            "name": "g",
+            "needed": None,
+            "members": 1,
+            "scheduled": 0,
+            "gated": 1,
+            "message": "",
+        }
+        await create(there, group(3), pod("p1"), pod("p2"))
+        told = explained("default", "p0")["group"]
+        assert (told["needed"], told["members"], told["gated"]) == (3, 3, 0)
+        assert told["message"] == "pod group is unschedulable"
+
+
+@virtual_time
 async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> None:
     async with living() as there:
         await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
