@@ -252,6 +252,11 @@ class Trial(WhatIf):
     def is_empty(self) -> bool:
         return not self._journal
 
+    @property
+    def holds_reservations(self) -> bool:
+        """Whether others have to wait."""
+        return bool(self._reserved)
+
     def view_of(self, pod: PodInfo) -> ClassView:
         """The view that the pod is decided in beside those that are thought to be placed, up to date with the trial."""
         cls = self._snapshot.handle.class_of(pod, beside=self.beside)
@@ -269,6 +274,9 @@ class Trial(WhatIf):
         self.place(pod, row)
         return True
 
+    def reserved(self, pod: PodInfo) -> Reservations:
+        return self._reserved.get(pod.uid, ())
+
     def hand_over(self, pod: PodInfo) -> Reservations:
         """What is reserved for the pod is somebody else's to give back from now on."""
         return self._reserved.pop(pod.uid, ())
@@ -282,6 +290,11 @@ class Trial(WhatIf):
         self._own_terms.clear()
         self._snapshot.refresh()
 
+    def abandon(self) -> None:
+        """Give back what is reserved; the snapshot is not used any more."""
+        for uid in list(self._reserved):
+            self._give_back(next(change.pod for change in self._journal if change.pod.uid == uid))
+
     # ---- for the snapshot
 
     @property
@@ -293,6 +306,8 @@ class Trial(WhatIf):
 
     def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         WhatIf._change(self, pod, row, sign)
+        if sign < 0 and self._reserved:
+            self._give_back(pod)
         self._snapshot.touched.append(row)
 
     def _undo(self, change: Change) -> None:

@@ -11,6 +11,8 @@ class FitErrors(NamedTuple):
 
     message: str
     unresolvable: frozenset[int] = frozenset()
+    #: The plugins that refused.
+    plugins: frozenset[str] = frozenset()
 
 
 def histogram(counts: Mapping[str, int]) -> str:

@@ -243,9 +243,11 @@ class SessionNodes:
     def _explain(self, view: ClassView, *, room: bool) -> FitErrors:
         columns = self.columns
         rows = np.flatnonzero(columns.present[: columns.size])
-        if view.rejection is not None:
-            return FitErrors(fit_message(rows.size, {view.rejection.message: rows.size} if rows.size else {}))
         counts: dict[str, int] = {}
+        if view.rejection is not None:
+            counts = {view.rejection.message: rows.size} if rows.size else {}
+            return FitErrors(fit_message(rows.size, counts), plugins=frozenset((view.rejection.plugin,)))
+        plugins: set[str] = set()
         unresolvable: set[int] = set()
         number = rows.size
         for entry in view.filters:
@@ -254,6 +256,7 @@ class SessionNodes:
             refused = rows[~entry.feasible(columns, rows)]
             if not refused.size:
                 continue
+            plugins.add(entry.plugin.name)
             if isinstance(entry.plugin, NodeResourcesFit):
                 reasons: Mapping[str, int] = {_TOO_MANY_PODS: refused.size}
                 if room:
@@ -267,7 +270,7 @@ class SessionNodes:
             for reason, count in reasons.items():
                 counts[reason] = counts.get(reason, 0) + count
             rows = rows[~np.isin(rows, settled)]
-        return FitErrors(fit_message(number, counts), frozenset(unresolvable))
+        return FitErrors(fit_message(number, counts), frozenset(unresolvable), frozenset(plugins))
 
     def _first_short(self, wanted: Wanted, rows: Rows) -> dict[str, int]:
         """Of how many rows, none of which has room, which resource is the first that is short."""

@@ -1,0 +1,1 @@
+"""The batch scheduler: groups of pods, from queues, in sessions."""

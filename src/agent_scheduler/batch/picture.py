@@ -1,0 +1,152 @@
+"""The cluster as a session sees it: groups and members as they will be once what is under way has come to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Sequence
+
+from msgspec.structs import replace
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.gangs.group import Group, of_native, of_pod, of_pod_group
+from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
+from agent_scheduler.engine.quotas.vector import Vector, of_resources
+from agent_scheduler.engine.session.session import View
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podspec import SpecError
+from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue, ResourceQuotaStatus
+from agent_scheduler.objects.quantity import QuantityError
+
+#: As of `ClusterObserver.malformed`.
+Malformed = Callable[[str, str, str], None]
+StatusOf = Callable[[PodGroup], PodGroupStatus]
+
+
+class Pictures:
+    """Owner of what was worked out of each object, kept while it is the same object."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        groups: Groups,
+        *,
+        scheduler_name: str,
+        default_queue: str,
+        status_of: StatusOf,
+        is_leaving: Callable[[str], bool],
+        malformed: Malformed,
+    ) -> None:
+        """`status_of`: a group's, with what has been decided of it and the watch does not show yet. `is_leaving`:
+        whether a pod is being evicted."""
+        self._cluster = cluster
+        self._groups = groups
+        self._name = scheduler_name
+        self._default_queue = default_queue
+        self._status_of = status_of
+        self._is_leaving = is_leaving
+        self._malformed = malformed
+        self._read_groups: dict[GroupKey, tuple[object, Group | None]] = {}
+        self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
+
+    def view(self) -> Generator[None, None, View]:
+        """A group at a time."""
+        groups: list[Group] = []
+        members: dict[GroupKey, Collection[PodInfo]] = {}
+        for key, known in list(self._groups.groups.items()):
+            if known.object is None:
+                continue
+            group = self._group(key, known.object)
+            if group is not None:
+                groups.append(group)
+                members[key] = [
+                    self._as_it_will_be(pod) for pod in known.members.values() if self._is_ours(pod)
+                ]
+            yield
+        for key in self._read_groups.keys() - self._groups.groups.keys():
+            del self._read_groups[key]
+        for pod in list(self._groups.bare.values()):
+            group = of_pod(pod, queue=self._default_queue)
+            groups.append(group)
+            members[group.key] = (self._as_it_will_be(pod),)
+            yield
+        classes = self._groups.priority_classes.values()
+        return View(
+            groups=groups,
+            pods=members,
+            queues=[self._queue(queue) for queue in self._groups.queues.values()],
+            held=self._held(),
+            quotas=self._quotas({key.namespace for key in members}),
+            priorities={each.metadata.name: each.value for each in classes},
+            default_priority=max((each.value for each in classes if each.global_default), default=0),
+        )
+
+    def _is_ours(self, pod: PodInfo) -> bool:
+        return pod.scheduler_name == self._name
+
+    def _as_it_will_be(self, pod: PodInfo) -> PodInfo:
+        """A pod whose bind is under way is where it will be, and one that is being evicted is leaving."""
+        if not pod.node_name:
+            placement = self._cluster.ledger.placements.get(pod.uid)
+            return pod if placement is None else replace(pod, node_name=placement.node_name)
+        return replace(pod, deleting=True) if not pod.deleting and self._is_leaving(pod.uid) else pod
+
+    def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | None:
+        """None for one that cannot be read; that is reported once an object."""
+        kept = self._read_groups.get(key)
+        if kept is None or kept[0] is not found:
+            kept = self._read_groups[key] = (found, self._read(key, found))
+        group = kept[1]
+        if group is None or isinstance(found, NativePodGroup):
+            return group
+        status = self._status_of(found)
+        return group if status is group.status else replace(group, status=status)
+
+    def _read(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | None:
+        if isinstance(found, NativePodGroup):
+            return of_native(found, queue=self._default_queue)
+        try:
+            group = of_pod_group(found)
+        except (QuantityError, SpecError) as error:
+            self._malformed("PodGroup", f"{key.namespace}/{key.name}", str(error))
+            return None
+        return group if group.queue else replace(group, queue=self._default_queue)
+
+    def _queue(self, found: Queue) -> QueueInfo:
+        kept = self._read_queues.get(found.name)
+        if kept is None or kept[0] is not found:
+            problems: list[str] = []
+            kept = self._read_queues[found.name] = (found, queue_info(found, problems))
+            if problems:
+                self._malformed("Queue", found.name, "; ".join(problems))
+        return kept[1]
+
+    def _held(self) -> dict[str, Vector]:
+        """What statuses say; what cannot be read is written anew."""
+        held = {}
+        for name, queue in self._groups.queues.items():
+            if queue.status.allocated is not None:
+                try:
+                    held[name] = of_resources(queue.status.allocated)
+                except QuantityError:
+                    continue
+        return held
+
+    def _quotas(self, namespaces: Collection[str]) -> dict[str, Sequence[ResourceQuotaStatus]]:
+        found: dict[str, Sequence[ResourceQuotaStatus]] = {}
+        for namespace in namespaces:
+            statuses = [quota.status for quota in self._groups.quotas(namespace)]
+            if statuses:
+                found[namespace] = statuses
+        return found
+
+
+def waiting_kinds(view: View) -> dict[tuple[GroupKey, PodClass], PodInfo]:
+    """One pod for each group and class that waits for a node."""
+    found: dict[tuple[GroupKey, PodClass], PodInfo] = {}
+    for key, pods in view.pods.items():
+        for pod in pods:
+            if not (pod.node_name or pod.deleting or pod.finished):
+                found.setdefault((key, pod.cls), pod)
+    return found

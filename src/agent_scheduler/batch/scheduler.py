@@ -1,0 +1,251 @@
+"""The batch scheduler beside the fast path, on the same cluster, ledger and binder.
+
+    groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
+                                        └──> statuses, conditions, events, gates
+
+A session is worked off in slices of 2 ms between turns of the loop, and pods of the fast path go first, so it never
+holds the loop; what happens in between shows when a gang is committed. There is at most one session a period, and none
+while nothing has happened that one could make use of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Generator
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.preemption import EvictCall
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.prebind import Writes
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.session import Session
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.objects.times import time_text
+from agent_scheduler.telemetry.logs import get_logger
+
+from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
+from .messages import BatchMessages
+from .picture import Pictures, waiting_kinds
+from .settings import BatchSettings
+from .waiting import WaitingPods
+
+T = TypeVar("T")
+
+_log = get_logger(__name__)
+
+#: Seconds that a session goes on before others have their turn.
+_SLICE: Final = 0.002
+#: Turns of the fast path that a session waits for at most between two slices, while that has pods to decide on.
+_TURNS: Final = 8
+#: How often leftovers in the unschedulable pool are looked for at least.
+_FLUSH_SECONDS: Final = 30.0
+_SHORTEST_PAUSE: Final = 0.005
+
+
+class _Stopped(Exception):
+    """No session is to go on."""
+
+
+def _run(session: Session) -> Generator[None, None, None]:
+    yield from session.run()
+
+
+class BatchScheduler:
+    """Owner of the sessions, and of the snapshot and trial that they are held on."""
+
+    def __init__(
+        self,
+        settings: BatchSettings,
+        *,
+        profile: Profile,
+        waiting: WaitingPods,
+        groups: Groups,
+        cluster: Cluster,
+        binder: Binder,
+        writes: Writes,
+        evict: EvictCall,
+        transport: Transport,
+        observer: BatchObserver,
+        timing: Timing = REAL,
+    ) -> None:
+        """`profile` is what `settings.sessions` makes of plugins, on this cluster. `waiting` observes `groups`."""
+        self._settings = settings
+        self._cluster = cluster
+        self._profile = profile
+        self._writes = writes
+        self._timing = timing
+        self.waiting = waiting
+        name = profile.scheduler_name
+        waiting.attach(
+            cluster,
+            groups,
+            SchedulingQueue(
+                clock=timing.clock,
+                hint_maps={name: profile.hint_map()},
+                settings=settings.queue,
+                pre_queueing_hints=settings.pre_queueing_hints,
+                on_ready=waiting.ready,
+                on_deadline=waiting.deadline_moved.set,
+                is_pending=cluster.waits,
+            ),
+        )
+        try_again = waiting.due.set
+        self._messages = BatchMessages(
+            settings, groups, transport=transport, observer=observer, timing=timing, try_again=try_again
+        )
+        messenger = self._messages.messenger
+        waiting.tell(messenger.settled)
+        self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
+        self._committer = GroupCommitter(
+            cluster,
+            binder.commit_group,
+            Outcomes(messenger, observer, try_again=try_again),
+            messenger=messenger,
+            profile=profile,
+            clock=timing.clock,
+            try_again=try_again,
+        )
+        self._binder = binder
+        self._pictures = Pictures(
+            cluster,
+            groups,
+            scheduler_name=name,
+            default_queue=settings.default_queue,
+            status_of=self._messages.statuses.of,
+            is_leaving=self._evictions.is_leaving,
+            malformed=observer.malformed,
+        )
+        self._begin_anew()
+        self._stopping = asyncio.Event()
+        self._grace = 0.0
+        #: Sessions that were held to their end.
+        self.sessions = 0
+
+    def _begin_anew(self) -> None:
+        """A snapshot of which nothing is kept."""
+        ledger, name = self._cluster.ledger, self._profile.scheduler_name
+        self._snapshot = Snapshot(ledger, self._cluster.handle)
+        views = ClassViews(self._profile, self._snapshot)
+        self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes)
+
+    # ---- running
+
+    async def schedule(self) -> None:
+        """Hold sessions until `stop` has been called, or until cancelled. The binder has to run meanwhile."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(each.run()) for each in self._messages.writers]
+            running.append(tasks.create_task(self._evictions.run()))
+            running.append(tasks.create_task(self._flush()))
+            self.waiting.due.set()
+            await tasks.create_task(self._hold_sessions())
+            for writer in self._messages.writers:
+                await writer.drain(self._grace)
+            for task in running:
+                task.cancel()
+
+    def stop(self, *, grace: float) -> None:
+        """Begin no other session, and give up the one under way; what is committed is the binder's."""
+        self._grace = grace
+        self._stopping.set()
+        self.waiting.due.set()
+
+    async def _hold_sessions(self) -> None:
+        clock = self._timing.clock
+        while True:
+            await self.waiting.due.wait()
+            if self._stopping.is_set():
+                return
+            began = clock()
+            try:
+                await self._session()
+            except Exception as error:
+                # A fault in a session must not end the fast path's process; all that it kept may be wrong.
+                _log.error("session_failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
+                self.waiting.give_up()
+            pause = began + self._settings.schedule_period - clock()
+            if pause > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
+
+    async def _session(self) -> None:
+        timing, trial = self._timing, self._trial
+        try:
+            trial.at = time_text(timing.now())
+            trial.reset()
+            view = await self._worked_off(self._pictures.view())
+            self.waiting.begin(waiting_kinds(view))
+            session = Session(
+                self._settings.sessions,
+                view,
+                SessionNodes(self._snapshot, trial),
+                committer=self._committer.on(self._snapshot, trial),
+                evictor=self._evictions,
+                uid=str(
+                    uuid.UUID(int=int(timing.rng() * 2**64) << 64 | int(timing.rng() * 2**64), version=4)
+                ),
+                now=trial.at,
+            )
+            await self._worked_off(_run(session))
+            self._close(session)
+        except _Stopped:
+            trial.reset()
+            self.waiting.give_up()
+        except BaseException:
+            trial.abandon()
+            self._begin_anew()
+            raise
+
+    def _close(self, session: Session) -> None:
+        result: Result = close(session)
+        self.sessions += 1
+        refused = {
+            uid: found.plugins for job in session.jobs.values() for uid, found in job.fit_errors.items()
+        }
+        self._trial.reset()
+        self.waiting.end(refused)
+        self._messages.tell(result, self._cluster)
+
+    async def _worked_off(self, steps: Generator[None, None, T]) -> T:
+        """What they come to. Raises _Stopped instead when this is to end."""
+        clock, cluster, trial = self._timing.clock, self._cluster, self._trial
+        while True:
+            ends = clock() + _SLICE
+            try:
+                # What a trial has reserved is so for everybody: nobody may have a turn until that is settled.
+                while clock() < ends or trial.holds_reservations:
+                    next(steps)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+                if not (cluster.queue.has_ready and self._binder.has_room()):
+                    break
+            if self._stopping.is_set():
+                raise _Stopped
+
+    async def _flush(self) -> None:
+        """Have events put to all whom they concern, and leftovers tried again, when their time comes."""
+        queue, moved = self.waiting.queue, self.waiting.deadline_moved
+        while True:
+            moved.clear()
+            deadline = queue.next_deadline()
+            pause = _FLUSH_SECONDS if deadline is None else deadline - self._timing.clock()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(max(pause, _SHORTEST_PAUSE), _FLUSH_SECONDS)):
+                    await moved.wait()
+            queue.flush_backoff()
+            queue.flush_unschedulable_leftovers()
+            queue.go_on()

@@ -1,0 +1,221 @@
+"""When a session is due: a pod, group or queue came or changed, or something happened that helps pods which wait.
+
+What helps is asked of plugins, as for the fast path, by a queue of the batch scheduler's own. In it one pod stands for
+all of its group and class, so that a thousand like it cost no more than one:
+
+    session begins ──> every representative in flight ──> session ends ──> refused by these plugins: waits for events
+                                                             └─ bound or gone: out
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.entry import pod_change_events
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.objects.batch import NativePodGroup, PodGroup, Queue
+
+#: What a pod is refused by that no node was looked for: its queue is full, or its group not let in. Events of quota and
+#: of the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
+NOT_TRIED: Final = "QueueAdmission"
+
+#: All pods of a group that nodes answer alike.
+Kind = tuple[GroupKey, PodClass]
+
+_NODE_GROWS: Final = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
+
+
+class WaitingPods:
+    """Owner of `due`, and of who stands for whom. A subscriber of the cluster's, and the observer of groups.
+
+    Invariant: each representative is in the queue, or in flight while a session goes on.
+    """
+
+    def __init__(self, scheduler_name: str) -> None:
+        self._name = scheduler_name
+        self._settled: Callable[[PodInfo], None] = lambda _: None
+        #: Set while there is a reason for a session.
+        self.due = asyncio.Event()
+        #: Set when the queue has something to do by the clock earlier than before.
+        self.deadline_moved = asyncio.Event()
+        self._cluster: Cluster | None = None
+        self._groups: Groups | None = None
+        self._queue: SchedulingQueue[PodInfo] | None = None
+        #: Pods of ours without a node, by UID, as last seen.
+        self.pods: dict[str, PodInfo] = {}
+        #: What sessions read of groups and queues, as it was when one was last made due.
+        self._group_objects: dict[GroupKey, object] = {}
+        self._queue_objects: dict[str, object] = {}
+        self._standing_for: dict[Kind, str] = {}
+        self._in_flight: dict[str, Entry] = {}
+        #: Whether some wait for no node in particular.
+        self._some_not_tried = False
+        #: While a session begins, pods that become active are no reason for another.
+        self._beginning = False
+
+    def attach(self, cluster: Cluster, groups: Groups, queue: SchedulingQueue[PodInfo]) -> None:
+        """Before anything is watched. `queue`: of this scheduler alone, with `ready` as its `on_ready`."""
+        self._cluster, self._groups, self._queue = cluster, groups, queue
+        cluster.subscribe(self, (self._name,))
+
+    def tell(self, settled: Callable[[PodInfo], None]) -> None:
+        """`settled` is called for a pod that got a node or went away without one."""
+        self._settled = settled
+
+    def ready(self) -> None:
+        if not self._beginning:
+            self.due.set()
+
+    @property
+    def queue(self) -> SchedulingQueue[PodInfo]:
+        assert self._queue is not None, "attached before anything is watched"
+        return self._queue
+
+    # ---- pods, from the cluster
+
+    def add(self, pod: PodInfo) -> None:
+        old = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        if self.queue.where(pod.uid) is not None:
+            self.queue.add(pod)
+        if old is None or old.batch != pod.batch or any(map(_matters, pod_change_events(pod, old))):
+            self.due.set()
+
+    def delete(self, uid: str, *, node_name: str = "") -> None:
+        pod = self.pods.pop(uid, None)
+        self.queue.delete(uid, node_name=node_name)
+        assert self._cluster is not None
+        # Its nomination is kept with those of the fast path, which leaves room for it.
+        self._cluster.queue.delete(uid, node_name=node_name)
+        if pod is not None:
+            self._settled(pod)
+            if not node_name:
+                self.due.set()
+
+    def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int:
+        about = new if new is not None else old
+        if isinstance(about, PodInfo):
+            # A member came to its node, ended or left: its group and its queue stand otherwise.
+            if about.scheduler_name == self._name or self._frees_quota(event, about):
+                self.due.set()
+        elif self._some_not_tried and event.resource is Resource.NODE and event.action & _NODE_GROWS:
+            self.due.set()
+        return self.queue.move_all(event, old, new)
+
+    def _frees_quota(self, event: ClusterEvent, pod: PodInfo) -> bool:
+        """Whether some that wait for room in the cluster as a whole may have it."""
+        return self._some_not_tried and bool(event.action & ActionType.DELETE)
+
+    def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int:
+        if new.scheduler_name == self._name and (
+            old.batch != new.batch or old.deleting != new.deleting or old.cls is not new.cls
+        ):
+            self.due.set()
+        return self.queue.assigned_pod_updated(old, new)
+
+    def burst(self) -> AbstractContextManager[None]:
+        return self.queue.burst()
+
+    # ---- groups and queues
+
+    def group_changed(self, key: GroupKey) -> None:
+        """What this scheduler writes itself, a status, is no reason for a session."""
+        assert self._groups is not None
+        group = self._groups.groups.get(key)
+        read = None if group is None or group.object is None else _read_of_group(group.object)
+        if self._changed(self._group_objects, key, read):
+            self.due.set()
+
+    def queue_changed(self, name: str) -> None:
+        assert self._groups is not None
+        queue = self._groups.queues.get(name)
+        if self._changed(self._queue_objects, name, None if queue is None else _read_of_queue(queue)):
+            self.due.set()
+
+    @staticmethod
+    def _changed(known: dict[Any, object], key: Any, read: object) -> bool:
+        if known.get(key) == read:
+            return False
+        if read is None:
+            del known[key]
+        else:
+            known[key] = read
+        return True
+
+    def bare_pod_changed(self, uid: str) -> None:
+        """The cluster tells of pods."""
+
+    def priority_classes_changed(self) -> None:
+        self.due.set()
+
+    def quotas_changed(self, namespace: str) -> None:
+        self.due.set()
+
+    # ---- sessions
+
+    def begin(self, kinds: Mapping[Kind, PodInfo]) -> None:
+        """A session begins that looks at these; events from now on are put to them when it ends."""
+        queue = self.queue
+        self._beginning = True
+        try:
+            for kind, uid in list(self._standing_for.items()):
+                pod = kinds.get(kind)
+                if pod is None or uid not in self.pods:
+                    del self._standing_for[kind]
+                    queue.delete(uid)
+            for kind, pod in kinds.items():
+                if kind not in self._standing_for and pod.uid in self.pods:
+                    self._standing_for[kind] = pod.uid
+                    if queue.where(pod.uid) is None:
+                        queue.add(self.pods[pod.uid])
+            queue.activate(self._standing_for.values())
+            while (entry := queue.pop()) is not None:
+                self._in_flight[entry.uid] = entry
+        finally:
+            self._beginning = False
+        self.due.clear()
+
+    def end(self, refused_by: Mapping[str, frozenset[str]]) -> None:
+        """UID -> plugins, of pods for which nodes were looked for in vain."""
+        queue, in_flight = self.queue, self._in_flight
+        self._in_flight = {}
+        self._some_not_tried = False
+        for uid, entry in in_flight.items():
+            if uid not in self.pods or self._is_placed(uid):
+                queue.done(uid)
+                continue
+            plugins = refused_by.get(uid)
+            self._some_not_tried |= not plugins
+            queue.add_unschedulable(entry, unschedulable_plugins=plugins or (NOT_TRIED,))
+
+    def give_up(self) -> None:
+        """The session came to nothing: all that it looked at is looked at again."""
+        self.end({})
+        self.due.set()
+
+    def _is_placed(self, uid: str) -> bool:
+        assert self._cluster is not None
+        return uid in self._cluster.ledger.placements
+
+
+def _matters(event: ClusterEvent) -> bool:
+    """What is none of these is written by this scheduler itself, or says nothing to it."""
+    return event.action is not ActionType.UPDATE_POD_OTHER
+
+
+def _read_of_group(found: PodGroup | NativePodGroup) -> object:
+    metadata = found.metadata
+    return metadata.uid, found.spec, metadata.annotations, metadata.deletion_timestamp
+
+
+def _read_of_queue(found: Queue) -> object:
+    return found.metadata.uid, found.spec, found.status.state

@@ -1,0 +1,220 @@
+"""What a session says to the API server: statuses of groups and queues, gates, conditions and events.
+
+Each kind of write has a budget of its own, and of each object one write is under way at a time; a newer one takes the
+place of what waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.quotas.vector import Total, in_ledger_units
+from agent_scheduler.engine.session.close import GroupResult, QueueResult
+from agent_scheduler.engine.session.session import Event
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.dispatch import Dispatcher
+from agent_scheduler.kube.patch import Patched, patch_once
+from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport, pod_path
+from agent_scheduler.objects.batch import (
+    API_VERSION,
+    QUEUE_ALLOCATION_GATE,
+    PodGroup,
+    PodGroupStatus,
+    pod_group_path,
+    queue_path,
+)
+from agent_scheduler.objects.quantity import text_of
+
+from .settings import WRITES_AT_A_TIME
+
+_encode = msgspec.json.Encoder().encode
+
+#: Reports what became of a write: written, failed.
+Count = Callable[[str], None]
+
+
+class _Decided(NamedTuple):
+    """A status, and the object that it was decided on."""
+
+    uid: str
+    version: str
+    status: PodGroupStatus
+
+
+class GroupStatuses:
+    """Owner of the statuses that were decided and that the watch does not show yet.
+
+    A status is written with the version of the object that it was decided on, so that one which is late, or decided on
+    something else than there is by now, is refused.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        groups: Groups,
+        *,
+        budget: Budget,
+        timing: Timing,
+        count: Count,
+        try_again: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._groups = groups
+        self._budget = budget
+        self._timing = timing
+        self._count = count
+        self._try_again = try_again
+        self._decided: dict[GroupKey, _Decided] = {}
+        self.writes: Dispatcher[GroupKey, _Decided] = Dispatcher(self._write, concurrency=WRITES_AT_A_TIME)
+
+    def of(self, group: PodGroup) -> PodGroupStatus:
+        """What is known of a group: as the watch shows it, or else as it was decided."""
+        metadata = group.metadata
+        key = GroupKey(metadata.namespace, metadata.name)
+        decided = self._decided.get(key)
+        if decided is None:
+            return group.status
+        if (decided.uid, decided.version) == (metadata.uid, metadata.resource_version):
+            return decided.status
+        # It was written, or somebody else was faster.
+        del self._decided[key]
+        return group.status
+
+    def put(self, result: GroupResult) -> None:
+        """Have a status written, unless the group has no object of Volcano's, or one that was made anew."""
+        key = result.group.key
+        known = self._groups.groups.get(key)
+        found = None if known is None else known.object
+        if not isinstance(found, PodGroup) or found.metadata.uid != result.group.uid:
+            return
+        decided = _Decided(found.metadata.uid, found.metadata.resource_version, result.status)
+        self._decided[key] = decided
+        self.writes.put(key, decided)
+
+    async def _write(self, key: GroupKey, decided: _Decided) -> None:
+        body = _encode(
+            {
+                "metadata": {"uid": decided.uid, "resourceVersion": decided.version},
+                # As merge patch: what is None is taken away.
+                "status": _status(decided.status),
+            }
+        )
+        path = pod_group_path(key.namespace, key.name)
+        patched = await patch_once(
+            self._transport,
+            path,
+            body,
+            wanted=lambda: not self.writes.waiting(key),
+            budget=self._budget,
+            timing=self._timing,
+        )
+        if patched.failure is None:
+            self._count("written")
+            return
+        self._count("failed")
+        if self._decided.get(key) is decided:
+            # The next session decides on what there is.
+            del self._decided[key]
+            self._try_again()
+
+
+def _status(status: PodGroupStatus) -> dict[str, Any]:
+    conditions = [
+        {name: value for name, value in msgspec.to_builtins(each).items() if value is not None}
+        for each in status.conditions or ()
+    ]
+    return {
+        "phase": status.phase,
+        "conditions": conditions or None,
+        "running": status.running,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+    }
+
+
+class ObjectWrites:
+    """Owner of the writes about queues and gates that are under way."""
+
+    def __init__(
+        self, transport: Transport, *, queues: Budget, gates: Budget, timing: Timing, count: Count
+    ) -> None:
+        self._transport = transport
+        self._budgets = {"queue": queues, "gate": gates}
+        self._timing = timing
+        self._count = count
+        self.queues: Dispatcher[str, QueueResult] = Dispatcher(
+            self._write_queue, concurrency=WRITES_AT_A_TIME
+        )
+        self.gates: Dispatcher[str, PodInfo] = Dispatcher(self._remove_gate, concurrency=WRITES_AT_A_TIME)
+
+    async def _write_queue(self, name: str, result: QueueResult) -> None:
+        body = {"metadata": {"uid": result.queue.uid}, "status": {"allocated": _resources(result.allocated)}}
+        await self._patch(
+            f"{queue_path(name)}/status", body, "queue", wanted=lambda: not self.queues.waiting(name)
+        )
+
+    async def _remove_gate(self, uid: str, pod: PodInfo) -> None:
+        """At whatever version: to take a gate away twice does no harm, and the UID keeps a namesake's."""
+        gate = {"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}
+        body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [gate]}}
+        await self._patch(pod_path(pod), body, "gate", wanted=lambda: True, strategic=True)
+
+    async def _patch(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        kind: str,
+        *,
+        wanted: Callable[[], bool],
+        strategic: bool = False,
+    ) -> Patched:
+        patched = await patch_once(
+            self._transport,
+            path,
+            _encode(body),
+            wanted=wanted,
+            strategic=strategic,
+            budget=self._budgets[kind],
+            timing=self._timing,
+        )
+        self._count("written" if patched.failure is None else "failed")
+        return patched
+
+
+def _resources(total: Total) -> dict[str, str]:
+    """Exactly: what is read back has to be what was written."""
+    amounts = {resource: in_ledger_units(resource, amount) for resource, amount in total.items()}
+    return {
+        resource: text_of(resource, amount) if resource == "cpu" else str(amount)
+        for resource, amount in amounts.items()
+    }
+
+
+#: What events about groups say that was done.
+_ACTION: Final = "Scheduling"
+
+
+def tell(recorder: EventRecorder, groups: Groups, event: Event, *, controller: str) -> None:
+    """About a group that has an object."""
+    known = groups.groups.get(event.group)
+    found = None if known is None else known.object
+    if not isinstance(found, PodGroup):
+        return
+    metadata = found.metadata
+    about = ObjectReference("PodGroup", metadata.namespace, metadata.name, metadata.uid, API_VERSION)
+    recorder.event(
+        about,
+        type=event.type,
+        reason=event.reason,
+        action=_ACTION,
+        note=event.message,
+        controller=controller,
+    )
