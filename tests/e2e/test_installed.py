@@ -20,6 +20,7 @@ import yaml
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
+from tests.batched import COMMANDS, OWNERS, command, member, owner, queue
 from tests.embedded import until
 
 from .conftest import VARIABLE
@@ -410,12 +411,66 @@ class Work:
 
 @embedded_alone
 async def test_the_controllers_use_each_right_that_they_have_and_need_no_other(tmp_path: Path) -> None:
-    lost = {"match": {"resource": "nodeshards", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
+    lost = [
+        {"match": {"resource": resource, "verbs": [verb]}, "count": 1, "fault": {"lose": {}}}
+        for resource, verb in (
+            ("nodeshards", "patch"),
+            ("pods", "patch"),
+            ("podgroups.scheduling.volcano.sh", "create"),
+            ("queues.scheduling.volcano.sh", "create"),
+            ("queues/status", "patch"),
+        )
+    ]
     components = ["crd", "controllers", "default"]
     async with own_cluster(
-        tmp_path, "--nodes", "4", faults={"rules": [lost]}, components=components
+        tmp_path, "--nodes", "4", faults={"rules": lost}, components=components
     ) as installed:
         await _all_rights_of_the_controllers(installed)
+
+
+async def _queues_and_groups(installed: Installation) -> None:
+    """A queue closes, pods of every workload get groups, and one of these is renewed and deleted."""
+    queues, groups = (
+        "/apis/scheduling.volcano.sh/v1beta1/queues",
+        ("/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"),
+    )
+    await installed.ask("POST", queues, queue("research"))
+    await installed.ask("POST", COMMANDS, command("CloseQueue", "research"))
+
+    async def closed() -> bool:
+        return ((await installed.ask("GET", f"{queues}/research")).get("status") or {}).get(
+            "state"
+        ) == "Closed"
+
+    await until(closed, seconds=60)
+    owners: dict[str, str] = {}
+    for kind in OWNERS:
+        path, body = owner(kind)
+        owners[kind] = (await installed.ask("POST", path, body))["metadata"]["uid"]
+
+    async def has_group(uid: str) -> bool:
+        answer = await installed.call("GET", f"{groups}/podgroup-{uid}")
+        return answer.status == 200
+
+    for kind, uid in owners.items():
+        await installed.ask("POST", PODS, member(kind.lower(), kind, uid))
+        await until(lambda uid=uid: has_group(uid), seconds=60)
+    uid, path = owners["StatefulSet"], f"{owner('StatefulSet')[0]}/own"
+    minimum = {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}}
+    await installed.ask("PATCH", path, minimum, content_type=MERGE)
+
+    async def renewed() -> bool:
+        return (await installed.ask("GET", f"{groups}/podgroup-{uid}"))["spec"]["minMember"] == 2
+
+    await asyncio.sleep(0.5)
+    await installed.ask("POST", PODS, member("second", "StatefulSet", uid))
+    await until(renewed, seconds=60)
+    await installed.ask("PATCH", path, {"spec": {"replicas": 0}}, content_type=MERGE)
+
+    async def gone() -> bool:
+        return not await has_group(uid)
+
+    await until(gone, seconds=60)
 
 
 async def _all_rights_of_the_controllers(installed: Installation) -> None:
@@ -441,6 +496,7 @@ async def _all_rights_of_the_controllers(installed: Installation) -> None:
         "PATCH", path, {"data": {"sharding.yaml": yaml.safe_dump(configuration)}}, content_type=MERGE
     )
     await until(lambda: planned("volcano"), seconds=60)
+    await _queues_and_groups(installed)
     status, text = await asyncio.to_thread(controllers.get, "/metrics", token=token)
     assert status == 200, text
 

@@ -20,14 +20,14 @@ from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
 from agent_scheduler.config.sharding import ShardingFile, load_sharding
 from agent_scheduler.engine.framework import args
 from agent_scheduler.engine.shards.settings import POLICIES
+from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
-from agent_scheduler.telemetry.sharding import ShardingMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 #: The metrics of each kind of process.
-PROCESSES = (Metrics, ShardingMetrics)
+PROCESSES = (Metrics, ControllersMetrics)
 
 
 def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:
@@ -60,7 +60,7 @@ def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> N
 def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
     """What two processes have in common has one meaning, and so one type and one set of labels."""
     common = set(ProcessMetrics(version="1").families.made)
-    scheduler, sharding = (set(each(version="1").families.made) for each in (Metrics, ShardingMetrics))
+    scheduler, sharding = (set(each(version="1").families.made) for each in (Metrics, ControllersMetrics))
     assert scheduler & sharding == common
     meanings: dict[str, set[tuple[str, str, tuple[str, ...]]]] = {}
     for metrics in PROCESSES:
@@ -133,7 +133,7 @@ def test_every_flag_and_gate_is_documented() -> None:
 
 
 def test_every_flag_of_controllers_and_shards_is_documented() -> None:
-    text = (DOCS / "sharding.md").read_text()
+    text = "".join((DOCS / f"{page}.md").read_text() for page in ("controllers", "sharding"))
     for add in (controlling.add_arguments, shardmap.add_arguments):
         parser = argparse.ArgumentParser(add_help=False)
         add(parser)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from .wire import LabelSelector, Metadata, Resources, Wire
+from .wire import LabelSelector, Metadata, OwnerReference, Resources, Wire
 
 # ---- scheduling.volcano.sh/v1beta1
 
@@ -25,6 +25,10 @@ GROUP_NAME: Final = "scheduling.k8s.io/group-name"
 QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
 #: An annotation of a pod that asks for the gate of the same name to be managed by the batch scheduler.
 QUEUE_ALLOCATION_GATE: Final = "scheduling.volcano.sh/queue-allocation-gate"
+#: An annotation of a workload: how many of its pods have to find room before any of them is bound.
+GROUP_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+#: An annotation of a queue: whether it was closed because the queue above it was.
+CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
 PREEMPTABLE: Final = "volcano.sh/preemptable"
 TASK_SPEC: Final = "volcano.sh/task-spec"
 
@@ -74,8 +78,8 @@ class Reservation(Wire, frozen=True):
 class QueueStatus(Wire, frozen=True):
     """`state` is Open, Closed, Closing or Unknown, or empty before a controller has seen the queue.
 
-    The numbers count the queue's PodGroups by phase. `allocated` belongs to the scheduler, the rest to the queue
-    controller."""
+    The numbers count the queue's PodGroups by phase. `allocated` and `reservation` belong to the scheduler, the rest to
+    the queue controller."""
 
     state: str = ""
     pending: int = 0
@@ -153,6 +157,28 @@ class PodGroup(Wire, frozen=True):
     metadata: Metadata
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+
+
+# ---- bus.volcano.sh/v1alpha1
+
+COMMAND_VERSION: Final = "bus.volcano.sh/v1alpha1"
+#: Those of all namespaces.
+COMMANDS: Final = f"/apis/{COMMAND_VERSION}/commands"
+
+OPEN_QUEUE: Final = "OpenQueue"
+CLOSE_QUEUE: Final = "CloseQueue"
+
+
+def command_path(namespace: str, name: str) -> str:
+    return f"/apis/{COMMAND_VERSION}/namespaces/{namespace}/commands/{name}"
+
+
+class Command(Wire, frozen=True):
+    """An order to a controller of Volcano's about one object, such as those of `vcctl`; it has no spec."""
+
+    metadata: Metadata
+    action: str = ""
+    target: OwnerReference | None = None
 
 
 # ---- scheduling.k8s.io

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 #: The largest amount an int64 column holds. Larger quantities are clamped to it, as `Quantity` does.
 MAX_INT64 = 2**63 - 1
@@ -77,6 +77,31 @@ def _nano(digits: int, decimals: int, suffix: str, exponent: int | None) -> int:
         digits <<= BINARY[suffix]
     nano = digits * int(10**power) if power >= 0 else -(-digits // int(10**-power))
     return min(nano, MAX_INT64 * UNIT)
+
+
+def canonical(amount: Quantity) -> str:
+    """As apimachinery writes it (`Quantity.String`): the largest suffix of its format that leaves a whole number.
+
+    An amount that was written with a binary suffix is written without one if it is below 1024, or not whole.
+    """
+    nano = amount.nano
+    if nano == 0:
+        return "0"
+    if amount.format == "BinarySI" and abs(nano) >= 1024 * UNIT and nano % UNIT == 0:
+        whole, power = abs(nano) // UNIT, 0
+        while power < 6 and whole % 1024 == 0:
+            whole, power = whole // 1024, power + 1
+        return f"{'-' if nano < 0 else ''}{whole}{_BINARY_SUFFIXES[power]}"
+    exponent = -9
+    while nano % 1000 == 0 and exponent < 18:
+        nano, exponent = nano // 1000, exponent + 3
+    if amount.format == "DecimalExponent":
+        return f"{nano}e{exponent}" if exponent else str(nano)
+    return f"{nano}{_DECIMAL_SUFFIXES[exponent]}"
+
+
+_BINARY_SUFFIXES: Final = ("", *BINARY)
+_DECIMAL_SUFFIXES: Final = {exponent: suffix for suffix, exponent in DECIMAL.items()}
 
 
 @lru_cache(maxsize=16384)

@@ -29,6 +29,7 @@ class OwnerReference(Wire, frozen=True):
     name: str = ""
     api_version: str = ""
     controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
 class ObjectMetadata(Wire, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,13 +19,15 @@ from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, 
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
 from agent_scheduler.config.values import Section
+from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
 
 SectionT = TypeVar("SectionT", bound=Section)
 
 #: What `--enable` takes.
-CONTROLLERS = ("sharding",)
+SHARDING, QUEUE, PODGROUP = "sharding", "queue", "podgroup"
+CONTROLLERS = (PODGROUP, QUEUE, SHARDING)
 
 LEASE = "agent-scheduler-controllers"
 PORT = 10252
@@ -57,6 +59,7 @@ class ControllersSettings:
     serving: Serving
     logging: Logging
     sharding: ControllerSettings
+    podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
     #: What was said and is deprecated or has no effect: for the log.
     warnings: tuple[str, ...] = ()
 
@@ -69,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"controllers to run: {', '.join(CONTROLLERS)}; at least one",
     )
     add_sharding_arguments(parser)
+    parser.add_argument(
+        "--scheduler-name",
+        metavar="NAME",
+        action="append",
+        help="scheduler whose pods get groups; may be given several times (default: volcano)",
+    )
     parser.add_argument(
         "--authorize-metrics",
         action="store_true",
@@ -116,6 +125,7 @@ def settings_of(
         serving=serving,
         logging=_section(values, Logging, {}),
         sharding=sharding,
+        podgroup=_podgroup(args.scheduler_name),
         warnings=warnings,
     )
 
@@ -128,6 +138,15 @@ def _enabled(lists: list[str]) -> tuple[str, ...]:
     if not names:
         raise ConfigurationError(f"--enable: no controller is named; allowed: {', '.join(CONTROLLERS)}")
     return tuple(dict.fromkeys(names))
+
+
+def _podgroup(names: list[str] | None) -> PodGroupSettings:
+    if names is None:
+        return PodGroupSettings()
+    for name in names:
+        if not name or name.split() != [name] or "," in name:
+            raise ConfigurationError(f"--scheduler-name: found {name!r}; allowed: a scheduler's name")
+    return PodGroupSettings(schedulers=tuple(dict.fromkeys(names)))
 
 
 def _section(values: Mapping[Flag, object], section: type[SectionT], defaults: Mapping[str, Any]) -> SectionT:

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 
 from agent_scheduler import __version__
+from agent_scheduler.controllers.controller import Controller
+from agent_scheduler.controllers.podgroups.controller import PodGroupController
+from agent_scheduler.controllers.queues.controller import QueueController
+from agent_scheduler.controllers.reconciling import Reconciler, Reconciling
 from agent_scheduler.controllers.sharding.controller import ShardingController
 from agent_scheduler.controllers.sharding.reports import Reports
 from agent_scheduler.kube.leases import Leases
@@ -29,15 +33,17 @@ from agent_scheduler.process.leading import elector_of, lead
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import server_of
 from agent_scheduler.serving.sources import Sources
+from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.pauses import GcPolicy
-from agent_scheduler.telemetry.sharding import ShardingMetrics
 
-from .controller_flags import ControllersSettings
+from .controller_flags import PODGROUP, QUEUE, SHARDING, ControllersSettings
 
-#: reportingController of events.
-NAME = "agent-scheduler-sharding"
-#: Watches keep connections of their own; writes go one after another, and lists, lease and events beside them.
-_CONNECTIONS = 8
+#: reportingController of events about the lease, and of what a controller says under no name of its own.
+NAME = "agent-scheduler-controllers"
+#: The same of the sharding controller's.
+_SHARDING_NAME = "agent-scheduler-sharding"
+#: Watches keep connections of their own; writes of groups go several at a time, and lists, lease and events beside.
+_CONNECTIONS = 16
 _EVENTS_QPS, _EVENTS_BURST = 10.0, 50
 #: Seconds that the write under way, and the last events, get at the end.
 _GRACE = 10.0
@@ -47,7 +53,7 @@ _EVENTS_GRACE = 2.0
 class ControllersProcess(Process):
     """One process's worth of controllers."""
 
-    metrics: ShardingMetrics
+    metrics: ControllersMetrics
 
     def __init__(
         self,
@@ -71,9 +77,24 @@ class ControllersProcess(Process):
         )
         self._settings = settings
         self._leading = False
-        self.metrics = ShardingMetrics(version=__version__)
-        #: Set while `run` runs.
+        self.metrics = ControllersMetrics(version=__version__)
+        self.metrics.families.read_from(self)
+        #: Set while `run` runs: those that are enabled.
+        self._running: list[Controller] = []
         self.sharding: ShardingController | None = None
+        self.queues: QueueController | None = None
+        self._reconciling: Reconciling | None = None
+
+    # ---- what metrics are read from
+
+    @property
+    def reconciles_waiting(self) -> Mapping[str, float]:
+        return self._reconciling.waiting if self._reconciling is not None else {}
+
+    @property
+    def queue_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """How many groups each queue has in which phase."""
+        return self.queues.counts if self.queues is not None else {}
 
     async def run(self, *, signals: bool = True) -> int:
         """Work until stopped. Returns the exit code. `signals`: SIGTERM and SIGINT stop."""
@@ -90,9 +111,9 @@ class ControllersProcess(Process):
             events = self._recorder(
                 writes, controller=NAME, count=self._count_event, qps=_EVENTS_QPS, burst=_EVENTS_BURST
             )
-            controller = self.sharding = self._sharding(writes, events)
+            controllers = self._running = self._controllers(writes, events)
             if settings.serving.port:
-                server = server_of(settings.serving, self.sources(controller), transport)
+                server = server_of(settings.serving, self.sources(), transport)
                 await server.start()
                 stack.push_async_callback(server.stop)
             self._log.info(
@@ -102,20 +123,22 @@ class ControllersProcess(Process):
                 controllers=list(settings.enabled),
             )
             async with asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(controller.watch())
-                working = tasks.create_task(self._work_when_synced(controller, events, gc_policy, writes))
+                watching = [tasks.create_task(each.watch()) for each in controllers]
+                working = tasks.create_task(self._work_when_synced(controllers, events, gc_policy, writes))
                 stopping = tasks.create_task(self._stopping.wait())
                 await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not working.done():
-                    await self._wind_down(controller, working)
+                    await self._wind_down(controllers, working)
                 stopping.cancel()
-                watching.cancel()
+                for task in watching:
+                    task.cancel()
             self._log.info("stopped")
 
-    async def _wind_down(self, controller: ShardingController, working: asyncio.Task[None]) -> None:
-        """Let the write end that is under way, within the grace."""
+    async def _wind_down(self, controllers: Sequence[Controller], working: asyncio.Task[None]) -> None:
+        """Let the writes end that are under way, within the grace."""
         self._log.info("stopping", grace_seconds=_GRACE)
-        controller.stop()
+        for each in controllers:
+            each.stop()
         if self._leading:
             await asyncio.wait({working}, timeout=_GRACE)
         working.cancel()
@@ -123,12 +146,13 @@ class ControllersProcess(Process):
 
     async def _work_when_synced(
         self,
-        controller: ShardingController,
+        controllers: Sequence[Controller],
         events: EventRecorder,
         gc_policy: GcPolicy | None,
         writes: Transport,
     ) -> None:
-        await controller.synced()
+        for each in controllers:
+            await each.synced()
         frozen = gc_policy.freeze() if gc_policy is not None else 0
         self._log.info("synced", frozen=frozen)
 
@@ -137,7 +161,9 @@ class ControllersProcess(Process):
             try:
                 async with asyncio.TaskGroup() as tasks:
                     recording = tasks.create_task(events.run())
-                    await tasks.create_task(controller.lead())
+                    async with asyncio.TaskGroup() as leading:
+                        for each in controllers:
+                            leading.create_task(each.lead())
                     await events.drain(_EVENTS_GRACE)
                     recording.cancel()
             finally:
@@ -160,18 +186,36 @@ class ControllersProcess(Process):
     def _count_event(self, what: str) -> None:
         self.metrics.events_total.labels(what).inc()
 
-    def _sharding(self, transport: Transport, events: EventRecorder) -> ShardingController:
-        reports = Reports(
-            self.metrics,
-            events=events,
-            clock=self._timing.clock,
-            now=lambda: self._timing.now().timestamp(),
-        )
-        controller = ShardingController(
-            self._settings.sharding, transport=transport, reports=reports, timing=self._timing
-        )
-        self.metrics.families.read_from(controller)
-        return controller
+    def _controllers(self, transport: Transport, events: EventRecorder) -> list[Controller]:
+        """Those that are enabled."""
+        enabled, timing = self._settings.enabled, self._timing
+        found: list[Controller] = []
+        if SHARDING in enabled:
+            reports = Reports(
+                self.metrics,
+                events=events,
+                controller=_SHARDING_NAME,
+                clock=timing.clock,
+                now=lambda: timing.now().timestamp(),
+            )
+            self.sharding = ShardingController(
+                self._settings.sharding, transport=transport, reports=reports, timing=timing
+            )
+            found.append(self.sharding)
+        reconcilers: list[Reconciler] = []
+        if QUEUE in enabled:
+            self.queues = QueueController(transport=transport, events=events, timing=timing)
+            reconcilers.append(self.queues)
+        if PODGROUP in enabled:
+            reconcilers.append(
+                PodGroupController(self._settings.podgroup, transport=transport, timing=timing)
+            )
+        if reconcilers:
+            self._reconciling = Reconciling(
+                reconcilers, transport=transport, metrics=self.metrics, timing=timing
+            )
+            found.append(self._reconciling)
+        return found
 
     def _make_leases(self, transport: Transport) -> Leases:
         election = self._settings.election
@@ -189,25 +233,37 @@ class ControllersProcess(Process):
         )
         return Leases({election.resource_name: elector}, identity=self._identity)
 
-    def sources(self, controller: ShardingController) -> Sources:
+    def sources(self) -> Sources:
         """What the HTTP server shows of this process."""
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: {
                 "controllers": list(self._settings.enabled),
-                "sharding": _shown(controller),
+                **({"sharding": _shown(self.sharding)} if self.sharding is not None else {}),
+                **(
+                    {"podgroup": msgspec.to_builtins(self._settings.podgroup)}
+                    if PODGROUP in self._settings.enabled
+                    else {}
+                ),
             },
             ready=(
-                Check("sync", lambda: None if controller.is_synced else "not synced yet"),
                 Check(
-                    "nodeshards",
-                    lambda: "the API server has no NodeShards" if controller.is_kind_missing else None,
+                    "sync",
+                    lambda: None if all(each.is_synced for each in self._running) else "not synced yet",
                 ),
-                Check("informer-watch", lambda: named(SILENT, controller.stale)),
+                Check(
+                    "kinds",
+                    lambda: named("the API server lacks", _all(each.missing for each in self._running)),
+                ),
+                Check("informer-watch", lambda: named(SILENT, _all(each.stale for each in self._running))),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             live=(Check("leaderElection", self.leases.problem),),
         )
+
+
+def _all(lists: Iterable[Sequence[str]]) -> list[str]:
+    return sorted({name for each in lists for name in each})
 
 
 def _shown(controller: ShardingController) -> Mapping[str, Any]:

@@ -68,11 +68,11 @@ def test_flags_say_something_else() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("", "--enable: no controller is named; allowed: sharding"),
-        ("--enable ,", "--enable: no controller is named; allowed: sharding"),
+        ("", "--enable: no controller is named; allowed: podgroup, queue, sharding"),
+        ("--enable ,", "--enable: no controller is named; allowed: podgroup, queue, sharding"),
         (
             "--enable shrading",
-            "--enable: unknown controller 'shrading'; did you mean sharding? allowed: sharding",
+            "--enable: unknown controller 'shrading'; did you mean sharding? allowed: podgroup, queue, sharding",
         ),
         (
             "--enable sharding --shard-sync-period 5",
@@ -113,7 +113,10 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[
     assert main(["controllers", "--enable", "job"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == "agent-scheduler controllers: --enable: unknown controller 'job'; allowed: sharding\n"
+    assert (
+        shown.err
+        == "agent-scheduler controllers: --enable: unknown controller 'job'; allowed: podgroup, queue, sharding\n"
+    )
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_line_and_exit_code_2(
@@ -141,3 +144,12 @@ def test_a_port_that_is_taken_is_exit_code_2(
         code = main(["controllers", "--enable", "sharding", "--kubeconfig", str(kubeconfig), "--port", port])
     assert code == 2
     assert f"cannot serve on 127.0.0.1 port {port}" in capsys.readouterr().err
+
+
+def test_names_of_schedulers_whose_pods_get_groups_are_a_list() -> None:
+    assert settings("--enable", "podgroup").podgroup.schedulers == ("volcano",)
+    found = settings("--enable", "queue,podgroup", "--scheduler-name", "a", "--scheduler-name", "b")
+    assert (found.enabled, found.podgroup.schedulers) == (("queue", "podgroup"), ("a", "b"))
+    assert problem("--enable", "podgroup", "--scheduler-name", "a,b") == (
+        "--scheduler-name: found 'a,b'; allowed: a scheduler's name"
+    )

@@ -35,7 +35,7 @@ async def test_controllers_are_not_ready_once_they_are_asked_to_end() -> None:
         process = several.start()
         await until(lambda: process.sharding is not None and process.sharding.is_synced)
         assert process.sharding is not None
-        ready = process.sources(process.sharding).ready
+        ready = process.sources().ready
         assert failing(ready) == []
         process.stop()
         assert failing(ready) == ["shutdown failed: shutting down"]

@@ -178,6 +178,11 @@ class ShardingController:
         """Kinds whose watch has received nothing from the API server for too long."""
         return self._informers.stale
 
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that it cannot do without, and that the API server does not have."""
+        return ["NodeShard"] if self.is_kind_missing else []
+
     def watched(self, kind: str, what: str) -> None:
         if kind == "NodeShard" and what == "absent":
             self.is_kind_missing = True

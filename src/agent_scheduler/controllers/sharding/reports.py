@@ -12,8 +12,8 @@ from typing import Any
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.watch_events import Change
 from agent_scheduler.objects.shard import API_VERSION, KIND
+from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.logs import OncePer, get_logger
-from agent_scheduler.telemetry.sharding import ShardingMetrics
 
 from .configuration import Effective
 from .writes import Result, Written
@@ -26,15 +26,17 @@ class Reports:
 
     def __init__(
         self,
-        metrics: ShardingMetrics,
+        metrics: ControllersMetrics,
         *,
         events: EventRecorder,
+        controller: str,
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
-        """`clock` counts seconds, `now` is Unix time."""
+        """`controller` reports the events. `clock` counts seconds, `now` is Unix time."""
         self._metrics = metrics
         self._events = events
+        self._controller = controller
         self._now = now
         self._log = get_logger("sharding")
         self._once = OncePer(_LOG_SECONDS, clock=clock)
@@ -148,7 +150,9 @@ class Reports:
 
     def _event(self, about: ObjectReference, kind: str, reason: str, note: str) -> None:
         if self.is_leading:
-            self._events.event(about, type=kind, reason=reason, action="Sharding", note=note)
+            self._events.event(
+                about, type=kind, reason=reason, action="Sharding", note=note, controller=self._controller
+            )
 
 
 def _in_effect(effective: Effective) -> str:

@@ -1,0 +1,155 @@
+"""The PodGroup that is made for a pod which asks for the batch scheduler and names none. Pure.
+
+As Volcano's controller makes it (`pkg/controllers/podgroup`): one for all pods of a workload, which owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.engine.state.podusage import quota_usage, times
+from agent_scheduler.objects.batch import (
+    API_VERSION,
+    GROUP_MIN_MEMBER,
+    PREEMPTABLE,
+    QUEUE_NAME,
+    PodGroup,
+    PodGroupSpec,
+)
+from agent_scheduler.objects.wire import OwnerReference
+from agent_scheduler.objects.workload import MemberPod
+
+PREFIX: Final = "podgroup-"
+
+#: Annotations of a workload that its group gets; those of a pod that it gets, too, of the last two the first one only.
+_VOLCANO: Final = "volcano.sh/"
+_COOLDOWN_TIME: Final = "volcano.sh/cooldown-time"
+_OF_PODS: Final = (PREEMPTABLE, _COOLDOWN_TIME, "volcano.sh/revocable-zone")
+_BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+_LABELS: Final = (PREEMPTABLE, _COOLDOWN_TIME)
+
+_TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
+_TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier"
+
+_MOST: Final = 2**31 - 1
+
+
+def controller_of(pod: MemberPod) -> OwnerReference | None:
+    return next((each for each in pod.metadata.owner_references or () if each.controller), None)
+
+
+def group_name(pod: MemberPod) -> str:
+    """Of the workload that made the pod, or of the pod by itself."""
+    owner = controller_of(pod)
+    return PREFIX + (owner.uid if owner is not None else pod.metadata.uid)
+
+
+def group_for(
+    pod: MemberPod, *, of_owners: Mapping[str, str], of_namespace: Mapping[str, str]
+) -> dict[str, Any]:
+    """The group as it is to be made; the annotations are those of the pod's owners and of its namespace.
+
+    Raises QuantityError for a request that is no amount, which the API server stores nowhere.
+    """
+    annotations = pod.metadata.annotations or {}
+    minimum = minimum_of(of_owners)
+    spec: dict[str, Any] = {
+        "minMember": minimum,
+        "minResources": times(quota_usage(pod.spec), minimum),
+    }
+    if pod.spec.priority_class_name:
+        spec["priorityClassName"] = pod.spec.priority_class_name
+    # Without either it is what the API server says, which is default.
+    if queue := annotations.get(QUEUE_NAME) or of_namespace.get(QUEUE_NAME):
+        spec["queue"] = queue
+    if (topology := _topology(annotations)) is not None:
+        spec["networkTopology"] = topology
+    labels = pod.metadata.labels or {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": group_name(pod),
+            "namespace": pod.metadata.namespace,
+            "annotations": {
+                **{key: value for key, value in of_owners.items() if key.startswith(_VOLCANO)},
+                **{key: annotations[key] for key in _OF_PODS if key in annotations},
+                **{key: annotations[key] for key in [k for k in _BUDGETS if k in annotations][:1]},
+            },
+            "labels": {key: labels[key] for key in _LABELS if key in labels},
+            "ownerReferences": _owners(pod),
+        },
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    }
+
+
+def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The merge patch by which a group comes to say what `body` does (`group_for`); None if it does.
+
+    What `group_for` never says of a group is somebody else's and stays, and so does its queue where `body` has none.
+    """
+    metadata, spec = body["metadata"], body["spec"]
+    wish = msgspec.convert(spec, PodGroupSpec)
+    renewed = msgspec.structs.replace(
+        known.spec,
+        min_member=wish.min_member,
+        min_resources=wish.min_resources,
+        priority_class_name=wish.priority_class_name,
+        network_topology=wish.network_topology,
+        queue=wish.queue or known.spec.queue,
+    )
+    said = all(
+        (getattr(known.metadata, part) or {}).get(key) == value
+        for part in ("annotations", "labels")
+        for key, value in metadata[part].items()
+    )
+    if renewed == known.spec and said:
+        return None
+    resources = dict.fromkeys(known.spec.min_resources or {}) | spec["minResources"]
+    topology = spec.get("networkTopology")
+    return {
+        "metadata": {
+            "uid": known.metadata.uid,
+            "annotations": metadata["annotations"],
+            "labels": metadata["labels"],
+        },
+        "spec": {
+            "minMember": wish.min_member,
+            "queue": renewed.queue,
+            "minResources": resources,
+            "priorityClassName": wish.priority_class_name or None,
+            "networkTopology": topology and {"highestTierAllowed": None, **topology},
+        },
+    }
+
+
+def minimum_of(of_owners: Mapping[str, str]) -> int:
+    """How many pods have to find room together: 1, unless a workload says another number that is not below 0."""
+    text = of_owners.get(GROUP_MIN_MEMBER, "")
+    if text.isascii() and text.removeprefix("+").isdecimal() and len(text) <= 11:
+        return int(text) if int(text) <= _MOST else 1
+    return 1
+
+
+def _owners(pod: MemberPod) -> list[dict[str, Any]]:
+    """Those of the pod, if a controller is among them; else the pod is the owner."""
+    references = pod.metadata.owner_references or []
+    if not any(each.controller for each in references):
+        metadata = pod.metadata
+        references = [OwnerReference(metadata.uid, "Pod", metadata.name, "v1", True, True)]
+    return [msgspec.to_builtins(each) for each in references]
+
+
+def _topology(annotations: Mapping[str, str]) -> dict[str, Any] | None:
+    if _TOPOLOGY_MODE not in annotations and _TOPOLOGY_TIER not in annotations:
+        return None
+    mode = annotations.get(_TOPOLOGY_MODE, "").lower()
+    found: dict[str, Any] = {"mode": mode if mode in ("hard", "soft") else "hard"}
+    tier = annotations.get(_TOPOLOGY_TIER, "")
+    if tier.isascii() and tier.isdecimal() and len(tier) <= 10:
+        found["highestTierAllowed"] = int(tier)
+    return found

@@ -1,0 +1,364 @@
+"""Keeps the states of queues, and how many groups each has in which phase; makes the queues `root` and `default`.
+
+A queue is opened and closed by Commands (bus.volcano.sh/v1alpha1), as Volcano's are. Those below one that is closed
+are closed with it, and opened with it again, unless they were closed by themselves. What a queue has allocated is
+the scheduler's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.cluster.groups import pod_groups, queues
+from agent_scheduler.cluster.informers import Kind
+from agent_scheduler.kube.create import create_once, delete_once
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import patch_once
+from agent_scheduler.kube.recorder import NORMAL, EventRecorder, ObjectReference
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.kube.watch_events import is_older
+from agent_scheduler.objects.batch import (
+    API_VERSION,
+    CLOSE_QUEUE,
+    CLOSED_BY_PARENT,
+    COMMANDS,
+    DEFAULT_QUEUE,
+    OPEN_QUEUE,
+    QUEUES,
+    ROOT_QUEUE,
+    Command,
+    PodGroup,
+    Queue,
+    command_path,
+    queue_path,
+)
+from agent_scheduler.telemetry.logs import OncePer, get_logger
+
+from .states import COUNTED, OPEN, SHUT, Step, closed, counts, followed, is_marked, parent_of, synced
+
+_encode = msgspec.json.Encoder().encode
+
+#: reportingController of its events.
+_REPORTER: Final = "agent-scheduler-queue"
+#: The key of all commands. No queue is called so.
+_COMMANDS_KEY: Final = ":commands"
+#: Seconds from a change of a group to the write that counts it.
+_SETTLE: Final = 0.2
+_LOG_SECONDS: Final = 60.0
+
+#: Queues that are always there. All others are reclaimed from for the sake of others unless they say something else.
+_ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
+    ROOT_QUEUE: {"weight": 1, "reclaimable": False},
+    DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
+}
+
+
+class QueueController:
+    """A `Reconciler`. One key at a time, so that no two writes of a queue's state are under way.
+
+    Owner of queues as last seen or written, of the groups in them, and of the commands that are to be carried out.
+    """
+
+    name = "queue"
+    workers = 1
+    settle = _SETTLE
+    needs: tuple[str, ...] = ("Queue", "PodGroup")
+
+    def __init__(self, *, transport: Transport, events: EventRecorder, timing: Timing) -> None:
+        self._transport = transport
+        self._events = events
+        self._timing = timing
+        self._log = get_logger("queue-controller")
+        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._put: Callable[[str], None] = lambda _key: None
+        self._queues: dict[str, Queue] = {}
+        #: Names of the queues below each.
+        self._below: dict[str, set[str]] = {}
+        #: Phases of the groups of each queue, by the group's UID; and the queue of each group.
+        self._phases: dict[str, dict[str, str]] = {}
+        self._queue_of: dict[str, str] = {}
+        self._commands: dict[str, Command] = {}
+
+    # ---- watches
+
+    def kinds(self, put: Callable[[str], None]) -> list[Kind]:
+        self._put = put
+        return [
+            queues(self._set_queue, self._delete_queue),
+            pod_groups(self._set_group, self._delete_group),
+            Kind(
+                "Command",
+                COMMANDS,
+                msgspec.json.Decoder(Command).decode,
+                self._set_command,
+                self._delete_command,
+                optional=True,
+            ),
+        ]
+
+    def all_keys(self) -> Iterable[str]:
+        return [*(_ALWAYS.keys() | self._queues.keys()), _COMMANDS_KEY]
+
+    @property
+    def counts(self) -> dict[str, Mapping[str, int]]:
+        """How many groups each queue has in which phase."""
+        return {name: counts(self._phases.get(name, {}).values()) for name in self._queues}
+
+    def _set_queue(self, found: Queue) -> None:
+        known = self._queues.get(found.name)
+        if known is not None:
+            if known.metadata.uid == found.metadata.uid and is_older(
+                found.metadata.resource_version, known.metadata.resource_version
+            ):
+                return
+            self._forget_parent(known)
+        self._queues[found.name] = found
+        self._below.setdefault(parent_of(found), set()).add(found.name)
+        self._put_with_those_below(found.name)
+
+    def _delete_queue(self, gone: Queue) -> None:
+        known = self._queues.get(gone.name)
+        if known is not None and known.metadata.uid == gone.metadata.uid:
+            del self._queues[gone.name]
+            self._forget_parent(known)
+            self._put_with_those_below(gone.name)
+
+    def _forget_parent(self, queue: Queue) -> None:
+        parent = parent_of(queue)
+        below = self._below.get(parent, set())
+        below.discard(queue.name)
+        if not below:
+            self._below.pop(parent, None)
+
+    def _put_with_those_below(self, name: str) -> None:
+        for each in (name, *self._below.get(name, ())):
+            self._put(each)
+
+    def _set_group(self, found: PodGroup) -> None:
+        uid, queue = found.metadata.uid, found.spec.queue or DEFAULT_QUEUE
+        if self._queue_of.get(uid, queue) != queue:
+            self._delete_group(found)
+        self._queue_of[uid] = queue
+        phases = self._phases.setdefault(queue, {})
+        if phases.get(uid) != found.status.phase:
+            phases[uid] = found.status.phase
+            self._put(queue)
+
+    def _delete_group(self, gone: PodGroup) -> None:
+        queue = self._queue_of.pop(gone.metadata.uid, None)
+        if queue is not None:
+            phases = self._phases[queue]
+            del phases[gone.metadata.uid]
+            if not phases:
+                del self._phases[queue]
+            self._put(queue)
+
+    def _set_command(self, found: Command) -> None:
+        target = found.target
+        if target is not None and (target.api_version, target.kind) == (API_VERSION, "Queue"):
+            self._commands[found.metadata.uid] = found
+            self._put(_COMMANDS_KEY)
+
+    def _delete_command(self, gone: Command) -> None:
+        self._commands.pop(gone.metadata.uid, None)
+
+    # ---- what is done
+
+    async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
+        if key == _COMMANDS_KEY:
+            return await self._carry_out(wanted)
+        if key not in self._queues:
+            return key not in _ALWAYS or await self._make(key, wanted)
+        return await self._sync(key, wanted)
+
+    async def _make(self, name: str, wanted: Callable[[], bool]) -> bool:
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": _ALWAYS[name],
+        }
+        made = await create_once(
+            self._transport, QUEUES, name, _encode(body), wanted=wanted, timing=self._timing
+        )
+        if made.failure is None:
+            self._log.info("queue made", queue=name)
+        # One that is there already, the watch brings.
+        return made.failure is None or bool(made.found) or self._failed(name, made.failure)
+
+    async def _sync(self, name: str, wanted: Callable[[], bool]) -> bool:
+        state = synced(self._queues[name].status.state, has_groups=name in self._phases)
+        if not (await self._name_parent(name, wanted) and await self._write_status(name, state, wanted)):
+            return False
+        queue = self._queues.get(name)
+        if queue is None:
+            return True
+        match followed(queue, self._queues.get(parent_of(queue))):
+            case Step.CLOSE:
+                return await self._mark(name, "true", wanted) and await self._close(name, wanted)
+            case Step.OPEN:
+                return await self._open(name, wanted)
+            case Step.UNMARK:
+                return await self._mark(name, "false", wanted)
+            case Step.NONE:
+                return True
+
+    async def _name_parent(self, name: str, wanted: Callable[[], bool]) -> bool:
+        queue = self._queues[name]
+        if name == ROOT_QUEUE or queue.spec.parent:
+            return True
+        spec = msgspec.structs.replace(queue.spec, parent=ROOT_QUEUE)
+        return await self._patch(
+            queue, {"spec": {"parent": ROOT_QUEUE}}, msgspec.structs.replace(queue, spec=spec), wanted
+        )
+
+    async def _carry_out(self, wanted: Callable[[], bool]) -> bool:
+        """Do what the commands say, in the order in which they were given. One that is done is deleted."""
+        for command in sorted(self._commands.values(), key=_given):
+            assert command.target is not None, "only those with a target are kept"
+            if not await self._obey(command.target.name, command.action, wanted):
+                return False
+            metadata = command.metadata
+            failure = await delete_once(
+                self._transport,
+                command_path(segment(metadata.namespace), segment(metadata.name)),
+                metadata.uid,
+                wanted=wanted,
+                timing=self._timing,
+            )
+            if failure is not None:
+                return self._failed(f"{metadata.namespace}/{metadata.name}", failure)
+            self._commands.pop(metadata.uid, None)
+        return True
+
+    async def _obey(self, name: str, action: str, wanted: Callable[[], bool]) -> bool:
+        queue = self._queues.get(name)
+        if queue is None or action not in (OPEN_QUEUE, CLOSE_QUEUE):
+            self._log.info("command without effect", queue=name, action=action)
+            return True
+        if action == OPEN_QUEUE:
+            if queue.status.state in ("", OPEN):
+                return True
+            parent = self._queues.get(parent_of(queue))
+            if parent is not None and parent.name != ROOT_QUEUE and parent.status.state in SHUT:
+                self._log.warning(
+                    "queue not opened", queue=name, problem=f"open {parent.name} above it first"
+                )
+                return True
+            return await self._open(name, wanted)
+        if name == ROOT_QUEUE:
+            self._log.warning("queue not closed", queue=name, problem="it is above all others")
+            return True
+        # Whoever closes it by itself does not want it to be opened with the queue above.
+        return (not is_marked(queue) or await self._mark(name, "false", wanted)) and await self._close(
+            name, wanted
+        )
+
+    async def _open(self, name: str, wanted: Callable[[], bool]) -> bool:
+        return await self._write_status(name, OPEN, wanted) and await self._mark(name, "false", wanted)
+
+    async def _close(self, name: str, wanted: Callable[[], bool]) -> bool:
+        queue = self._queues.get(name)
+        if queue is None:
+            return True
+        before = queue.status.state
+        if not await self._write_status(name, closed(before, has_groups=name in self._phases), wanted):
+            return False
+        if before not in SHUT:
+            about = ObjectReference("Queue", "", name, queue.metadata.uid, API_VERSION)
+            self._events.event(
+                about,
+                type=NORMAL,
+                reason=CLOSE_QUEUE,
+                action=CLOSE_QUEUE,
+                note="Close queue succeed",
+                controller=_REPORTER,
+            )
+        return True
+
+    # ---- writes: each is done, too, where the queue is gone
+
+    async def _mark(self, name: str, mark: str, wanted: Callable[[], bool]) -> bool:
+        queue = self._queues.get(name)
+        if queue is None or (queue.metadata.annotations or {}).get(CLOSED_BY_PARENT) == mark:
+            return True
+        annotations = {**(queue.metadata.annotations or {}), CLOSED_BY_PARENT: mark}
+        metadata = msgspec.structs.replace(queue.metadata, annotations=annotations)
+        return await self._patch(
+            queue,
+            {"metadata": {"annotations": {CLOSED_BY_PARENT: mark}}},
+            msgspec.structs.replace(queue, metadata=metadata),
+            wanted,
+        )
+
+    async def _write_status(self, name: str, state: str, wanted: Callable[[], bool]) -> bool:
+        queue = self._queues.get(name)
+        if queue is None:
+            return True
+        numbers = counts(self._phases.get(name, {}).values())
+        # Volcano's CRD has required it at times; an empty one changes nothing of what the scheduler has written.
+        allocated = queue.status.allocated or {}
+        status = msgspec.structs.replace(
+            queue.status,
+            state=state,
+            allocated=allocated,
+            **{field: numbers.get(phase, 0) for phase, field in COUNTED.items()},
+        )
+        if status == msgspec.structs.replace(queue.status, allocated=allocated):
+            return True
+        # A number that is not there is 0.
+        said: dict[str, Any] = {
+            "state": state,
+            "allocated": {},
+            **{to: numbers.get(of) for of, to in COUNTED.items()},
+        }
+        return await self._patch(
+            queue,
+            {"status": said},
+            msgspec.structs.replace(queue, status=status),
+            wanted,
+            subresource="/status",
+        )
+
+    async def _patch(
+        self,
+        queue: Queue,
+        patch: dict[str, Any],
+        after: Queue,
+        wanted: Callable[[], bool],
+        *,
+        subresource: str = "",
+    ) -> bool:
+        """Write `patch`, which makes `after` of the queue."""
+        metadata = {"uid": queue.metadata.uid, **patch.get("metadata", {})}
+        body = _encode({**patch, "metadata": metadata})
+        path = queue_path(segment(queue.name)) + subresource
+        patched = await patch_once(self._transport, path, body, wanted=wanted, timing=self._timing)
+        if patched.failure is not None:
+            return self._failed(queue.name, patched.failure)
+        known = self._queues.get(queue.name)
+        if known is not None and is_older(known.metadata.resource_version, patched.resource_version):
+            # What is decided next has to see it; the watch may take a while.
+            version = msgspec.structs.replace(after.metadata, resource_version=patched.resource_version)
+            self._set_queue(msgspec.structs.replace(after, metadata=version))
+        return True
+
+    def _failed(self, name: str, failure: Failure) -> bool:
+        """Whether there is nothing more to do."""
+        if failure.kind in (FailureClass.NOT_FOUND, FailureClass.GONE):
+            return failure.kind is FailureClass.NOT_FOUND
+        held = self._once.admit(f"{failure.kind} {failure.message[:60]}")
+        if held is not None:
+            self._log.error("queue not written", queue=name, problem=str(failure), held_back=held)
+        return False
+
+
+def _given(command: Command) -> tuple[str, int, str]:
+    """In the order of this commands were made; versions of one store rise with time."""
+    metadata = command.metadata
+    version = metadata.resource_version
+    return metadata.creation_timestamp or "", int(version) if version.isdecimal() else 0, metadata.uid

@@ -1,0 +1,186 @@
+"""Controllers that bring one object after another into the state that it should have, each named by a key.
+
+    watches ─> what a reconciler knows ─> its keys in a queue ─> reconcile ─> writes
+
+All of a process share one set of watches: a kind that several ask for is watched once. Nothing is queued before this
+process leads; then every key is, since whoever led before may have left any of them half done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from agent_scheduler.cluster.informers import Informers, Kind
+from agent_scheduler.kube.reflector import WatchTimes
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import Change
+from agent_scheduler.telemetry.controllers import ControllersMetrics
+
+from .work_queue import WorkQueue
+
+#: Seconds that the writes of one key may take before it waits for its next turn.
+PATIENCE: Final = 30.0
+
+
+class Reconciler(Protocol):
+    """One controller. What it remembers comes from its watches alone, so that a restart loses nothing."""
+
+    #: As `--enable` names it.
+    name: str
+    #: Keys that are worked on at the same time.
+    workers: int
+    #: Seconds from a change to the work that sees it.
+    settle: float
+    #: Kinds that it cannot do without.
+    needs: tuple[str, ...]
+
+    def kinds(self, put: Callable[[str], None]) -> Iterable[Kind]:
+        """What it watches; `put` takes the key of what has changed."""
+
+    def all_keys(self) -> Iterable[str]:
+        """All that there is to reconcile, by what the watches have brought."""
+
+    async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
+        """Whether all is as it should be, as far as is known; else it is tried again. `wanted` says whether the next
+        request may still be sent."""
+
+
+@dataclass(slots=True)
+class _Running:
+    reconciler: Reconciler
+    queue: WorkQueue
+
+
+class Reconciling:
+    """Runs reconcilers; see `Controller`. Owner of their watches and queues."""
+
+    def __init__(
+        self,
+        reconcilers: Sequence[Reconciler],
+        *,
+        transport: Transport,
+        metrics: ControllersMetrics,
+        timing: Timing = REAL,
+        watch_times: WatchTimes | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._timing = timing
+        self._leading = self._stopping = False
+        #: Kinds that the server does not have.
+        self._absent: set[str] = set()
+        self._needed = {kind for each in reconcilers for kind in each.needs}
+        self._running = [self._started(each) for each in reconcilers]
+        self._informers = Informers(
+            merged(kind for each in self._running for kind in each.reconciler.kinds(self._putting(each))),
+            transport=transport,
+            times=watch_times or WatchTimes(),
+            timing=timing,
+            observer=self,
+        )
+
+    def _started(self, reconciler: Reconciler) -> _Running:
+        counts = self._metrics.reconciles_total
+
+        async def work(key: str) -> bool:
+            ends = self._timing.clock() + PATIENCE
+            done = await reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
+            counts.labels(reconciler.name, "done" if done else "again").inc()
+            return done
+
+        queue = WorkQueue(work, workers=reconciler.workers, timing=self._timing, settle=reconciler.settle)
+        return _Running(reconciler, queue)
+
+    def _putting(self, running: _Running) -> Callable[[str], None]:
+        def put(key: str) -> None:
+            if self._leading:
+                running.queue.put(key)
+
+        return put
+
+    @property
+    def waiting(self) -> dict[str, float]:
+        """How many keys wait or are worked on, by the controller's name."""
+        return {each.reconciler.name: len(each.queue) for each in self._running}
+
+    # ---- watches
+
+    async def watch(self) -> None:
+        await self._informers.run()
+
+    async def synced(self) -> None:
+        await self._informers.synced()
+
+    @property
+    def is_synced(self) -> bool:
+        return self._informers.is_synced
+
+    @property
+    def stale(self) -> list[str]:
+        return self._informers.stale
+
+    @property
+    def missing(self) -> list[str]:
+        return sorted(self._absent & self._needed)
+
+    def watched(self, kind: str, what: str) -> None:
+        if what == "absent":
+            self._absent.add(kind)
+        elif what == "watch":
+            self._absent.discard(kind)
+        self._metrics.watched(kind, what)
+
+    def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
+        for change in changes:
+            self._metrics.watch_events_total.labels(kind, change.type.value).inc()
+
+    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+        # What is written must not be decided by what is known without that change.
+        raise error
+
+    # ---- what is done
+
+    def stop(self) -> None:
+        self._stopping = True
+        for each in self._running:
+            each.queue.stop()
+
+    async def lead(self) -> None:
+        # Whoever led before writes no more, so what is listed from now on has all that it wrote.
+        await self._informers.renew()
+        self._leading = True
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for each in self._running:
+                    for key in each.reconciler.all_keys():
+                        each.queue.put(key)
+                    tasks.create_task(each.queue.run())
+        finally:
+            self._leading = False
+
+
+def merged(kinds: Iterable[Kind]) -> list[Kind]:
+    """One for each name, which tells all that asked for it, in their order."""
+    found: dict[str, Kind] = {}
+    for kind in kinds:
+        known = found.get(kind.name)
+        found[kind.name] = kind if known is None else _both(known, kind)
+    return list(found.values())
+
+
+def _both(first: Kind, second: Kind) -> Kind:
+    if (first.path, first.query, first.optional) != (second.path, second.query, second.optional):
+        raise ValueError(f"{first.name} is asked for in two ways: {first.path} and {second.path}")
+
+    def put(each: Any) -> None:
+        first.set(each)
+        second.set(each)
+
+    def delete(each: Any) -> None:
+        first.delete(each)
+        second.delete(each)
+
+    return replace(first, set=put, delete=delete, vital=first.vital or second.vital)

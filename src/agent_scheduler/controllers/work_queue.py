@@ -1,0 +1,118 @@
+"""Keys that wait to be worked on, after client-go's workqueue: each once, however often it was put."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from agent_scheduler.kube.retry import Backoff, Timing
+
+_BACKOFF: Final = Backoff(initial=0.1, cap=30.0)
+
+
+class WorkQueue:
+    """Owner of the keys that wait, and of how often each has failed.
+
+    Invariants: a key waits once at most, and is worked on once at a time; one that is put while it is worked on is
+    worked on again; one that failed waits longer each time, unless it is put meanwhile with a shorter delay.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[str], Awaitable[bool]],
+        *,
+        workers: int,
+        timing: Timing,
+        settle: float = 0.0,
+        backoff: Backoff = _BACKOFF,
+    ) -> None:
+        """`work` says whether it is done with the key; what it raises ends `run`. `settle`: seconds from a change to
+        the work that sees it, so that changes which come together are one piece of work."""
+        self._work = work
+        self._workers = workers
+        self._timing = timing
+        self._settle = settle
+        self._backoff = backoff
+        #: When each that waits is due, by the clock. `_heap` has them by that; what is not in `_due` so is outdated.
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._busy: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    def __len__(self) -> int:
+        """Keys that wait or are worked on."""
+        return len(self._due.keys() | self._busy)
+
+    def put(self, key: str) -> None:
+        """Something about it has changed."""
+        self.put_later(key, self._settle)
+
+    def put_later(self, key: str, seconds: float) -> None:
+        """It is due after so long, or sooner, if it was already."""
+        due = self._timing.clock() + seconds
+        if key not in self._due or due < self._due[key]:
+            self._due[key] = due
+            heapq.heappush(self._heap, (due, key))
+            self._changed.set()
+
+    def stop(self) -> None:
+        """`run` returns once what is worked on is done; what waits is left."""
+        self._stopping = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Work until `stop` was called, or until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stopping:
+                self._changed.clear()
+                while len(self._busy) < self._workers and (key := self._take()) is not None:
+                    self._busy.add(key)
+                    tasks.create_task(self._one(key))
+                await self._wait()
+
+    def _take(self) -> str | None:
+        """The key that has been due for longest, of those that are not worked on."""
+        now = self._timing.clock()
+        held: list[tuple[float, str]] = []
+        taken = None
+        while self._heap and self._heap[0][0] <= now:
+            due, key = heapq.heappop(self._heap)
+            if self._due.get(key) != due:
+                continue
+            if key in self._busy:
+                held.append((due, key))
+                continue
+            del self._due[key]
+            taken = key
+            break
+        for each in held:
+            heapq.heappush(self._heap, each)
+        return taken
+
+    async def _wait(self) -> None:
+        """For a change, or until the next key is due and there is a worker for it."""
+        left = None
+        if self._heap and len(self._busy) < self._workers:
+            # Those that are due by now are worked on: the end of that is a change.
+            left = max(self._heap[0][0] - self._timing.clock(), 0.0) or None
+        try:
+            async with asyncio.timeout(left):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _one(self, key: str) -> None:
+        try:
+            done = await self._work(key)
+        finally:
+            self._busy.discard(key)
+            self._changed.set()
+        if done:
+            self._failures.pop(key, None)
+            return
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        self.put_later(key, self._backoff.delay(failures, self._timing.rng))

@@ -1,0 +1,109 @@
+"""What pods count as in a ResourceQuota: their requests and limits, by the names that quotas have for them.
+
+The rule is that of Kubernetes' pod evaluator (`pkg/quota/v1/evaluator/core`). Volcano adds each extended resource once
+more by its plain name, and writes what comes of it into a PodGroup's `minResources`. Amounts stay as exact as they
+were written, since they are written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from agent_scheduler.objects.quantity import Quantity, QuantityError, canonical, parse
+from agent_scheduler.objects.wire import Resources
+from agent_scheduler.objects.workload import Requirements, TemplateContainer, TemplateSpec
+
+from .extended import is_extended
+from .requests import pod_level_resource
+
+Usage = dict[str, Quantity]
+
+_ONE: Final = parse("1")
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+def quota_usage(spec: TemplateSpec) -> Usage:
+    """Of one pod. Raises QuantityError for an amount that is none, which the API server stores nowhere."""
+    requests = _total(spec, lambda each: each.requests)
+    limits = _total(spec, lambda each: each.limits)
+    for name, overhead in _read(spec.overhead).items():
+        _add(requests, name, overhead)
+        if name in limits:
+            _add(limits, name, overhead)
+    usage = {"pods": _ONE, "count/pods": _ONE}
+    for name, amount in requests.items():
+        if name in _NATIVE or name.startswith("hugepages-") or is_extended(name):
+            usage[name] = usage[f"requests.{name}"] = amount
+    for name in _NATIVE:
+        if name in limits:
+            usage[f"limits.{name}"] = limits[name]
+    return usage
+
+
+def times(usage: Mapping[str, Quantity], number: int) -> dict[str, str]:
+    """Of so many pods alike, as it is written; of none nothing."""
+    if number <= 0:
+        return {}
+    return {name: canonical(each._replace(nano=each.nano * number)) for name, each in usage.items()}
+
+
+def _total(spec: TemplateSpec, part: Callable[[Requirements], Resources | None]) -> Usage:
+    """Of all containers and sidecars, or of the most demanding init step, or what the pod says as a whole."""
+    total: Usage = {}
+    for each in spec.containers or ():
+        _add_all(total, _read(part(each.resources)))
+    for name, amount in _most_at_start(spec.init_containers or (), total, part).items():
+        if name not in total or amount.nano > total[name].nano:
+            total[name] = amount
+    if spec.resources is not None:
+        total |= {
+            name: each for name, each in _read(part(spec.resources)).items() if pod_level_resource(name)
+        }
+    return total
+
+
+def _most_at_start(
+    containers: Iterable[TemplateContainer],
+    total: Usage,
+    part: Callable[[Requirements], Resources | None],
+) -> Usage:
+    """The most that any init step takes, with the sidecars that run by then, which are added to `total`."""
+    sidecars: Usage = {}
+    peak: Usage = {}
+    for each in containers:
+        amounts = _read(part(each.resources))
+        if each.restart_policy == "Always":
+            _add_all(total, amounts)
+            _add_all(sidecars, amounts)
+            step = sidecars
+        else:
+            step = dict(sidecars)
+            _add_all(step, amounts)
+        for name, amount in step.items():
+            if name not in peak or amount.nano > peak[name].nano:
+                peak[name] = amount
+    return peak
+
+
+def _read(resources: Resources | None) -> Usage:
+    found = {}
+    for name, text in (resources or {}).items():
+        if not isinstance(text, str | int | float):
+            raise QuantityError(repr(text), "form")
+        found[name] = parse(str(text))
+    return found
+
+
+def _add_all(total: Usage, more: Usage) -> None:
+    for name, amount in more.items():
+        _add(total, name, amount)
+
+
+def _add(total: Usage, name: str, amount: Quantity) -> None:
+    """A sum is written in the format of what was there, if that is anything."""
+    before = total.get(name)
+    if before is None or before.nano == 0:
+        total[name] = amount
+    else:
+        total[name] = before._replace(nano=before.nano + amount.nano)

@@ -1,0 +1,49 @@
+"""What controllers read of pods, and of the workloads that make them."""
+
+from __future__ import annotations
+
+from .wire import Metadata, Resources, Wire
+
+
+class Requirements(Wire, frozen=True):
+    requests: Resources | None = None
+    limits: Resources | None = None
+
+
+class TemplateContainer(Wire, frozen=True):
+    restart_policy: str | None = None
+    resources: Requirements = Requirements()
+
+
+class TemplateSpec(Wire, frozen=True):
+    """Of a pod, or of a template of pods. `resources` are those of the pod as a whole (KEP-2837)."""
+
+    scheduler_name: str = ""
+    priority_class_name: str = ""
+    containers: tuple[TemplateContainer, ...] | None = None
+    init_containers: tuple[TemplateContainer, ...] | None = None
+    overhead: Resources | None = None
+    resources: Requirements | None = None
+
+
+class MemberStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class MemberPod(Wire, frozen=True):
+    """A pod (v1) that may have to be put into a group."""
+
+    metadata: Metadata
+    spec: TemplateSpec = TemplateSpec()
+    status: MemberStatus = MemberStatus()
+
+
+class ReplicasSpec(Wire, frozen=True):
+    replicas: int = 1
+
+
+class Replicated(Wire, frozen=True):
+    """A ReplicaSet or a StatefulSet (apps/v1)."""
+
+    metadata: Metadata
+    spec: ReplicasSpec = ReplicasSpec()

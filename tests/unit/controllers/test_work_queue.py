@@ -1,0 +1,195 @@
+"""Keys that wait to be worked on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.cluster.informers import Kind
+from agent_scheduler.controllers.reconciling import merged
+from agent_scheduler.controllers.work_queue import WorkQueue
+from agent_scheduler.kube.retry import Backoff, Timing
+from tests.sim.loop import SimLoop
+from tests.virtual import virtual_time
+
+NO_JITTER = Backoff(initial=1.0, cap=8.0, jitter=0.0)
+
+
+class Worker:
+    """Works on keys, each for `seconds`, and fails `failures` times at each."""
+
+    def __init__(self, *, seconds: float = 0.0, failures: int = 0) -> None:
+        self.seconds = seconds
+        self.failures = failures
+        self.began: list[tuple[float, str]] = []
+        self.busy: Counter[str] = Counter()
+        self.most = 0
+
+    async def __call__(self, key: str) -> bool:
+        self.began.append((asyncio.get_running_loop().time(), key))
+        self.busy[key] += 1
+        assert self.busy[key] == 1, "one at a time"
+        self.most = max(self.most, self.busy.total())
+        await asyncio.sleep(self.seconds)
+        self.busy[key] -= 1
+        return sum(1 for _, each in self.began if each == key) > self.failures
+
+    @property
+    def times(self) -> list[float]:
+        return [at for at, _ in self.began]
+
+
+def queue(worker: Worker, **more: Any) -> WorkQueue:
+    loop = asyncio.get_running_loop()
+    return WorkQueue(worker, timing=Timing(clock=loop.time), **{"workers": 1, "backoff": NO_JITTER, **more})
+
+
+async def running(it: WorkQueue, seconds: float, *steps: Callable[[], None]) -> None:
+    """Run it for so long; the steps are taken a second apart, the first one at once."""
+    task = asyncio.create_task(it.run())
+    for step in steps:
+        await asyncio.sleep(0)
+        step()
+        await asyncio.sleep(1)
+    await asyncio.sleep(max(seconds - len(steps), 0))
+    it.stop()
+    await task
+
+
+@virtual_time
+async def test_a_key_that_is_put_again_before_its_turn_has_one_turn() -> None:
+    worker = Worker()
+    it = queue(worker)
+    for key in ("a", "b", "a"):
+        it.put(key)
+    assert len(it) == 2
+    await running(it, 1)
+    assert sorted(key for _, key in worker.began) == ["a", "b"]
+    assert len(it) == 0
+
+
+@virtual_time
+async def test_a_key_that_is_put_during_its_turn_has_another() -> None:
+    worker = Worker(seconds=1.5)
+    it = queue(worker, workers=3)
+    start = asyncio.get_running_loop().time()
+    await running(it, 5, lambda: it.put("a"), lambda: it.put("a"))
+    assert [at - start for at in worker.times] == [0.0, 1.5]
+
+
+@virtual_time
+async def test_changes_that_come_together_are_one_turn_a_moment_later() -> None:
+    worker = Worker()
+    it = queue(worker, settle=2.5)
+    start = asyncio.get_running_loop().time()
+    await running(it, 8, lambda: it.put("a"), lambda: it.put("a"), lambda: it.put("a"))
+    # Later ones do not put it off.
+    assert [at - start for at in worker.times] == [2.5]
+
+
+@virtual_time
+async def test_a_key_that_failed_waits_longer_each_time_up_to_a_limit() -> None:
+    worker = Worker(failures=5)
+    it = queue(worker)
+    start = asyncio.get_running_loop().time()
+    await running(it, 40, lambda: it.put("a"))
+    assert [at - start for at in worker.times] == [0, 1, 3, 7, 15, 23]
+
+
+@virtual_time
+async def test_a_change_of_a_key_that_failed_is_not_held_up_by_its_waiting() -> None:
+    worker = Worker(failures=2)
+    it = queue(worker)
+    start = asyncio.get_running_loop().time()
+    task = asyncio.create_task(it.run())
+    it.put("a")
+    await asyncio.sleep(1.5)
+    it.put("a")
+    await asyncio.sleep(10)
+    it.stop()
+    await task
+    assert [at - start for at in worker.times] == [0, 1, 1.5]
+
+
+@virtual_time
+async def test_stop_lets_what_is_worked_on_end_and_begins_nothing() -> None:
+    worker = Worker(seconds=5)
+    it = queue(worker)
+    await running(it, 1, lambda: [it.put(key) for key in "ab"] and None)
+    assert [key for _, key in worker.began] == ["a"]
+    assert worker.busy.total() == 0
+    assert len(it) == 1
+
+
+@virtual_time
+async def test_an_error_of_the_work_ends_the_queue() -> None:
+    async def work(_key: str) -> bool:
+        raise ZeroDivisionError
+
+    it = WorkQueue(work, workers=2, timing=Timing(clock=asyncio.get_running_loop().time))
+    it.put("a")
+    with pytest.raises(ExceptionGroup):
+        await it.run()
+
+
+PUTS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 1.0, 3.0])), max_size=20)
+
+
+@given(PUTS, st.integers(1, 3), st.sampled_from([0.0, 0.7]), st.integers(0, 2))
+def test_every_change_is_seen_by_a_turn_that_begins_later(
+    puts: list[tuple[str, float]], workers: int, settle: float, failures: int
+) -> None:
+    async def scenario() -> None:
+        worker = Worker(seconds=0.4, failures=failures)
+        it = queue(worker, workers=workers, settle=settle)
+        task = asyncio.create_task(it.run())
+        last: dict[str, float] = {}
+        for key, pause in puts:
+            await asyncio.sleep(pause)
+            last[key] = asyncio.get_running_loop().time()
+            it.put(key)
+        await asyncio.sleep(100)
+        it.stop()
+        await task
+        assert len(it) == 0
+        assert worker.most <= workers
+        for key, at in last.items():
+            assert max(time for time, each in worker.began if each == key) >= at
+
+    _in_virtual_time(scenario())
+
+
+def _in_virtual_time(scenario: Coroutine[Any, Any, None]) -> None:
+    loop = SimLoop(0)
+    try:
+        loop.run_until_complete(scenario)
+    finally:
+        loop.close()
+
+
+def test_a_kind_that_two_ask_for_is_watched_once_and_told_to_both() -> None:
+    told: list[str] = []
+
+    def kind(name: str, who: str, **more: Any) -> Kind:
+        return Kind(
+            name,
+            f"/{name}",
+            lambda raw: raw,
+            lambda each: told.append(f"{who} set {each}"),
+            lambda each: told.append(f"{who} delete {each}"),
+            **more,
+        )
+
+    both, alone = merged([kind("A", "one"), kind("B", "one"), kind("A", "two", vital=True)])
+    assert (both.name, both.vital, alone.name) == ("A", True, "B")
+    both.set("x")
+    both.delete("y")
+    assert told == ["one set x", "two set x", "one delete y", "two delete y"]
+    with pytest.raises(ValueError, match="A is asked for in two ways"):
+        merged([kind("A", "one"), kind("A", "two", query={"fieldSelector": "x"})])
