@@ -21,7 +21,7 @@ from .auth.authentication import read_tokens
 from .auth.identity import User
 from .auth.jwt import Keys
 from .auth.options import ADMIN, ISSUER, OPEN_PATHS, Options
-from .builtin import BUILTIN
+from .builtin import ALPHA, BUILTIN
 from .certificates import make_certificates, server_context
 from .controllers import Controller
 from .device_driver import DRIVER, DeviceAttacher, DeviceDriver
@@ -147,7 +147,9 @@ async def running(
         if settings.audit_log_path is not None:
             log = AuditLog(opened.enter_context(_audit_file(settings.audit_log_path)), random_uids())
             observer = log if observer is None else _both(log, observer)
-        api = Api(Store(clock=time.time, uid=random_uids()), BUILTIN, auth=options, observer=observer)
+        asked_for = settings.versions()
+        kinds = (*BUILTIN, *(each for each in ALPHA if f"{each.group}/{each.version}" in asked_for))
+        api = Api(Store(clock=time.time, uid=random_uids()), kinds, auth=options, observer=observer)
         for node in nodes(settings.nodes, settings.node_amounts(), kubelets=settings.kubelets):
             api.create(kubelet.NODES, node)
         loaded = loading.create(api, settings.load)

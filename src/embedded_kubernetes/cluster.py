@@ -63,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that are not to run, such as '*,-resourceclaim-controller' (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--runtime-config", default="", metavar="LIST",
+        help="alpha versions that are served besides, as for kube-apiserver: scheduling.k8s.io/v1alpha2=true",
+    )  # fmt: skip
+    parser.add_argument(
         "--load", type=Path, nargs="+", action="extend", default=[], metavar="FILE",
         help="create the objects in these YAML or JSON files at the start",
     )  # fmt: skip

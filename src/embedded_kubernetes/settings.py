@@ -12,6 +12,7 @@ from agent_scheduler.objects.quantity import QuantityError, resource_value
 from . import controller_list
 from .auth.identity import User
 from .auth.options import MODES
+from .builtin import OFF_BY_DEFAULT
 from .device_driver import Attaching, DevicesShape
 from .errors import ClusterError
 from .fault_plan import Faults
@@ -57,6 +58,8 @@ class Settings:
     kubeconfig_out: File | None = None
     kubelets: bool = True
     controllers: str = "*"
+    #: Versions that are off by default, each with "=true" behind it.
+    runtime_config: str = ""
     #: Created at the start.
     load: Manifests = ()
     tls: bool | None = None
@@ -83,6 +86,7 @@ class Settings:
                 raise SettingError("users", f"must be embedded_kubernetes.User by token, not {user!r}")
         self.node_amounts()
         self.controller_names()
+        self.versions()
         if self.rbac and not self.token:
             self.token = secrets.token_urlsafe(24)
 
@@ -130,6 +134,15 @@ class Settings:
             return controller_list.chosen(self.controllers)
         except ValueError as error:
             raise SettingError("controllers", str(error)) from None
+
+    def versions(self) -> frozenset[str]:
+        """Groups with the versions that are served besides."""
+        given = [each.partition("=") for each in filter(None, self.runtime_config.split(","))]
+        for name, _, value in given:
+            if name not in OFF_BY_DEFAULT or value not in ("true", "false"):
+                allowed = ", ".join(f"{each}=true" for each in sorted(OFF_BY_DEFAULT))
+                raise SettingError("runtime_config", f"allowed: {allowed}", self.runtime_config)
+        return frozenset(name for name, _, value in given if value == "true")
 
     def devices(self) -> DevicesShape | None:
         """The devices of the simulated nodes; None without any."""

@@ -258,7 +258,8 @@ async def test_metrics_are_for_whom_the_role_is_bound_to(installed: Installation
 
 @embedded_alone
 async def test_the_scheduler_uses_each_right_that_it_has_and_needs_no_other(tmp_path: Path) -> None:
-    nodes = ("--nodes", "2", "--node-cpu", "4", "--devices-per-node", "4")
+    groups = ("--runtime-config", "scheduling.k8s.io/v1alpha2=true")
+    nodes = ("--nodes", "2", "--node-cpu", "4", "--devices-per-node", "4", *groups)
     async with own_cluster(tmp_path, *nodes, faults=FAULTS, components=["crd", "default"]) as installed:
         await _all_rights_of_the_scheduler(installed)
 
@@ -271,6 +272,7 @@ async def _all_rights_of_the_scheduler(installed: Installation) -> None:
     work = Work(installed)
     await work.shard()
     await work.plain()
+    await work.group()
     await work.volumes()
     await work.devices()
     await work.extended_resources()
@@ -316,6 +318,18 @@ class Work:
     async def plain(self) -> None:
         await self._ask("POST", PODS, pod("plain"))
         await bound(self._installed, "plain")
+
+    async def group(self) -> None:
+        policy = {"gang": {"minCount": 2}}
+        await self._ask(
+            "POST",
+            "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
+            {"metadata": {"name": "gang"}, "spec": {"schedulingPolicy": policy}},
+        )
+        names = ["gang-0", "gang-1"]
+        for name in names:
+            await self._ask("POST", PODS, pod(name, schedulingGroup={"podGroupName": "gang"}))
+        await bound(self._installed, *names)
 
     async def volumes(self) -> None:
         """A volume that is put down for a claim, and one that is made for the node that was chosen."""

@@ -16,6 +16,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.quotas.book import Shortfall
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.eviction import Evicted
@@ -75,6 +76,9 @@ class Outcomes:
             self._messenger.refused(pod, SCHEDULER_ERROR, message)
         self._try_again()
 
+    def queue_full(self, entry: Entry, pod: PodInfo, short: Shortfall, *, started: float) -> None:
+        self._try_again()
+
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         self._try_again()
 
@@ -95,7 +99,7 @@ class GroupCommitter:
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
-        admission: Admission | None = None,
+        admission: Admission,
     ) -> None:
         self._cluster = cluster
         self._commit = commit

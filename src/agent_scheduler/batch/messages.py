@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from agent_scheduler.binding.calls import RateLimit
-from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.binding.messages import Messages, budget_of
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.session.close import Result
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.status import StatusWriter
 from agent_scheduler.kube.transport import Transport
 
 from .committing import BatchObserver
@@ -44,49 +40,38 @@ class BatchMessages:
         limit = settings.status_writes
         self._groups = groups
         self._name = settings.scheduler_name
-        status = StatusWriter(
+        said = Messages(
             transport,
-            budget=_budget(limit, timing),
-            concurrency=limit.concurrency,
+            name=settings.scheduler_name,
+            identity=settings.identity,
+            status_writes=limit,
+            events=settings.events,
+            event_buffer=settings.event_buffer,
+            observer=observer,
             timing=timing,
-            now=timing.now,
-            count=observer.status_write,
         )
-        self._recorder: EventRecorder | None = None
-        if settings.events is not None:
-            self._recorder = EventRecorder(
-                transport,
-                controller=settings.scheduler_name,
-                instance=settings.identity,
-                budget=_budget(settings.events, timing),
-                concurrency=settings.events.concurrency,
-                capacity=settings.event_buffer,
-                timing=timing,
-                count=observer.event_write,
-            )
-        self.messenger = KubeMessenger(status=status, recorder=self._recorder)
+        self.messenger, self._recorder = said.messenger, said.recorder
         self.statuses = GroupStatuses(
             transport,
             groups,
-            budget=_budget(limit, timing),
+            budget=budget_of(limit, timing),
             timing=timing,
             count=observer.status_write,
             try_again=try_again,
         )
         self._objects = ObjectWrites(
             transport,
-            queues=_budget(limit, timing),
-            gates=_budget(limit, timing),
+            queues=budget_of(limit, timing),
+            gates=budget_of(limit, timing),
             timing=timing,
             count=observer.status_write,
         )
         #: In the order in which they are drained.
         self.writers: tuple[Writer, ...] = (
             self.statuses.writes,
-            status,
             self._objects.gates,
             self._objects.queues,
-            *(() if self._recorder is None else (self._recorder,)),
+            *said.writers,
         )
 
     def tell(self, result: Result, cluster: Cluster) -> None:
@@ -108,8 +93,3 @@ class BatchMessages:
         if self._recorder is not None:
             for event in result.events:
                 tell(self._recorder, self._groups, event, controller=self._name)
-
-
-def _budget(limit: RateLimit, timing: Timing) -> Budget:
-    """For calls of a dispatcher, which makes no more than `limit.concurrency` of them at a time."""
-    return Budget(qps=limit.qps or None, burst=limit.burst, timing=timing)

@@ -57,8 +57,9 @@ class _Stopped(Exception):
     """No session is to go on."""
 
 
-def _run(session: Session) -> Generator[None, None, None]:
+def _run(session: Session) -> Generator[None, None, Result]:
     yield from session.run()
+    return (yield from close(session))
 
 
 class BatchScheduler:
@@ -115,6 +116,7 @@ class BatchScheduler:
             profile=profile,
             clock=timing.clock,
             try_again=try_again,
+            admission=cluster.ledger.usage,
         )
         self._binder = binder
         self._pictures = Pictures(
@@ -197,8 +199,7 @@ class BatchScheduler:
                 ),
                 now=trial.at,
             )
-            await self._worked_off(_run(session))
-            self._close(session)
+            self._tell(session, await self._worked_off(_run(session)))
         except _Stopped:
             trial.reset()
             self.waiting.give_up()
@@ -207,8 +208,7 @@ class BatchScheduler:
             self._begin_anew()
             raise
 
-    def _close(self, session: Session) -> None:
-        result: Result = close(session)
+    def _tell(self, session: Session, result: Result) -> None:
         self.sessions += 1
         refused = {
             uid: found.plugins for job in session.jobs.values() for uid, found in job.fit_errors.items()

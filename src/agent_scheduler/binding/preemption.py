@@ -100,6 +100,7 @@ class Gate:
 class _Job:
     pod: PodInfo
     candidate: Candidate
+    nominates: bool
 
 
 class Attempt(NamedTuple):
@@ -202,8 +203,9 @@ class Preemption:
         """From now on `pod` waits for its preemption; before it is put back into the queue."""
         self._gate.gated.add(pod.uid)
 
-    def start(self, pod: PodInfo, candidate: Candidate, *, waits: bool) -> None:
-        """Evict the victims, beside. `waits`: whether the pod has gone back to the queue; it is gone otherwise."""
+    def start(self, pod: PodInfo, candidate: Candidate, *, waits: bool, nominates: bool = True) -> None:
+        """Evict the victims, beside. `waits`: whether the pod has gone back to the queue; it is gone otherwise.
+        `nominates`: whether their room is kept for it, as it has been nominated to the node."""
         if not waits:
             self._gate.gated.discard(pod.uid)
             return
@@ -211,8 +213,9 @@ class Preemption:
         for victim in candidate.victims:
             self._leaving.setdefault(victim.uid, set()).add(pod.uid)
         self._under_way[pod.uid] = candidate.node_name
-        self._clear_lower_nominations(pod, candidate.node_name)
-        self._jobs.put_nowait(_Job(pod, candidate))
+        if nominates:
+            self._clear_lower_nominations(pod, candidate.node_name)
+        self._jobs.put_nowait(_Job(pod, candidate, nominates))
 
     def _unseen(self) -> Set[str]:
         pods, leaving = self._cluster.pods, self._leaving
@@ -284,7 +287,8 @@ class Preemption:
         """No request for the pod is under way any more, and none has failed."""
         queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
-        if wanted and queue.nominator.nominated.get(uid, "") != job.candidate.node_name:
+        kept = queue.nominator.nominated.get(uid, "")
+        if wanted and job.nominates and kept != job.candidate.node_name:
             # The watch has shown an older state of the pod meanwhile.
             queue.nominate(self._cluster.pods[uid], job.candidate.node_name)
         if queue.where(uid) is Place.GATED:

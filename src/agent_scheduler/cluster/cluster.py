@@ -81,11 +81,25 @@ class Events:
             each.assigned_pod_updated(old, new)
 
     @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Meanwhile nobody is told: for what a trial reserves and gives back, which nobody has seen. Its own pods would
+        be tried again, without end."""
+        told, self.move_all = self.move_all, _nothing
+        try:
+            yield
+        finally:
+            self.move_all = told
+
+    @contextmanager
     def burst(self) -> Iterator[None]:
         with ExitStack() as bursts:
             for each in self._told:
                 bursts.enter_context(each.burst())
             yield
+
+
+def _nothing(event: ClusterEvent, old: object | None = None, new: object | None = None) -> None:
+    """Of an event that nobody is told of."""
 
 
 class Cluster:

@@ -64,14 +64,10 @@ class Groups:
     Invariant: a pod is in at most one of a group's members, the group that it names, and `bare`.
     """
 
-    def __init__(
-        self, *, schedulers: Collection[str], observer: GroupsObserver, usage: QueueUsage | None = None
-    ) -> None:
-        """`schedulers`: names by which pods ask for the batch scheduler. `usage` is told of the queues of groups."""
+    def __init__(self, *, schedulers: Collection[str], observer: GroupsObserver) -> None:
+        """`schedulers`: names by which pods ask for the batch scheduler."""
         self._schedulers = frozenset(schedulers)
-        self._usage = usage
-        if usage is not None:
-            usage.batch_schedulers = self._schedulers
+        self._usage: QueueUsage | None = None
         self._observer = observer
         self._groups: dict[GroupKey, Group] = {}
         #: Where each member is, by UID.
@@ -82,6 +78,11 @@ class Groups:
         self._priority_classes: dict[str, batch.PriorityClass] = {}
         #: By namespace and name.
         self._quotas: dict[str, dict[str, batch.ResourceQuota]] = {}
+
+    def count_in(self, usage: QueueUsage) -> None:
+        """`usage` is told of the queues of groups. Before anything is watched."""
+        self._usage = usage
+        usage.batch_schedulers = self._schedulers
 
     # ---- questions
 
@@ -165,7 +166,7 @@ class Groups:
         key = _key(found)
         group = self._group(key)
         group.object = found
-        self._count_in(
+        self._tell_of_queue(
             group, found.spec.queue or batch.DEFAULT_QUEUE if isinstance(found, batch.PodGroup) else ""
         )
         self._observer.group_changed(key)
@@ -177,11 +178,11 @@ class Groups:
         if group is None or group.object is None or group.object.metadata.uid != gone.metadata.uid:
             return
         group.object = None
-        self._count_in(group, "")
+        self._tell_of_queue(group, "")
         self._drop_if_empty(group)
         self._observer.group_changed(key)
 
-    def _count_in(self, group: Group, queue: str) -> None:
+    def _tell_of_queue(self, group: Group, queue: str) -> None:
         if self._usage is not None:
             self._usage.set_group(group.key, queue, group.members.keys())
 

@@ -8,16 +8,13 @@
 
 Members with equal priority are tried in the order in which they came. A group that does not get its minimum holds
 nothing while it waits. What wakes it is what wakes any of its members: events of the plugins that refused one, a new
-member, a smaller minimum. A group whose evictions were begun while fewer than its minimum had a place is tried once
-more after a backoff: by then it is known who leaves.
+member, a smaller minimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from math import inf
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol
 
 from agent_scheduler.binding import groups as binder
 from agent_scheduler.binding.binder import Binder
@@ -27,19 +24,17 @@ from agent_scheduler.binding.result import Owner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.reserving import Reservations, unreserve
+from agent_scheduler.engine.decide.reserving import unreserve
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.decide.trial import START, Trial
-from agent_scheduler.engine.dra.catalogue import PORTION
-from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import NativeGroup, native_key
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 
-from .worker import Decide, Decided
+from .gang_trial import Failed, GroupTrial, Member, Tried, is_feasible, is_reached, not_nominated
+from .worker import Decide
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
 WAITING: Final = (
@@ -66,40 +61,8 @@ class GroupObserver(Protocol):
         """A cycle raised. The group's pods are in backoff."""
 
 
-class Member(NamedTuple):
-    entry: Entry
-    pod: PodInfo
-
-
-class Tried(NamedTuple):
-    """What came of one member in the trial."""
-
-    member: Member
-    decided: Decided
-    #: Where it was thought to be placed; None: nowhere.
-    node_name: str | None
-    #: Whether those placed so far, with it, were fewer than the group needs.
-    waited: bool = False
-    #: What is reserved for it there; of members that are about to be bound alone.
-    reservations: Reservations = ()
-
-    @property
-    def attempt(self) -> Attempt | None:
-        """Who would be evicted for it, if anybody."""
-        decision = self.decided.decision
-        return decision if isinstance(decision, Attempt) and decision.candidate is not None else None
-
-
-class Failed(Exception):
-    """A member's cycle raised: nothing is decided about the group."""
-
-    def __init__(self, pod: PodInfo, message: str) -> None:
-        super().__init__(message)
-        self.pod = pod
-
-
 class GangCycle:
-    """Decides on one group at a time. Owner of the trial on the workers' snapshot, which is empty between cycles."""
+    """Decides on one group at a time."""
 
     def __init__(
         self,
@@ -129,8 +92,7 @@ class GangCycle:
         self.reconfigure(views)
 
     def reconfigure(self, views: Mapping[str, ClassViews]) -> None:
-        self._trial = Trial(self._cluster.ledger, self._snapshot, views, self._writes)
-        self._snapshot.trial = None
+        self._trial = GroupTrial(self._cluster, self._snapshot, views, self._writes)
         self._views = views
         self._seen.clear()
 
@@ -162,10 +124,10 @@ class GangCycle:
             return
         self._seen.pop(key, None)
         try:
-            tried = self._try(decide, members, group)
+            have = self._scheduled(group)
+            tried = self._trial.run(decide, members, have=have, minimum=group.minimum)
         except Failed as error:
-            if error.__cause__ is not None and not isinstance(error.__cause__, PodUnrankable):
-                assert isinstance(error.__cause__, Exception)
+            if isinstance(error.__cause__, Exception):
                 self._observer.cycle_failed(worker, error.pod, error.__cause__)
             message = f"failed to schedule other pod from a pod group: {error}"
             self._error(group, members, error, message, started)
@@ -221,106 +183,30 @@ class GangCycle:
         members = self._cluster.groups.members(group.key)
         return any(uid != entry.uid and where(uid) is Place.BACKOFF for uid in members)
 
-    # ---- the trial
-
-    def _try(self, decide: Decide, members: Sequence[Member], group: NativeGroup) -> Sequence[Tried]:
-        """Raises Failed for a member on which it cannot be decided."""
-        snapshot, trial = self._snapshot, self._trial
-        snapshot.refresh()
-        have = self._scheduled(group)
-        # Between cycles the workers decide on it as it is.
-        snapshot.trial = trial
-        tried = []
-        with self._not_nominated() as placed:
-            try:
-                for member in members:
-                    each = self._try_one(decide, member)
-                    if each.node_name is not None:
-                        placed(member.pod)
-                        have += 1
-                        each = each._replace(waited=have < group.minimum)
-                    tried.append(each)
-                if _is_feasible(tried):
-                    return [each._replace(reservations=trial.hand_over(each.member.pod)) for each in tried]
-                return tried
-            finally:
-                trial.rollback(START)
-                snapshot.trial = None
-
-    def _try_one(self, decide: Decide, member: Member) -> Tried:
-        pod, trial = member.pod, self._trial
-        try:
-            decided = self._decided(decide, pod, self._snapshot.handle.class_of(pod, beside=trial.beside))
-            decision = decided.decision
-            if isinstance(decision, CandidateNodes):
-                for candidate in decision.candidates:
-                    if trial.try_place(pod, candidate.row, decided.view):
-                        chosen = Decided(decided.view, CandidateNodes((candidate,), decision.seen))
-                        return Tried(member, chosen, candidate.node_name)
-                raise RuntimeError("none of its candidates has what it reserves")
-            if isinstance(decision, Attempt) and decision.candidate is not None:
-                # Its victims stay in the snapshot, as in kube-scheduler: a later member that needs the node has to have
-                # more of them evicted.
-                trial.place(pod, decision.candidate.row)
-                return Tried(member, decided, decision.candidate.node_name)
-        except PodUnrankable as why:
-            raise Failed(pod, str(why)) from why
-        except Exception as error:
-            raise Failed(pod, f"{type(error).__name__}: {error}") from error
-        return Tried(member, decided, None)
-
-    def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:
-        """A search for devices goes on for the portions of some turns, and is given up then: the others cannot wait."""
-        for spent in (*[0.0] * _PORTIONS, inf):
-            self._cluster.devices.budget.left = PORTION
-            if (decided := decide(pod, spent, cls)) is not None:
-                return decided
-        raise AssertionError("it was given up")
-
-    @contextmanager
-    def _not_nominated(self) -> Iterator[Callable[[PodInfo], None]]:
-        """Until it ends, who is told to be placed is not nominated anywhere, too: it would count twice."""
-        nominator = self._cluster.queue.nominator
-        before: list[tuple[PodInfo, str]] = []
-
-        def placed(pod: PodInfo) -> None:
-            node_name = nominator.nominated.get(pod.uid)
-            if node_name is not None:
-                before.append((pod, node_name))
-                nominator.delete(pod.uid)
-
-        try:
-            yield placed
-        finally:
-            for pod, node_name in before:
-                nominator.add(pod, node_name)
-
     # ---- what comes of it
 
     def _carry_out(self, tried: Sequence[Tried], group: NativeGroup, started: float) -> None:
-        if _is_feasible(tried):
+        if is_feasible(tried):
             self._bind([each for each in tried if each.node_name is not None], group, started)
             # Who is left over of a group that had to come together is tried once more, alone.
-            again = any(each.waited for each in tried)
+            had_to_wait = any(each.waited for each in tried)
             for each in tried:
                 if each.node_name is None:
-                    self._refused(each, started, again=again)
+                    self._refused(each, started, again=had_to_wait)
             return
-        reached, preempts = _is_reached(tried), any(each.attempt is not None for each in tried)
-        message = PREEMPTING if reached else UNSCHEDULABLE
-        waited = sum(each.waited for each in tried)
-        if waited and not preempts:
+        reached = is_reached(tried)
+        self._messenger.group_decided(
+            group, "False", "Unschedulable", PREEMPTING if reached else UNSCHEDULABLE
+        )
+        coming_back = _coming_back(tried)
+        if coming_back and all(each.attempt is None for each in tried):
             self._remember(group)
-        refused = [each for each in tried if each.node_name is None]
         for each in tried:
+            again = each.member.pod.uid in coming_back
             if each.node_name is None:
-                # Two at least come back after their backoff, where there are others for events to wake: should one be
-                # deleted, it is still found out what that means for the rest.
-                spare = waited == 1 and len(refused) > 1 and each is refused[0]
-                self._refused(each, started, again=spare)
+                self._refused(each, started, again=again)
             else:
-                self._back(each, waits_for_victims=reached, again=waited > 0, started=started)
-        self._messenger.group_decided(group, "False", "Unschedulable", message)
+                self._back(each, waits_for_victims=reached, again=again, started=started)
 
     def _bind(self, placed: Sequence[Tried], group: NativeGroup, started: float) -> None:
         version, owner = self._cluster.catalogue.version, self._owner
@@ -333,7 +219,7 @@ class GangCycle:
                 *(entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, True)
             )
             members.append(binder.Member(result, self._views[pod.scheduler_name].profile, each.reservations))
-        with self._not_nominated() as here:
+        with not_nominated(self._cluster) as here:
             for each in placed:
                 here(each.member.pod)
             usage = self._cluster.ledger.usage
@@ -343,7 +229,8 @@ class GangCycle:
         for each in placed:
             entry, pod = each.member
             if pod.uid in refused:
-                unreserve(each.reservations, pod, self._writes)
+                with self._cluster.events.muted():
+                    unreserve(each.reservations, pod, self._writes)
                 # In the same step as it was decided: what refuses it is its queue, or what plugins reserve.
                 self._failures.error(entry, pod, f"{UNSCHEDULABLE}, {refused[pod.uid]}", started=started)
 
@@ -376,7 +263,7 @@ class GangCycle:
             entry, pod, refusal, started=started, nominated=nominated, again=again
         )
         if attempt is not None and attempt.candidate is not None and self._preemption is not None:
-            self._preemption.start(pod, attempt.candidate, waits=waits)
+            self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)
 
     def _error(
         self, group: NativeGroup, members: Sequence[Member], error: Failed, others: str, started: float
@@ -387,11 +274,20 @@ class GangCycle:
         self._messenger.group_decided(group, "False", "SchedulerError", others)
 
 
-def _is_reached(tried: Sequence[Tried]) -> bool:
-    """Whether as many as the group needs have a place, or would have one."""
-    return any(each.node_name is not None and not each.waited for each in tried)
+def _coming_back(tried: Sequence[Tried]) -> Collection[str]:
+    """UIDs of those that come back after a backoff, of a group whose quorum was short at least for a while.
 
-
-def _is_feasible(tried: Sequence[Tried]) -> bool:
-    """Whether nobody has to be evicted for that."""
-    return _is_reached(tried) and all(each.attempt is None for each in tried)
+    Those who have a place and wait for others are woken by no event of their own. Where there are victims, one member
+    is enough, which none of them leaves for if possible: the others are woken by their end. Where no more than one
+    would come back, and there are several that no node would take, one of these does, too: should the other be deleted,
+    it is still found out what that means for the rest.
+    """
+    if not any(each.waited for each in tried):
+        return ()
+    placed = [each for each in tried if each.node_name is not None]
+    refused = [each for each in tried if each.node_name is None]
+    if any(each.attempt is not None for each in tried):
+        placed = ([each for each in placed if each.attempt is None] or placed)[-1:]
+    elif len(placed) == 1 and len(refused) > 1:
+        placed.append(refused[0])
+    return {each.member.pod.uid for each in placed}

@@ -41,9 +41,11 @@ class Rules:
         self.membership = Membership()
         self.settings = settings
         self.profiles: Mapping[str, Profile] = self.seeing(settings.profiles)
+        self.beside: Mapping[str, Profile] = self.seeing(settings.beside)
 
     def profile(self, name: str) -> Profile:
-        return self.profiles[name]
+        """Of any scheduler of this process."""
+        return self.profiles.get(name) or self.beside[name]
 
     def adopt(self, settings: FastPathSettings, profiles: Mapping[str, Profile]) -> None:
         """`profiles` are what `seeing` made of those of `settings`."""

@@ -16,7 +16,9 @@ from contextlib import suppress
 # np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
+from agent_scheduler.binding.messages import Messages
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
@@ -28,7 +30,7 @@ from .settings import FastPathSettings
 from .state import build_state
 from .watching import Watching, build_shard
 from .worker import WorkerPool
-from .writing import Messages, build_binding, build_calls
+from .writing import build_binding, build_calls
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
 _FLUSH_SECONDS = 30.0
@@ -50,7 +52,16 @@ class FastPath:
     ) -> None:
         """`groups` are kept from the same watches, where there is a batch scheduler beside."""
         self._timing = timing
-        self._messages = Messages(settings, transport=transport, observer=observer, timing=timing)
+        self._messages = Messages(
+            transport,
+            name=settings.name,
+            identity=settings.identity,
+            status_writes=settings.status_writes,
+            events=settings.events,
+            event_buffer=settings.event_buffer,
+            observer=observer,
+            timing=timing,
+        )
         messenger = self._messages.messenger
         state = build_state(
             settings, messenger=messenger, observer=observer, recorder=recorder, timing=timing
@@ -58,6 +69,8 @@ class FastPath:
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
         state.ledger.usage.on_active = self._set_gates
+        if groups is not None:
+            groups.count_in(state.ledger.usage)
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
         self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
         self._informers = self._watching.informers
@@ -67,7 +80,7 @@ class FastPath:
         binding = build_binding(
             state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
         )
-        self.binder = binding.binder
+        self.binder, self.writes, self.evict = binding.binder, binding.writes, self._calls.evict
         self.preemption = build_preemption(
             state,
             self._calls,
@@ -102,6 +115,10 @@ class FastPath:
             timing=timing,
         )
 
+    def profile(self, name: str) -> Profile:
+        """The profile of this name as it is in force, on this cluster; also of a scheduler beside."""
+        return self._rules.profile(name)
+
     @property
     def settings(self) -> FastPathSettings:
         """Those in force."""
@@ -132,7 +149,7 @@ class FastPath:
             worker.reconfigure(views=views, candidates=settings.candidates)
         self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)
         self._calls.set_rate(settings.binds)
-        self._messages.set_rates(settings)
+        self._messages.set_rates(settings.status_writes, settings.events)
         self.preemption.reconfigure(profiles)
         self._watching.read_for(profiles)
         rules.adopt(settings, profiles)

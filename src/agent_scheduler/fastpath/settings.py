@@ -41,6 +41,9 @@ class FastPathSettings:
     #: None: no events are written.
     events: RateLimit | None
     event_buffer: int
+    #: Of another scheduler on the same cluster, watches and binder: what their plugins read is read, and what they
+    #: reserve is written and given back. Their pods are not the fast path's.
+    beside: tuple[Profile, ...] = ()
     bind_policy: BindPolicy = DEFAULT_POLICY
     sharding: ShardingMode = ShardingMode.NONE
     watch_times: WatchTimes = field(default_factory=WatchTimes)

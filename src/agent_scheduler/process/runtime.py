@@ -14,17 +14,23 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from agent_scheduler import __version__
+from agent_scheduler.batch.scheduler import BatchScheduler
+from agent_scheduler.batch.settings import batch_settings_of
+from agent_scheduler.batch.waiting import WaitingPods
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.config.load import Source, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
+from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.fastpath.settings import settings_of
+from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.leases import Leases
@@ -88,13 +94,16 @@ class Runtime(Process):
         self._source = source
         self.metrics = Metrics(version=__version__)
         self.metrics.features(configuration.feature_gates)
-        self._settings = settings_of(configuration, identity=self._identity)
+        self._batch_settings = batch_settings_of(configuration, identity=self._identity)
+        self._settings = self._settings_of(configuration)
         self._observer = FastPathObserver(
             self.metrics, clock=self._timing.clock, policy=configuration.conflict_policy
         )
         self._reloader: Reloader | None = None
         #: Set while `run` runs; there is a coordinator only where nodes are shared by shards.
         self.fast_path: FastPath | None = None
+        #: Beside the fast path, if one is configured.
+        self.batch: BatchScheduler | None = None
         self.coordinator: Coordinator | None = None
 
     def reload(self) -> None:
@@ -126,7 +135,9 @@ class Runtime(Process):
     async def _run(self) -> None:
         configuration = self._configuration
         async with AsyncExitStack() as stack:
+            batch = self._batch_settings
             connections = self._settings.requests_at_a_time + _OTHER_CONNECTIONS
+            connections += 0 if batch is None else batch.requests_at_a_time
             transport, gc_policy = self._connect(stack, connections=connections)
             leases = self.leases = self._make_leases(transport)
             writing: Transport = (
@@ -177,6 +188,9 @@ class Runtime(Process):
         """Let what is under way end, within the grace; then stop whatever is left."""
         grace = self._configuration.shutdown_grace_period
         self._log.info("stopping", grace_seconds=grace, binds_in_flight=fast_path.binder.in_flight)
+        if self.batch is not None:
+            # First, so that it has the binder take nothing more.
+            self.batch.stop(grace=grace * (1 - _BIND_SHARE))
         fast_path.stop(grace=grace * (1 - _BIND_SHARE))
         if not self._scheduling:
             leading.cancel()
@@ -207,7 +221,7 @@ class Runtime(Process):
             self._scheduling = True
             try:
                 if coordinator is None:
-                    await fast_path.schedule()
+                    await self._schedule(fast_path)
                 else:
                     await self._schedule_within(coordinator, fast_path)
             finally:
@@ -251,26 +265,59 @@ class Runtime(Process):
                 settled = tasks.create_task(coordinator.has_settled())
                 await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
                 if not self._stopping.is_set():
-                    await fast_path.schedule()
+                    await self._schedule(fast_path)
                 for task in (settled, *service):
                     task.cancel()
             await coordinator.release()
         except RequestFailed as error:
             self._log.warning("nodes not given back", problem=str(error))
 
+    async def _schedule(self, fast_path: FastPath) -> None:
+        """Both schedulers, until both have ended."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fast_path.schedule())
+            if self.batch is not None:
+                tasks.create_task(self.batch.schedule())
+
     # ---- parts
 
     def _fast_path(self, transport: Transport) -> FastPath:
-        metrics = self.metrics
+        metrics, settings = self.metrics, self._batch_settings
+        waiting = groups = None
+        if settings is not None:
+            waiting = WaitingPods(settings.scheduler_name)
+            groups = Groups(schedulers=(settings.scheduler_name,), observer=waiting)
         fast_path = FastPath(
             self._settings,
             transport=transport,
             observer=self._observer,
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
+            groups=groups,
         )
         metrics.families.read_from(fast_path)
+        if settings is not None and waiting is not None and groups is not None:
+            self.batch = BatchScheduler(
+                settings,
+                profile=fast_path.profile(settings.scheduler_name),
+                waiting=waiting,
+                groups=groups,
+                cluster=fast_path.cluster,
+                binder=fast_path.binder,
+                writes=fast_path.writes,
+                evict=fast_path.evict,
+                transport=transport,
+                observer=self._observer,
+                timing=self._timing,
+            )
         return fast_path
+
+    def _settings_of(self, configuration: Configuration) -> FastPathSettings:
+        settings = settings_of(configuration, identity=self._identity)
+        batch = self._batch_settings
+        if batch is None:
+            return settings
+        return replace(settings, beside=(profile_of(batch.sessions, batch.scheduler_name),))
 
     def _make_reloader(self) -> Reloader | None:
         if self._source is None or self._source.file is None:
@@ -285,7 +332,7 @@ class Runtime(Process):
 
     def _apply(self, configuration: Configuration) -> None:
         """Go on by another configuration, between cycles. Raises having changed nothing."""
-        settings = settings_of(configuration, identity=self._identity)
+        settings = self._settings_of(configuration)
         assert self.fast_path is not None, "made before the reloader"
         self.fast_path.reconfigure(settings)
         self._observer.set_policy(configuration.conflict_policy)

@@ -44,5 +44,7 @@ _DECLARED: tuple[Resource, ...] = tuple(
 BUILTIN: tuple[Resource, ...] = tuple(kind for kind in _DECLARED if "alpha" not in kind.version)
 #: Kinds that a real server has only where their version is asked for (`--runtime-config`).
 ALPHA: tuple[Resource, ...] = tuple(kind for kind in _DECLARED if "alpha" in kind.version)
+#: Their groups and versions, as in `scheduling.k8s.io/v1alpha2`.
+OFF_BY_DEFAULT: frozenset[str] = frozenset(f"{kind.group}/{kind.version}" for kind in ALPHA)
 
-__all__ = ["ALPHA", "BUILTIN"]
+__all__ = ["ALPHA", "BUILTIN", "OFF_BY_DEFAULT"]

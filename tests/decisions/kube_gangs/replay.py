@@ -183,6 +183,9 @@ async def living(
         await asyncio.sleep(0.1)
         yield found
         assert contradictions(fast_path.ledger) == []
+        fast_path.snapshot.refresh()
+        columns, size = fast_path.snapshot.columns, fast_path.ledger.columns.size
+        assert (columns.usage[:, :, :size] == fast_path.ledger.columns.usage[:, :, :size]).all()
         fast_path.queue.check_invariants()
     finally:
         for task in running:

@@ -414,7 +414,8 @@ def test_what_is_no_configuration_is_told(text: str, expected: str) -> None:
         (["--feature-gates", "A"], "--feature-gates: found 'A'; allowed: GATE=true or GATE=false"),
         (
             ["--feature-gates", "A=true"],
-            "--feature-gates: unknown gate 'A'; allowed: GangScheduling, SchedulerPopFromBackoffQ, SchedulerPreQueueingHints",
+            "--feature-gates: unknown gate 'A'; allowed: GangScheduling, SchedulerPopFromBackoffQ, "
+            "SchedulerPreQueueingHints",
         ),
         (
             ["--no-leader-elect", "--leader-elect-lease-duration", "20s"],

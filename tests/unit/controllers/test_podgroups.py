@@ -338,7 +338,11 @@ async def test_a_pod_that_took_the_name_of_another_does_not_get_the_others_group
         await asyncio.wait_for(held.wait(), 20)
         await it.cluster.ask("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 0})
         second = await add_pod(it.cluster, "p")
-        assert await group_of(it, "p") == f"podgroup-{second['metadata']['uid']}"
+        name = f"podgroup-{second['metadata']['uid']}"
+        assert await group_of(it, "p") == name
+        # By now the first one's patch has come to something.
+        await asyncio.sleep(0.8)
+        assert await group_of(it, "p") == name
         assert first["metadata"]["uid"] != second["metadata"]["uid"]
 
 
@@ -354,6 +358,7 @@ async def test_the_controller_waits_for_the_kind_and_begins_when_it_is_there() -
             return GROUP_NAME in (found["metadata"].get("annotations") or {})
 
         await until(named, seconds=60)
+        assert list(await it.groups()) == [await group_of(it, "p")]
 
 
 async def test_a_group_that_is_deleted_is_made_again_for_pods_that_name_none_yet() -> None:

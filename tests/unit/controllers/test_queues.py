@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.controllers.queues.controller import QueueController
 from agent_scheduler.controllers.queues.states import CLOSED, CLOSING, OPEN, UNKNOWN, closed, synced
-from agent_scheduler.objects.batch import QUEUES, pod_group_path, queue_path
+from agent_scheduler.kube.budget import UNLIMITED
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.retry import REAL
+from agent_scheduler.objects.batch import QUEUES, Command, Queue, pod_group_path, queue_path
 from agent_scheduler.process.controller_flags import QUEUE
-from tests.batched import add_group, add_queue
+from tests.batched import COMMANDS, add_group, add_queue
 from tests.embedded import until
 
 from .batch_world import BatchWorld, batch_world, install_all
@@ -129,6 +134,23 @@ async def test_the_last_of_several_commands_counts() -> None:
         it.start(QUEUE)
         await it.until_no_commands()
         await it.until_states(q="Open")
+
+
+async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
+    async with batch_world() as it:
+        transport = it.cluster.transport
+        events = EventRecorder(transport, controller="test", instance="test", budget=UNLIMITED)
+        controller = QueueController(transport=transport, events=events, timing=REAL)
+        seen = {kind.name: kind for kind in controller.kinds(lambda _key: None)}
+        made = await add_queue(it.cluster, "q", parent="root")
+        seen["Queue"].set(msgspec.convert(made, Queue))
+        for action in ("CloseQueue", "OpenQueue"):
+            await it.command(action, "q")
+        for each in (await it.cluster.ask("GET", COMMANDS))["items"]:
+            seen["Command"].set(msgspec.convert(each, Command))
+        assert await controller.reconcile(":commands", lambda: True)
+        assert await it.state("q") == "Open"
+        assert (await it.cluster.ask("GET", COMMANDS))["items"] == []
 
 
 async def test_commands_that_nothing_can_be_done_about_are_deleted_and_those_of_others_kept() -> None:

@@ -246,12 +246,23 @@ def test_a_cluster_that_cannot_start_says_why() -> None:
         ({"controllers": "nobody"}, "controllers: there is no controller nobody"),
         ({"faults": {"rules": [{"fault": {"dorp": {}}}]}}, "unknown key; did you mean drop?"),
         ({"faults": 3}, "faults: expected a plan, its text or a file"),
+        (
+            {"runtime_config": "a/v1=true"},
+            "runtime_config a/v1=true: allowed: scheduling.k8s.io/v1alpha2=true",
+        ),
+        ({"runtime_config": "scheduling.k8s.io/v1alpha2=on"}, "allowed: scheduling.k8s.io/v1alpha2=true"),
     ],
 )
 def test_a_bad_option_is_refused_before_anything_starts(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ClusterError) as refused:
         EmbeddedCluster(**options)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(("given", "status"), [("true", 200), ("false", 404)])
+def test_an_alpha_version_is_served_where_it_is_asked_for(given: str, status: int) -> None:
+    with EmbeddedCluster(runtime_config=f"scheduling.k8s.io/v1alpha2={given}") as found:
+        assert ask(found, "GET", "/apis/scheduling.k8s.io/v1alpha2/podgroups")[0] == status
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ import pytest
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
+from embedded_kubernetes import controllers
 from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.decisions.kube_gangs.replay import Living, living
 from tests.virtual import virtual_time
 
@@ -114,7 +116,7 @@ async def test_what_a_plugin_raises_fails_the_whole_group_and_nothing_of_it_stay
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with living() as there:
-        trial = there.fast_path._gangs._trial
+        trial = there.fast_path._gangs._trial._trial
         place, calls = trial.try_place, []
 
         def raising(*arguments: Any) -> bool:
@@ -164,6 +166,83 @@ async def test_members_keep_apart_from_one_another_within_the_trial() -> None:
         assert bound(await create(there, node("n1", "8"), group(2), *pods)) == []
         after = await create(there, node("n2", "8"))
         assert sorted(found["node"] for found in after["pods"].values()) == ["n1", "n2"]
+
+
+@virtual_time
+async def test_a_gang_that_evicts_in_vain_keeps_no_room_from_others() -> None:
+    async with living() as there:
+        low = pod("low", None, priorityClassName="p100")
+        await create(there, node("n1", "1"), low)
+        gang = [pod(f"p{number}", priorityClassName="p1000") for number in range(2)]
+        after = await create(there, group(2), *gang)
+        assert after["pods"]["low"]["deleting"], "as in kube-scheduler"
+        assert not there.fast_path.queue.nominator.nominated
+        await there.do({"do": "kubelet"})
+        await create(there, pod("small", None, priorityClassName="p100"))
+        assert bound(there.after()) == ["small"]
+
+
+@virtual_time
+async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> None:
+    async with living() as there:
+        low = [pod(f"low{number}", None, priorityClassName="p100") for number in range(2)]
+        await create(there, node("n1"), *low)
+        gang = [pod(f"p{number}", priorityClassName="p1000") for number in range(2)]
+        after = await create(there, group(2), *gang)
+        assert [found.get("nominatedNode") for name, found in after["pods"].items() if name[0] == "p"] == [
+            "n1",
+            "n1",
+        ]
+        await asyncio.sleep(20)
+        await there.do({"do": "kubelet"})
+        await asyncio.sleep(0.1)
+        assert bound(there.after()) == ["p0", "p1"], "no backoff is waited for"
+
+
+def claim(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """A claim, and a volume for it that is on one node."""
+    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
+    amounts = {"storage": "1Gi"}
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    volume = {
+        **common,
+        "capacity": amounts,
+        "local": {"path": "/mnt"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+    }
+    wanted = {**common, "resources": {"requests": amounts}}
+    return [
+        ("/api/v1/persistentvolumes", {"metadata": {"name": f"pv-{name}"}, "spec": volume}),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            {"metadata": {"name": name}, "spec": wanted},
+        ),
+    ]
+
+
+@virtual_time
+async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when_these_are() -> None:
+    async with living() as there:
+        storage = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+        there.call(
+            "POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "local"}, **storage}
+        )
+        (volume, first), (_, second) = claim("a"), claim("b")
+        for path, body in (volume, first, second):
+            there.call("POST", path, body)
+        pods = [
+            pod(f"p-{name}", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}])
+            for name in ("a", "b")
+        ]
+        controller = VolumeBinding(there.api)
+        running = asyncio.create_task(controllers.run(controller, clock=there.api.store.clock))
+        # There is one volume for two: nothing of what was reserved for the first stays.
+        assert bound(await create(there, node("n1", "8"), group(2), *pods)) == []
+        assert there.call("GET", f"{volume[0]}/pv-a")["spec"].get("claimRef") is None
+        there.call("POST", *claim("b")[0])
+        await asyncio.sleep(5)
+        assert bound(there.after()) == ["p-a", "p-b"]
+        running.cancel()
 
 
 @virtual_time

@@ -168,6 +168,24 @@ async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_hol
         await until(three)
 
 
+async def test_pods_that_workers_decide_on_at_the_same_time_do_not_share_the_rest_of_a_queue() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
+        await cluster.add_node("n1", cpu="64")
+        async with scheduling(cluster.transport, profiles=()) as running:
+            before = Queues(cluster, running)
+            await before.set("root")
+            await before.set("a", "3")
+            for number in range(12):
+                await before.add(f"pod-{number}", "a")
+        async with scheduling(cluster.transport, workers=4) as running:
+            after = Queues(cluster, running)
+            await until(lambda: running.reports.attempts["scheduled"] == 3)
+            await until(lambda: len(after.usage.waiting) == 9)
+            assert len(await cluster.placed()) == 3
+            assert not list(after.usage.book.above_capability())
+
+
 async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_for() -> None:
     async with queues() as found:
         await found.set("a", "2")

@@ -1,0 +1,91 @@
+"""What a scheduler says of pods and groups: the writers of conditions and events, with budgets of their own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.status import StatusWriter
+from agent_scheduler.kube.transport import Named, Transport, segment
+from agent_scheduler.objects.batch import NATIVE_API
+
+from .calls import RateLimit
+from .messenger import KubeMessenger
+
+
+class MessageObserver(Protocol):
+    def status_write(self, what: str) -> None: ...
+    def event_write(self, what: str) -> None: ...
+
+
+class Messages:
+    """Owner of the writers of conditions and events, and of their budgets."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        name: str,
+        identity: str,
+        status_writes: RateLimit,
+        events: RateLimit | None,
+        event_buffer: int,
+        observer: MessageObserver,
+        timing: Timing,
+    ) -> None:
+        """`name` and `identity` say in events who reports. `events` None: none are written."""
+        self._status_budget = budget_of(status_writes, timing)
+        self.status = StatusWriter(
+            transport,
+            budget=self._status_budget,
+            concurrency=status_writes.concurrency,
+            timing=timing,
+            now=timing.now,
+            count=observer.status_write,
+        )
+        self.groups = StatusWriter(
+            transport,
+            budget=self._status_budget,
+            path=native_group_path,
+            resource="podgroups",
+            concurrency=status_writes.concurrency,
+            timing=timing,
+            now=timing.now,
+            count=observer.status_write,
+        )
+        self.recorder: EventRecorder | None = None
+        self._event_budget: Budget | None = None
+        if events is not None:
+            self._event_budget = budget_of(events, timing)
+            self.recorder = EventRecorder(
+                transport,
+                controller=name,
+                instance=identity,
+                budget=self._event_budget,
+                concurrency=events.concurrency,
+                capacity=event_buffer,
+                timing=timing,
+                count=observer.event_write,
+            )
+        self.messenger = KubeMessenger(status=self.status, groups=self.groups, recorder=self.recorder)
+        #: Each is to be run, and to be drained in this order.
+        self.writers: tuple[StatusWriter | EventRecorder, ...] = (
+            (self.status, self.groups) if self.recorder is None else (self.status, self.groups, self.recorder)
+        )
+
+    def set_rates(self, status_writes: RateLimit, events: RateLimit | None) -> None:
+        """From now on."""
+        self._status_budget.set_rate(status_writes.qps, status_writes.burst)
+        if events is not None and self._event_budget is not None:
+            self._event_budget.set_rate(events.qps, events.burst)
+
+
+def budget_of(limit: RateLimit, timing: Timing) -> Budget:
+    """For calls of a dispatcher, which makes no more than `limit.concurrency` of them at a time."""
+    return Budget(qps=limit.qps or None, burst=limit.burst, timing=timing)
+
+
+def native_group_path(group: Named) -> str:
+    return f"{NATIVE_API}/namespaces/{segment(group.namespace)}/podgroups/{segment(group.name)}"

@@ -1,0 +1,163 @@
+"""The trial of a group: each member decided on with those before it thought to be placed, and nothing of it left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Final, NamedTuple
+
+from agent_scheduler.binding.preemption import Attempt
+from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.reserving import Reservations
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import START, Trial
+from agent_scheduler.engine.dra.catalogue import PORTION
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
+from agent_scheduler.engine.framework.prebind import Writes
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
+
+from .worker import Decide, Decided
+
+#: Of a search for devices.
+_PORTIONS: Final = 8
+_NOT_RESERVED: Final = Refusal(
+    "none of its nodes has what it needs beside room any more", frozenset({GANG_SCHEDULING})
+)
+
+
+class Member(NamedTuple):
+    entry: Entry
+    pod: PodInfo
+
+
+class Tried(NamedTuple):
+    """What came of one member."""
+
+    member: Member
+    decided: Decided
+    #: Where it was thought to be placed; None: nowhere.
+    node_name: str | None
+    #: Whether those placed so far, with it, were fewer than the group needs.
+    waited: bool = False
+    #: What is reserved for it there; of members that are about to be bound alone.
+    reservations: Reservations = ()
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """Who would be evicted for it, if anybody."""
+        decision = self.decided.decision
+        return decision if isinstance(decision, Attempt) and decision.candidate is not None else None
+
+
+class Failed(Exception):
+    """It cannot be decided on a member, and so not on the group."""
+
+    def __init__(self, pod: PodInfo, message: str) -> None:
+        super().__init__(message)
+        self.pod = pod
+
+
+class GroupTrial:
+    """Owner of the trial on the workers' snapshot, which is there while a group is tried, and empty before and after.
+
+    Evictions are not tried: victims stay in the snapshot, as in kube-scheduler, so that a later member that wants the
+    same node has more of them evicted.
+    """
+
+    def __init__(
+        self, cluster: Cluster, snapshot: Snapshot, views: Mapping[str, ClassViews], writes: Writes
+    ) -> None:
+        self._cluster = cluster
+        self._snapshot = snapshot
+        self._trial = Trial(cluster.ledger, snapshot, views, writes)
+        snapshot.trial = None
+
+    def run(self, decide: Decide, members: Sequence[Member], *, have: int, minimum: int) -> Sequence[Tried]:
+        """`have` of the group have a node already, of `minimum`. Raises Failed."""
+        snapshot, trial = self._snapshot, self._trial
+        snapshot.refresh()
+        tried = []
+        with not_nominated(self._cluster) as placed:
+            snapshot.trial = trial
+            try:
+                for member in members:
+                    each = self._try(decide, member)
+                    if each.node_name is not None:
+                        placed(member.pod)
+                        have += 1
+                        each = each._replace(waited=have < minimum)
+                    tried.append(each)
+                if is_feasible(tried):
+                    return [each._replace(reservations=trial.hand_over(each.member.pod)) for each in tried]
+                return tried
+            finally:
+                with self._cluster.events.muted():
+                    trial.rollback(START)
+                snapshot.trial = None
+
+    def _try(self, decide: Decide, member: Member) -> Tried:
+        pod, trial = member.pod, self._trial
+        try:
+            cls = self._snapshot.handle.class_of(pod, beside=trial.beside)
+            decided = self._decided(decide, pod, cls)
+            decision = decided.decision
+            if isinstance(decision, CandidateNodes):
+                return self._place(member, decided, decision)
+            if isinstance(decision, Attempt) and decision.candidate is not None:
+                trial.place(pod, decision.candidate.row)
+                return Tried(member, decided, decision.candidate.node_name)
+        except PodUnrankable as why:
+            raise Failed(pod, str(why)) from None
+        except Exception as error:
+            raise Failed(pod, f"{type(error).__name__}: {error}") from error
+        return Tried(member, decided, None)
+
+    def _place(self, member: Member, decided: Decided, decision: CandidateNodes) -> Tried:
+        view = decided.view
+        with self._cluster.events.muted():
+            for candidate in decision.candidates:
+                if self._trial.try_place(member.pod, candidate.row, view):
+                    placement = CandidateNodes((candidate,), decision.seen)
+                    return Tried(member, Decided(view, placement), candidate.node_name)
+        return Tried(member, Decided(view, _NOT_RESERVED, True), None)
+
+    def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:
+        """A search for devices goes on for the portions of some turns, and is given up then: the others cannot wait."""
+        for spent in (*[0.0] * _PORTIONS, inf):
+            self._cluster.devices.budget.left = PORTION
+            if (decided := decide(pod, spent, cls)) is not None:
+                return decided
+        raise AssertionError("it was given up")
+
+
+def is_reached(tried: Sequence[Tried]) -> bool:
+    """Whether as many as the group needs have a place, or would have one."""
+    return any(each.node_name is not None and not each.waited for each in tried)
+
+
+def is_feasible(tried: Sequence[Tried]) -> bool:
+    """Whether they have, and nobody has to be evicted for it."""
+    return is_reached(tried) and all(each.attempt is None for each in tried)
+
+
+@contextmanager
+def not_nominated(cluster: Cluster) -> Iterator[Callable[[PodInfo], None]]:
+    """Until it ends, who is told to be placed is not nominated anywhere, too: it would count twice."""
+    nominator = cluster.queue.nominator
+    before: list[tuple[PodInfo, str]] = []
+
+    def placed(pod: PodInfo) -> None:
+        node_name = nominator.nominated.get(pod.uid)
+        if node_name is not None:
+            before.append((pod, node_name))
+            nominator.delete(pod.uid)
+
+    try:
+        yield placed
+    finally:
+        for pod, node_name in before:
+            nominator.add(pod, node_name)

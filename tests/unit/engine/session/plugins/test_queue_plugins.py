@@ -1,0 +1,228 @@
+"""capacity and proportion in a session: what is allocated, reserved and taken back of queues."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.quotas.capacity import CapacityAccounts
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption, SessionConf
+from agent_scheduler.engine.session.model import TaskStatus
+from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.session.statement import Statement
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+
+from ...world import node
+from ..scene import Scene, bound, conf, opened, told
+
+MANAGED = {QUEUE_ALLOCATION_GATE: "true"}
+GATE = [{"name": QUEUE_ALLOCATION_GATE}]
+PLUGINS = ("priority", "gang", "predicates", "nodeorder")
+
+
+def scene(*queues: QueueInfo, cpu: str = "64") -> Scene:
+    found = Scene(node("a", cpu=cpu))
+    found.queues += queues
+    return found
+
+
+def limited(cpu: int, name: str = "q", parent: str = "") -> QueueInfo:
+    return QueueInfo(name=name, parent=parent, capability={"cpu": cpu * 1000})
+
+
+def capacity(*, hierarchy: bool = False, gates: bool = False) -> SessionConf:
+    option = PluginOption("capacity", {}, {"enableHierarchy": hierarchy})
+    return conf(*PLUGINS, option, features=frozenset({QUEUE_ADMISSION_GATES}) if gates else frozenset())
+
+
+@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
+def test_a_gang_fills_its_queue_to_the_last(plugin: str) -> None:
+    there = scene(limited(4))
+    there.gang("exact", 4, queue="q")
+    there.gang("late", 1, queue="q")
+    session, result = there.run(conf(*PLUGINS, plugin))
+    assert len(bound(session)) == 4
+    assert result.gauges["q"]["allocatedMilliCPU"] == 4000
+    assert told(result)["late-0"][0] == "Unschedulable"
+
+
+@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
+def test_a_gang_that_its_queue_cannot_hold_whole_holds_nothing_of_it(plugin: str) -> None:
+    there = scene(limited(4))
+    there.gang("large", 5, queue="q")
+    there.gang("small", 3, queue="q")
+    session, result = there.run(conf(*PLUGINS, plugin))
+    assert set(bound(session)) == {"small-0", "small-1", "small-2"}
+    assert result.gauges["q"]["allocatedMilliCPU"] == 3000
+
+
+def test_a_queue_below_another_is_limited_by_it_too() -> None:
+    there = scene(limited(3, "p"), QueueInfo(name="a", parent="p"), QueueInfo(name="b", parent="p"))
+    there.gang("one", 2, queue="a")
+    there.gang("two", 2, queue="b")
+    session, _ = there.run(capacity(hierarchy=True))
+    assert len(bound(session)) == 2
+
+
+def test_a_fault_of_the_tree_keeps_all_pods_waiting() -> None:
+    there = scene(QueueInfo(name="a", parent="gone"), QueueInfo(name="b"))
+    there.gang("one", 1, queue="b")
+    session, result = there.run(capacity(hierarchy=True))
+    assert bound(session) == {}
+    assert result.gauges["b"]["overused"] == 0
+
+
+def test_members_of_a_gated_gang_are_let_in_as_far_as_the_queue_holds_them() -> None:
+    there = scene(limited(3))
+    there.group("g", minMember=3, queue="q")
+    for _ in range(4):
+        there.member("g", annotations=MANAGED, schedulingGates=GATE)
+    session, result = there.run(capacity(gates=True))
+    assert len(result.ungated) == 3
+    assert bound(session) == {}
+
+
+def test_a_gang_that_was_let_in_before_fills_the_queue_and_others_are_kept_out() -> None:
+    there = scene(limited(3))
+    there.group("mine", minMember=3, queue="q", phase="Inqueue", created="2026-01-01T00:00:01Z")
+    for _ in range(3):
+        there.member("mine", annotations=MANAGED)
+    there.group("other", queue="q", phase="Inqueue", created="2026-01-01T00:00:00Z")
+    there.member("other")
+    session, _ = there.run(capacity(gates=True))
+    assert set(bound(session)) == {"mine-0", "mine-1", "mine-2"}
+
+
+def test_what_is_taken_back_of_a_task_that_was_let_in_stays_reserved_for_it() -> None:
+    there = scene(limited(2))
+    there.group("mine", queue="q", minMember=2)
+    there.member("mine", annotations=MANAGED)
+    there.group("other", queue="q")
+    there.member("other", cpu="2")
+    session = opened(there.session(capacity(gates=True)))
+    (task,), (rival,) = (session.jobs[f"default/{name}"].tasks.values() for name in ("mine", "other"))
+    queue = session.queues["q"]
+    statement = Statement(session)
+    assert statement.allocate(task, 0, session.nodes.view(task))
+    assert not session.tiers.allocatable(queue, rival)
+    statement.discard()
+    assert task.status is TaskStatus.PENDING
+    assert not session.tiers.allocatable(queue, rival)
+
+
+def test_the_room_of_a_task_that_is_evicted_is_there_at_once_though_it_was_let_in_by_a_gate() -> None:
+    there = scene(limited(1))
+    there.group("runs", queue="q")
+    there.member("runs", annotations=MANAGED, node="a")
+    there.group("waits", queue="q")
+    there.member("waits")
+    session = opened(there.session(capacity(gates=True)))
+    (runs,), (waits,) = (session.jobs[f"default/{name}"].tasks.values() for name in ("runs", "waits"))
+    queue = session.queues["q"]
+    assert not session.tiers.allocatable(queue, waits)
+    statement = Statement(session)
+    statement.evict(runs, "preempt")
+    assert session.tiers.allocatable(queue, waits)
+    statement.discard()
+    assert not session.tiers.allocatable(queue, waits)
+
+
+def test_without_the_gates_feature_nothing_is_reserved() -> None:
+    there = scene(limited(1))
+    there.group("mine", queue="q")
+    there.member("mine", annotations=MANAGED)
+    there.group("other", queue="q")
+    there.member("other")
+    session = opened(there.session(capacity()))
+    (other,) = session.jobs["default/other"].tasks.values()
+    assert session.tiers.allocatable(session.queues["q"], other)
+
+
+@pytest.mark.parametrize("level", [0, 1, "1", -3, "much"])
+def test_levels_of_ancestors_that_are_judged_are_a_number_or_none(level: object) -> None:
+    """Volcano takes what it cannot use for 0."""
+    there = scene(
+        QueueInfo(name="p", deserved={"cpu": 9000}), QueueInfo(name="v", parent="p", deserved={"cpu": 1000}),
+        QueueInfo(name="w", deserved={"cpu": 4000}), QueueInfo(name="x", parent="w", deserved={"cpu": 4000}),
+    )  # fmt: skip
+    there.group("runs", queue="v")
+    for _ in range(3):
+        there.member("runs", node="a")
+    there.group("waits", queue="x")
+    there.member("waits")
+    option = PluginOption("capacity", {"ancestorReclaimLevel": level}, {"enableHierarchy": True})
+    how = conf(option)
+    session = opened(there.session(how))
+    (waits,) = session.jobs["default/waits"].tasks.values()
+    victims = session.tiers.reclaimable(waits, list(session.jobs["default/runs"].tasks.values()))
+    assert len(victims) == (0 if str(level) == "1" else 2)
+
+
+def test_proportion_gives_each_queue_its_part_of_the_cluster() -> None:
+    there = scene(QueueInfo(name="a", weight=1), QueueInfo(name="b", weight=3), cpu="8")
+    there.gang("of-a", 1, queue="a", cpu="2")
+    for name in ("more-a", "and-more-a"):
+        there.gang(name, 1, queue="a")
+    for number in range(8):
+        there.gang(f"of-b-{number}", 1, queue="b")
+    session, result = there.run(conf(*PLUGINS, "proportion"))
+    assert sum(name.startswith("of-b") for name in bound(session)) == 6
+    assert result.gauges["a"]["deservedMilliCPU"] == result.gauges["a"]["allocatedMilliCPU"] == 2000
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 3)), max_size=7),
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.booleans(),
+)
+def test_no_queue_is_above_its_capability_or_its_parents_after_a_session(
+    gangs: list[tuple[str, int, int]], parent: int, child: int, hierarchy: bool
+) -> None:
+    there = scene(limited(parent, "p"), limited(child, "a", "p"), QueueInfo(name="b", parent="p"))
+    for number, (queue, members, cpu) in enumerate(gangs):
+        there.gang(f"g{number}", members, queue=queue, cpu=str(cpu))
+    session, _ = there.run(capacity(hierarchy=hierarchy))
+    held = {"a": 0.0, "b": 0.0}
+    for job in session.jobs.values():
+        placed = sum(task.request["cpu"] for task in session.bound.get(job.uid, ()))
+        held[job.queue] += placed / 1000
+        assert not placed or len(session.bound[job.uid]) == job.minimum
+    assert held["a"] <= child
+    if hierarchy:
+        assert sum(held.values()) <= parent
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=8), st.booleans())
+def test_a_discarded_statement_leaves_no_trace_in_the_queues(
+    steps: list[tuple[int, bool]], gates: bool
+) -> None:
+    there = scene(limited(9, "p"), limited(9, "q", "p"))
+    there.group("g", queue="q", minMember=0)
+    for number in range(4):
+        there.member("g", node="a" if number % 2 else "", annotations=MANAGED)
+    session = opened(there.session(capacity(hierarchy=True, gates=gates)))
+    tasks = list(session.jobs["default/g"].tasks.values())
+    queues = ("q", "p", "root")
+    room = [_room(session, name) for name in queues]
+    statement = Statement(session)
+    for index, claim in steps:
+        task = tasks[index]
+        if task.status is TaskStatus.RUNNING:
+            statement.evict(task, "reclaim")
+        elif task.status is TaskStatus.PENDING and claim:
+            statement.pipeline(task, 0)
+        elif task.status is TaskStatus.PENDING:
+            assert statement.allocate(task, 0, session.nodes.view(task))
+    statement.discard()
+    assert [_room(session, name) for name in queues] == room
+
+
+def _room(session: Session, queue: str) -> tuple[dict[str, float], float, dict[str, float]]:
+    """What the capacity plugin has of a queue."""
+    hook = session.allocated[0]
+    accounts: CapacityAccounts = hook.__self__.accounts
+    account = accounts.accounts[queue]
+    return dict(account.allocated), account.share, dict(accounts.reservations.of_others(queue, "nobody"))
