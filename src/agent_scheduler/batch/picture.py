@@ -67,7 +67,7 @@ class Pictures:
         for key in self._read_groups.keys() - self._groups.groups.keys():
             del self._read_groups[key]
         for pod in list(self._groups.bare.values()):
-            group = of_pod(pod, queue=self._default_queue)
+            group = of_pod(pod, queue=self._cluster.ledger.usage.queue_of(pod))
             groups.append(group)
             members[group.key] = (self._as_it_will_be(pod),)
             yield

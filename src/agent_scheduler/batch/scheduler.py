@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
@@ -29,6 +28,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
@@ -57,9 +57,9 @@ class _Stopped(Exception):
     """No session is to go on."""
 
 
-def _run(session: Session) -> Generator[None, None, Result]:
+def _run(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
     yield from session.run()
-    return (yield from close(session))
+    return (yield from close(session, usage.book))
 
 
 class BatchScheduler:
@@ -71,7 +71,6 @@ class BatchScheduler:
         *,
         profile: Profile,
         waiting: WaitingPods,
-        groups: Groups,
         cluster: Cluster,
         binder: Binder,
         writes: Writes,
@@ -80,7 +79,7 @@ class BatchScheduler:
         observer: BatchObserver,
         timing: Timing = REAL,
     ) -> None:
-        """`profile` is what `settings.sessions` makes of plugins, on this cluster. `waiting` observes `groups`."""
+        """`profile` is that of the settings as it is on this cluster."""
         self._settings = settings
         self._cluster = cluster
         self._profile = profile
@@ -90,7 +89,6 @@ class BatchScheduler:
         name = profile.scheduler_name
         waiting.attach(
             cluster,
-            groups,
             SchedulingQueue(
                 clock=timing.clock,
                 hint_maps={name: profile.hint_map()},
@@ -103,7 +101,12 @@ class BatchScheduler:
         )
         try_again = waiting.due.set
         self._messages = BatchMessages(
-            settings, groups, transport=transport, observer=observer, timing=timing, try_again=try_again
+            settings,
+            waiting.groups,
+            transport=transport,
+            observer=observer,
+            timing=timing,
+            try_again=try_again,
         )
         messenger = self._messages.messenger
         waiting.tell(messenger.settled)
@@ -118,10 +121,11 @@ class BatchScheduler:
             try_again=try_again,
             admission=cluster.ledger.usage,
         )
+        cluster.ledger.usage.default_queue = settings.default_queue
         self._binder = binder
         self._pictures = Pictures(
             cluster,
-            groups,
+            waiting.groups,
             scheduler_name=name,
             default_queue=settings.default_queue,
             status_of=self._messages.statuses.of,
@@ -199,7 +203,7 @@ class BatchScheduler:
                 ),
                 now=trial.at,
             )
-            self._tell(session, await self._worked_off(_run(session)))
+            self._tell(session, await self._worked_off(_run(session, self._cluster.ledger.usage)))
         except _Stopped:
             trial.reset()
             self.waiting.give_up()

@@ -16,7 +16,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.quotas.book import Shortfall
+from agent_scheduler.engine.quotas.book import QUEUE_FULL, Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 
@@ -27,7 +27,6 @@ UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 #: Cluster autoscaler and Karpenter look for nodes to add where the reason is `Unschedulable`, and nowhere else.
 NODE_SHARD_NOT_READY = "NodeShardNotReady"
-QUEUE_FULL = "QueueFull"
 
 
 class Messenger(Protocol):

@@ -166,9 +166,8 @@ class Groups:
         key = _key(found)
         group = self._group(key)
         group.object = found
-        self._tell_of_queue(
-            group, found.spec.queue or batch.DEFAULT_QUEUE if isinstance(found, batch.PodGroup) else ""
-        )
+        if isinstance(found, batch.PodGroup):
+            self._tell_of_queue(group, found.spec.queue)
         self._observer.group_changed(key)
 
     def delete_group(self, gone: batch.PodGroup | batch.NativePodGroup) -> None:
@@ -178,11 +177,11 @@ class Groups:
         if group is None or group.object is None or group.object.metadata.uid != gone.metadata.uid:
             return
         group.object = None
-        self._tell_of_queue(group, "")
+        self._tell_of_queue(group, None)
         self._drop_if_empty(group)
         self._observer.group_changed(key)
 
-    def _tell_of_queue(self, group: Group, queue: str) -> None:
+    def _tell_of_queue(self, group: Group, queue: str | None) -> None:
         if self._usage is not None:
             self._usage.set_group(group.key, queue, group.members.keys())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from agent_scheduler.binding.failure import QUEUE_FULL
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.queue_gate import QueueGate
@@ -18,6 +17,7 @@ from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
+from agent_scheduler.engine.quotas.book import QUEUE_FULL
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import yaml
@@ -14,7 +14,7 @@ from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_sch
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.kube.transport import Endpoint, Response, Transport
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
@@ -142,3 +142,44 @@ async def install_all(cluster: EmbeddedCluster) -> None:
     await install(cluster)
     commands = CONFIG / "crd" / "bus.volcano.sh_commands.yaml"
     await cluster.ask("POST", _DEFINITIONS, yaml.safe_load(commands.read_text()))
+
+
+class Dying:
+    """A transport of a process that dies at its write number `at`, which is sent or not; nothing happens after that."""
+
+    def __init__(self, transport: Transport, at: int, *, sent: bool) -> None:
+        self._transport = transport
+        self._left = at
+        self._sent = sent
+        self.died = asyncio.Event()
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if not self.died.is_set() and method != "GET":
+            self._left -= 1
+            if self._left < 0:
+                if self._sent:
+                    await self._transport.request(method, path, **more)
+                self.died.set()
+        if self.died.is_set():
+            await asyncio.Event().wait()
+        return await self._transport.request(method, path, **more)
+
+    def stream(
+        self, path: str, *, read_timeout: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        return self._transport.stream(path, read_timeout=read_timeout)
+
+    async def close(self) -> None: ...
+
+
+async def dies(it: BatchWorld, at: int, *enabled: str, sent: bool) -> bool:
+    """Run a process of these controllers that dies at a write. False: it had no such write to make."""
+    dying = Dying(it.cluster.transport, at, sent=sent)
+    process = it.start(*enabled, transport=dying)
+    try:
+        await asyncio.wait_for(dying.died.wait(), 1.5)
+    except TimeoutError:
+        return False
+    finally:
+        await it.kill(process)
+    return True

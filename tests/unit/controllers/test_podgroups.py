@@ -19,7 +19,7 @@ from tests.batched import OWNERS, reference
 from tests.batched import owner as owner_of
 from tests.embedded import PODS, EmbeddedCluster, until
 
-from .batch_world import BatchWorld, batch_world, install_all
+from .batch_world import BatchWorld, batch_world, dies, install_all
 
 
 async def add_owner(cluster: EmbeddedCluster, kind: str, **annotations: str) -> Any:
@@ -285,19 +285,22 @@ async def test_what_one_that_was_killed_had_begun_is_ended_by_the_next() -> None
         assert len(await it.groups()) == 1
 
 
-async def test_many_pods_get_their_groups_though_processes_are_killed_all_the_time() -> None:
+@pytest.mark.parametrize("sent", [False, True])
+async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
+    """Each process but the last dies at its first write, or at one more."""
     async with batch_world() as it:
         uid = (await add_owner(it.cluster, "ReplicaSet"))["metadata"]["uid"]
-        process = it.start(PODGROUP)
-        for number in range(30):
+        for number in range(6):
             owner = reference("ReplicaSet", uid) if number % 2 else None
             await add_pod(it.cluster, f"p{number}", owner)
-            if number % 5 == 4:
-                await it.kill(process)
-                process = it.start(PODGROUP)
-        names = {await group_of(it, f"p{number}") for number in range(30)}
+        at = 0
+        while await dies(it, at % 3, PODGROUP, sent=sent):
+            at += 1
+        it.start(PODGROUP)
+        names = {await group_of(it, f"p{number}") for number in range(6)}
         assert names == set(await it.groups())
-        assert len(names) == 16
+        assert len(names) == 4
+        assert at > 2
 
 
 async def test_lost_answers_and_refusals_leave_no_pod_without_its_group() -> None:

@@ -19,7 +19,7 @@ from agent_scheduler.process.controller_flags import QUEUE
 from tests.batched import COMMANDS, add_group, add_queue
 from tests.embedded import until
 
-from .batch_world import BatchWorld, batch_world, install_all
+from .batch_world import BatchWorld, batch_world, dies, install_all
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
@@ -210,19 +210,31 @@ async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
         assert await it.state("q") == "Open"
 
 
-async def test_what_a_killed_process_left_half_done_the_next_one_ends() -> None:
+@pytest.mark.parametrize("sent", [False, True])
+async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
+    """A closed queue is to be opened, and one with two below it closed; each process dies at a later write."""
     async with batch_world() as it:
         first = it.start(QUEUE)
-        for name, parent in (("top", "root"), ("a", "top"), ("b", "a")):
+        for name, parent in (("top", "root"), ("a", "top"), ("b", "a"), ("other", "root")):
             await add_queue(it.cluster, name, parent=parent)
-        await it.until_states(top="Open", a="Open", b="Open")
-        for action, state in (("CloseQueue", "Closed"), ("OpenQueue", "Open")) * 3:
-            await it.command(action, "top")
-            await asyncio.sleep(0.21)
-            await it.kill(first)
-            first = it.start(QUEUE)
+        await add_group(it.cluster, "g", queue="a", status={"phase": "Running"})
+        await it.command("CloseQueue", "other")
+        await it.until_states(top="Open", a="Open", b="Open", other="Closed")
+        await it.stop(first)
+        for closing in (True, False):
+            await it.command("CloseQueue" if closing else "OpenQueue", "top")
+            await it.command("OpenQueue" if closing else "CloseQueue", "other")
+            at = 0
+            while await dies(it, at, QUEUE, sent=sent):
+                # What is done is not to be done again, so that each gets further than the one before it.
+                at = 1
+            last = it.start(QUEUE)
             await it.until_no_commands()
-            await it.until_states(top=state, a=state, b=state)
+            if closing:
+                await it.until_states(top="Closed", a="Closing", b="Closed", other="Open")
+            else:
+                await it.until_states(top="Open", a="Open", b="Open", other="Closed")
+            await it.stop(last)
 
 
 async def test_nothing_is_written_when_all_is_as_it_should_be() -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from agent_scheduler.objects.quantity import text_of
 
 from .queues import QueueInfo
 from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units
+
+#: What pods say whose queue is full, or takes none. No reason for autoscalers to add nodes.
+QUEUE_FULL: Final = "QueueFull"
 
 
 class Standing(Enum):
@@ -116,18 +119,33 @@ class Headroom:
         #: By queue, what was taken here.
         self._taken: dict[str, Total] = {}
 
-    def take(self, queue: str, wanted: Vector) -> bool:
-        """Whether there is so much left in the queue and its ancestors; then it is taken."""
+    def shortfall(self, queue: str, wanted: Vector) -> Shortfall | None:
+        """The first queue, from `queue` up to the root, in which there is not so much left; None if there is in all."""
         at = self._queues.get(queue)
-        if at is None or at.info is None or not at.info.open:
-            return False
+        if at is None or at.info is None:
+            return Shortfall(queue, {})
+        if not at.info.open:
+            return Shortfall(queue, {}, at.info.state)
         for each in at.chain:
             taken = self._taken.get(each.name)
-            if each.limits and _missing(each, wanted if taken is None else _both(wanted, taken), EMPTY):
-                return False
-        for each in at.chain:
-            add_to(self._taken.setdefault(each.name, {}), wanted)
-        return True
+            if each.limits:
+                missing = _missing(each, wanted if taken is None else _both(wanted, taken), EMPTY)
+                if missing:
+                    return Shortfall(each.name, missing)
+        return None
+
+    def take(self, queue: str, wanted: Vector) -> Shortfall | None:
+        """Takes it where there is so much left in the queue and its ancestors; else what is short."""
+        short = self.shortfall(queue, wanted)
+        if short is None:
+            for each in self._queues[queue].chain:
+                add_to(self._taken.setdefault(each.name, {}), wanted)
+        return short
+
+    def limits(self, queue: str) -> bool:
+        """Whether there is anything that the queue or one above it would refuse."""
+        at = self._queues.get(queue)
+        return at is None or at.info is None or not at.info.open or any(each.limits for each in at.chain)
 
 
 def _both(wanted: Vector, taken: Vector) -> Vector:

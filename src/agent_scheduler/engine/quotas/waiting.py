@@ -107,7 +107,7 @@ class WaitingPods:
         heapq.heapify(lines)
         while lines:
             turn, line, queue = lines[0]
-            if not headroom.take(queue, line.vector):
+            if headroom.take(queue, line.vector) is not None:
                 heapq.heappop(lines)
                 continue
             found.append((turn.uid, queue))

@@ -12,12 +12,14 @@ from agent_scheduler.objects.batch import ROOT_QUEUE, PodGroupCondition, PodGrou
 
 from ..gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, Group
 from ..quotas.accounts import zero
+from ..quotas.book import QuotaBook
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Total, Vector, add_to
 from ..state.podinfo import PodInfo
 from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
 from .model import HOLDING, Job, TaskStatus
 from .session import Event, Session
+from .written import Hold, holds, written_condition
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
@@ -66,15 +68,19 @@ class Result(Struct, frozen=True, kw_only=True):
     gauges: Mapping[str, Mapping[str, float]]
 
 
-def close(session: Session) -> Generator[None, None, Result]:
-    """To be run when `Session.run` has come to its end, one step at a time, too."""
+def close(session: Session, book: QuotaBook | None = None) -> Generator[None, None, Result]:
+    """To be run when `Session.run` has come to its end, one step at a time, too.
+
+    With the book of queues the conditions of pods are those that are to be written (`written`), else Volcano's.
+    """
+    held = None if book is None else (yield from holds(session, book))
     groups, pods, events = [], [], list(session.events)
     for job in session.jobs.values():
         result = _group_result(session, job)
         groups.append(result)
         message = fit_error(job)
         events += _events(job, result, message)
-        pods += _pod_results(job, message)
+        pods += _pod_results(job, message, held)
         yield
     gauges: dict[str, dict[str, float]] = {}
     for gauges_of in session.tiers.every("gauges"):
@@ -145,7 +151,7 @@ def _events(job: Job, result: GroupResult, message: str) -> list[Event]:
     return []
 
 
-def _pod_results(job: Job, job_message: str) -> list[PodResult]:
+def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold] | None) -> list[PodResult]:
     """Of a gated pod the API server has said so itself."""
     found = []
     for status in _WAITING:
@@ -154,6 +160,8 @@ def _pod_results(job: Job, job_message: str) -> list[PodResult]:
                 continue
             reason, message, nominated = scheduling_reason(task)
             message = message or job_message
+            if held is not None:
+                reason, message = written_condition(reason, message, held.get(task.uid))
             pod = task.pod
             said = pod.condition[:3] if pod.condition is not None else None
             if said != ("False", reason, message) or (nominated and nominated != pod.nominated_node_name):

@@ -217,6 +217,7 @@ class Job(_Counts):
         "phase",
         "priority",
         "queue",
+        "quota_refusal",
         "role_minimums",
         "sub_jobs",
         "sub_minimums",
@@ -238,6 +239,8 @@ class Job(_Counts):
         self.allocated: Total = {}
         #: Why the job as a whole waits.
         self.job_fit_error = ""
+        #: Why a quota of its namespace kept it from being let in.
+        self.quota_refusal = ""
         #: UID -> why no node would do.
         self.fit_errors: dict[str, FitErrors] = {}
         #: Sub-group -> roles of the tasks in `fit_errors`; None where there are no sub-groups.

@@ -1,8 +1,8 @@
 """Which queue a pod counts in, and what queues hold of the pods that are placed.
 
-A pod says its queue itself (`scheduling.volcano.sh/queue-name`), or its group does, or its namespace does by the same
-annotation; a pod of which nobody says anything is in no queue and counts nowhere. As long as there is no Queue object
-nothing is counted.
+Its group says it (Volcano's PodGroup), or the pod itself (`scheduling.volcano.sh/queue-name`), or its namespace by the
+same annotation. A pod of which nobody says anything is in the batch scheduler's default queue if it is that one's, and
+else in none and counts nowhere. As long as there is no Queue object nothing is counted.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class QueueUsage:
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
         #: Called when `active` has changed.
         self.on_active: Callable[[], object] = lambda: None
-        #: Names by which pods ask for the batch scheduler: with it, who names no queue is in the default one.
+        #: Names by which pods ask for the batch scheduler, and the queue of those of its pods that name none.
         self.batch_schedulers: Collection[str] = ()
+        self.default_queue = DEFAULT_QUEUE
         self.book = QuotaBook()
         self.waiting = WaitingPods()
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
-        #: Group -> its queue, of those that are known.
+        #: Group of Volcano's -> the queue that it names, of those that are known.
         self._groups: dict[GroupKey, str] = {}
         self._vectors: dict[PodClass, Vector] = {}
         #: Pods that were called since more fitted into their queues, and neither were placed nor failed since. Each had
@@ -92,14 +93,15 @@ class QueueUsage:
             del self._namespaces[name]
         self._recount(each for each in self._placements.values() if each.pod.namespace == name)
 
-    def set_group(self, key: GroupKey, queue: str, members: Collection[str]) -> None:
-        """The queue of a group, whose members have these UIDs; empty: it is not known."""
-        if self._groups.get(key, "") == queue:
+    def set_group(self, key: GroupKey, queue: str | None, members: Collection[str]) -> None:
+        """The queue that a PodGroup of Volcano's names, empty for none, and the UIDs of its members; None: there is no
+        such PodGroup any more."""
+        if self._groups.get(key) == queue:
             return
-        if queue:
-            self._groups[key] = queue
-        else:
+        if queue is None:
             del self._groups[key]
+        else:
+            self._groups[key] = queue
         self._recount(self._placements[uid] for uid in members if uid in self._placements)
 
     def _recount(self, placements: Iterable[Placement]) -> None:
@@ -143,14 +145,18 @@ class QueueUsage:
 
     def queue_of(self, pod: PodInfo) -> str:
         """Empty for a pod in no queue."""
-        said = pod.batch
+        said, of_batch = pod.batch, pod.scheduler_name in self.batch_schedulers
         if said is not None:
+            group = said.group
+            of_group = self._groups.get(group) if group is not None else None
+            if of_group is not None:
+                return of_group or self.default_queue
+            if of_batch and group is not None and group.native:
+                # Such a group names no queue, and is in one as a whole.
+                return self.default_queue
             if said.queue:
                 return said.queue
-            if said.group is not None:
-                return self._groups.get(said.group, "")
-        queue = self._namespaces.get(pod.namespace, "")
-        return DEFAULT_QUEUE if not queue and pod.scheduler_name in self.batch_schedulers else queue
+        return self._namespaces.get(pod.namespace) or (self.default_queue if of_batch else "")
 
     def concerns(self, pod: PodInfo) -> bool:
         return self.active and bool(self.queue_of(pod))

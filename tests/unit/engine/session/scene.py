@@ -12,6 +12,7 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
+from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
@@ -139,11 +140,13 @@ class Scene(World):
             now=now,
         )
 
-    def run(self, how: SessionConf | None = None, *, now: str = "") -> tuple[Session, Result]:
+    def run(
+        self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
+    ) -> tuple[Session, Result]:
         session = self.session(how, now=now)
         for _ in session.run():
             pass
-        return session, finished(close(session))
+        return session, finished(close(session, book))
 
 
 class NoWrites:

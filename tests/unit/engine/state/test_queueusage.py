@@ -70,9 +70,9 @@ def test_a_pod_is_in_the_queue_that_it_names_or_its_group_or_its_namespace() -> 
     usage = World().usage
     usage.set_namespace("team", "of-namespace")
     usage.set_group(GroupKey("team", "g"), "of-group", ())
-    assert usage.queue_of(pod("a", "own", group="g")) == "own"
-    assert usage.queue_of(pod("a", group="g")) == "of-group"
-    assert usage.queue_of(pod("a", group="unknown")) == ""
+    assert usage.queue_of(pod("a", "own", group="g")) == "of-group", "all of a group are in one queue"
+    assert usage.queue_of(pod("a", "own", group="unknown")) == "own"
+    assert usage.queue_of(pod("a", group="unknown")) == "of-namespace"
     assert usage.queue_of(pod("a")) == "of-namespace"
     usage.set_namespace("team", "")
     assert usage.queue_of(pod("a")) == ""
@@ -80,9 +80,14 @@ def test_a_pod_is_in_the_queue_that_it_names_or_its_group_or_its_namespace() -> 
 
 def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone() -> None:
     usage = World().usage
-    usage.batch_schedulers = ("volcano",)
-    assert usage.queue_of(pod("a", scheduler="volcano")) == "default"
+    usage.batch_schedulers, usage.default_queue = ("volcano",), "all"
+    assert usage.queue_of(pod("a", scheduler="volcano")) == "all"
     assert usage.queue_of(pod("a")) == ""
+    usage.set_group(GroupKey("team", "g"), "", ())
+    assert usage.queue_of(pod("a", "own", group="g")) == "all"
+    native = {"schedulingGroup": {"podGroupName": "n"}}
+    assert usage.queue_of(pod("a", "own", scheduler="volcano", **native)) == "all"
+    assert usage.queue_of(pod("a", "own", **native)) == "own"
 
 
 def test_a_placed_pod_counts_as_its_placement_stands() -> None:
@@ -104,7 +109,8 @@ def test_pods_follow_what_their_group_and_namespace_say() -> None:
     world.usage.set_group(GroupKey("team", "g"), "a", ("member", "unknown"))
     world.usage.set_namespace("team", "b")
     assert (world.cpu("a"), world.cpu("b"), world.cpu("root")) == (1, 1, 2)
-    world.usage.set_group(GroupKey("team", "g"), "", ("member",))
+    world.usage.set_group(GroupKey("team", "g"), None, ("member",))
+    assert (world.cpu("a"), world.cpu("b")) == (0, 2)
     world.usage.set_namespace("team", "")
     assert world.cpu("root") == 0
     assert contradictions(world.ledger) == []
@@ -203,5 +209,5 @@ def test_what_queues_hold_agrees_with_the_placements_after_any_changes(
         elif step == "namespace":
             world.usage.set_namespace("team", name if number % 2 else "")
         else:
-            world.usage.set_group(GroupKey("team", "g"), name if number % 2 else "", members)
+            world.usage.set_group(GroupKey("team", "g"), name if number % 2 else None, members)
         assert contradictions(world.ledger) == []

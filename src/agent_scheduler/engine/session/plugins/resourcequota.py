@@ -35,7 +35,8 @@ def resourcequota(session: Session, option: PluginOption) -> Hooks:
         for quota in session.view.quotas.get(job.namespace, ()):
             short = _short(quota, wanted, pending)
             if short:
-                session.record(job, "Normal", UNSCHEDULABLE, _message(short, listed, quota))
+                job.quota_refusal = _message(short, listed, quota)
+                session.record(job, "Normal", UNSCHEDULABLE, job.quota_refusal)
                 return REJECT
         for resource, amount in wanted.items():
             pending[resource] = pending.get(resource, 0) + amount

@@ -1,0 +1,123 @@
+"""The PodScheduled condition that is written of a pod, where that is not Volcano's.
+
+Autoscalers add nodes for pods that say `Unschedulable`, and for no others. So a member that would fit and waits for the
+rest of its gang says that, too, or they would take its room for free and add too few nodes; and one that a queue or
+a quota holds back says something else, since with more nodes it would wait as before (docs/decisions/0032). What limits
+a queue here is what it declares: one that waits since all of the cluster is in use does want nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..quotas.book import QUEUE_FULL, Headroom, QuotaBook, Shortfall
+from ..quotas.vector import Total, Vector, add_to
+from .messages import SCHEDULABLE, UNSCHEDULABLE
+from .model import READY, Job, Task, TaskStatus
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: What pods say whose group was not let in since a quota of its namespace has not its minimum left.
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+
+_WAITING: Final = (TaskStatus.PENDING, TaskStatus.ALLOCATED)
+
+
+class Hold(NamedTuple):
+    """What keeps a pod back that no node would help. `queue` is None where it is no queue."""
+
+    reason: str
+    message: str
+    queue: Shortfall | None = None
+
+
+def written_condition(reason: str, message: str, hold: Hold | None) -> tuple[str, str]:
+    """(reason, message) of what Volcano says of a pod."""
+    if hold is not None:
+        return hold.reason, hold.message
+    return (UNSCHEDULABLE if reason == SCHEDULABLE else reason), message
+
+
+def holds(session: Session, book: QuotaBook) -> Generator[None, None, dict[str, Hold]]:
+    """UID -> what keeps the task back, of those that wait, when the actions are done.
+
+    A gang is held if its queue has not what its members lack of the minimum; else those members are that are above the
+    minimum and do not fit. Gangs that were let into their queue come first, then the others, each in the order of jobs.
+    A job at a time.
+    """
+    found: dict[str, Hold] = {}
+    headroom = book.headroom()
+    limited: list[Job] = []
+    for job in session.jobs.values():
+        if job.quota_refusal:
+            hold = Hold(QUOTA_EXCEEDED, job.quota_refusal)
+            found.update((task.uid, hold) for task in _waiting(job))
+        elif book and headroom.limits(job.queue):
+            limited.append(job)
+    key_of = session.tiers.job_key
+    for job in sorted(limited, key=lambda each: (each.is_pending, key_of(each))):
+        found.update(_held_by_queue(session, job, headroom))
+        yield
+    return found
+
+
+def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Hold]:
+    waiting = _waiting(job)
+    if job.waiting and session.tiers.job_pipelined(job):
+        # Its claims are on room that others of its queue are about to leave.
+        return {}
+    if len(waiting) > job.minimum - job.in_statuses(_HAS):
+        # Some are above the minimum: always the same, or their conditions would change with each session.
+        waiting = session.tiers.in_task_order(waiting)
+    needed, others = _needed(job, waiting)
+    short = headroom.take(job.queue, _wanted(job, needed))
+    if short is not None:
+        hold = _hold(short)
+        return {task.uid: hold for task in waiting}
+    found = {}
+    for task in others:
+        short = headroom.take(job.queue, task.request)
+        if short is not None:
+            found[task.uid] = _hold(short)
+    return found
+
+
+def _hold(short: Shortfall) -> Hold:
+    return Hold(QUEUE_FULL, str(short), short)
+
+
+def _waiting(job: Job) -> list[Task]:
+    return [task for status in _WAITING for task in job.by_status[status].values() if not task.gated]
+
+
+def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:
+    """Those with which the job has its minimum, those of roles that lack theirs first; and the rest."""
+    lacking = {role: least - job.in_role(role, _HAS) for role, least in job.role_minimums.items()}
+    needed, others = [], []
+    for task in waiting:
+        if lacking.get(task.role, 0) > 0:
+            lacking[task.role] -= 1
+            needed.append(task)
+        else:
+            others.append(task)
+    more = max(job.minimum - job.in_statuses(_HAS) - len(needed), 0)
+    return needed + others[:more], others[more:]
+
+
+#: A task that is allocated in a gang that is not complete waits.
+_HAS: Final = tuple(status for status in READY if status is not TaskStatus.ALLOCATED)
+
+
+def _wanted(job: Job, needed: Iterable[Task]) -> Vector:
+    """What they ask for, and at least what the group says that it needs before it is let in."""
+    total: Total = {}
+    for task in needed:
+        add_to(total, task.request)
+    if job.min_resources is not None and (job.is_pending or job.is_inqueue):
+        for resource, amount in job.min_resources.items():
+            least = amount - job.allocated.get(resource, 0)
+            if least > total.get(resource, 0):
+                total[resource] = least
+    return total

@@ -1,0 +1,169 @@
+"""What pods say of themselves, so that autoscalers add nodes where nodes are wanted, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent_scheduler.engine.quotas.book import QuotaBook, Standing
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.conf import SessionConf
+from agent_scheduler.engine.session.written import Hold, written_condition
+from agent_scheduler.objects.batch import ResourceQuotaStatus
+
+from ..world import node
+from .scene import Scene, conf, told
+
+QUEUES = conf("priority", "gang", "capacity", "predicates", "nodeorder")
+FULL = "queue q has too little capability left: {} of cpu missing"
+
+
+def scene(*nodes: str, **queue: Any) -> tuple[Scene, QuotaBook]:
+    """Nodes with so many cpus each, and a queue `q`."""
+    made = Scene(*(node(f"n{index}", cpu=cpu) for index, cpu in enumerate(nodes)))
+    queue = {name: {"cpu": amount * 1000} for name, amount in queue.items()}
+    made.queues.append(QueueInfo(name="q", parent="root", **queue))
+    book = QuotaBook()
+    for each in made.queues:
+        book.set_queue(each)
+    return made, book
+
+
+def reasons(made: Scene, book: QuotaBook, how: SessionConf = QUEUES) -> dict[str, str]:
+    _, result = made.run(how, book=book)
+    return {name: reason for name, (reason, _) in told(result).items()}
+
+
+def test_who_would_fit_and_waits_for_the_rest_of_its_gang_asks_for_nodes_like_the_rest() -> None:
+    """Else an autoscaler takes the one node's room for free and adds one node, which is one too few for two gangs."""
+    made, book = scene("1")
+    made.gang("g", 2)
+    _, volcano = made.run()
+    assert {reason for reason, _ in told(volcano).values()} == {"Schedulable", "Unschedulable"}
+    _, result = made.run(book=book)
+    assert told(result) == {
+        "g-0": (
+            "Unschedulable",
+            "Pod default/g-0 can possibly be assigned to n0, once minAvailable is satisfied",
+        ),
+        "g-1": ("Unschedulable", "0/1 nodes are unavailable: 1 Insufficient cpu."),
+    }
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+@pytest.mark.parametrize("minimum", [None, {"cpu": "3"}])
+def test_of_a_gang_that_its_queue_holds_back_no_member_asks_for_nodes(phase: str, minimum: Any) -> None:
+    made, book = scene("8", capability=2)
+    made.gang("g", 3, queue="q", phase=phase, minResources=minimum)
+    _, result = made.run(QUEUES, book=book)
+    assert told(result) == dict.fromkeys(("g-0", "g-1", "g-2"), ("QueueFull", FULL.format(1)))
+
+
+def test_what_others_hold_in_the_queue_counts() -> None:
+    made, book = scene("8", capability=4)
+    made.gang("g", 3, queue="q")
+    book.set("an agent's pod", "q", {"cpu": 2000}, Standing.BOUND)
+    made.cluster.refused = {"g-0", "g-1", "g-2"}
+    assert set(reasons(made, book).values()) == {"QueueFull"}
+
+
+def test_of_a_gang_that_has_its_minimum_those_are_held_that_do_not_fit_into_the_queue() -> None:
+    made, book = scene("2", capability=4)
+    made.group("g", queue="q", minMember=3)
+    for _ in range(6):
+        made.member("g")
+    assert reasons(made, book) == {
+        **dict.fromkeys(("g-0", "g-1", "g-2", "g-3"), "Unschedulable"),
+        **dict.fromkeys(("g-4", "g-5"), "QueueFull"),
+    }
+
+
+def test_of_two_gangs_for_which_a_queue_has_room_once_the_one_asks_for_nodes_that_was_let_in() -> None:
+    made, book = scene("1", capability=2)
+    made.gang("late", 2, queue="q", minResources={"cpu": "2"}, created="2026-01-01T00:00:00Z")
+    made.gang(
+        "first", 2, queue="q", minResources={"cpu": "2"}, phase="Inqueue", created="2026-01-02T00:00:00Z"
+    )
+    assert reasons(made, book) == {
+        "first-0": "Unschedulable",
+        "first-1": "Unschedulable",
+        "late-0": "QueueFull",
+        "late-1": "QueueFull",
+    }
+
+
+def test_roles_that_lack_their_minimum_count_first() -> None:
+    """Three workers fit into the queue, but one of them has to be the master, which is large."""
+    made, book = scene("8", capability=3)
+    made.group("g", queue="q", minMember=3, minTaskMember={"master": 1, "worker": 2})
+    for role, cpu in (("worker", "1"), ("worker", "1"), ("worker", "1"), ("master", "2")):
+        made.member("g", cpu=cpu, annotations={"volcano.sh/task-spec": role})
+    _, result = made.run(QUEUES, book=book)
+    assert set(told(result).values()) == {("QueueFull", FULL.format(1))}
+
+
+def test_a_queue_that_is_full_because_the_cluster_is_does_not_keep_nodes_from_coming() -> None:
+    """capacity lets nobody past what the cluster has, whatever queues declare; with more nodes there would be more."""
+    made, book = scene("1")
+    made.gang("g", 2, queue="q", minResources={"cpu": "2"})
+    assert set(reasons(made, book).values()) == {"Unschedulable"}
+
+
+def test_in_a_queue_that_is_closed_nobody_asks_for_nodes() -> None:
+    made, _ = scene("8")
+    made.queues[-1] = QueueInfo(name="q", parent="root", state="Closed")
+    book = QuotaBook()
+    for each in made.queues:
+        book.set_queue(each)
+    made.gang("g", 2, queue="q")
+    _, result = made.run(QUEUES, book=book)
+    assert set(told(result).values()) == {("QueueFull", "queue q takes no pods: its state is Closed")}
+
+
+def test_a_gang_that_a_quota_of_its_namespace_holds_back_does_not_ask_for_nodes() -> None:
+    made, book = scene("8")
+    made.gang("g", 2, minResources={"cpu": "2"})
+    made.more["quotas"] = {"default": [ResourceQuotaStatus(hard={"cpu": "1"}, used={"cpu": "0"})]}
+    _, result = made.run(conf("gang", "resourcequota", "predicates"), book=book)
+    assert set(told(result).values()) == {
+        ("QuotaExceeded", "resource quota insufficient, requested: cpu=2, used: cpu=0, limited: cpu=1")
+    }
+
+
+def test_what_is_written_is_not_written_again_and_is_when_the_cause_changes() -> None:
+    made, book = scene("1", capability=1)
+    made.gang("g", 2, queue="q")
+    _, first = made.run(QUEUES, book=book)
+    there = made.members[made.groups[0].key]
+    for index, each in enumerate(first.pods):
+        there[index] = _with(each.pod, each.reason, each.message)
+    assert not made.run(QUEUES, book=book)[1].pods
+    made.queues[-1] = QueueInfo(name="q", parent="root")
+    book.set_queue(made.queues[-1])
+    assert set(reasons(made, book).values()) == {"Unschedulable"}
+
+
+def _with(pod: Any, reason: str, message: str) -> Any:
+    return msgspec.structs.replace(pod, condition=("False", reason, message, 0))
+
+
+def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now() -> None:
+    made, book = scene("1", capability=1)
+    book.set("leaving", "q", {"cpu": 1000}, Standing.BOUND)
+    made.group("old", queue="q")
+    made.member("old", node="n0", deleting=True)
+    made.gang("g", 1, queue="q", phase="Inqueue")
+    _, result = made.run(QUEUES, book=book)
+    assert told(result)["g-0"][0] == "Unschedulable"
+
+
+@pytest.mark.parametrize("reason", ["Schedulable", "Unschedulable"])
+def test_a_hold_comes_before_what_volcano_says(reason: str) -> None:
+    assert written_condition(reason, "text", Hold("QueueFull", "full")) == ("QueueFull", "full")
+    assert written_condition(reason, "text", None) == ("Unschedulable", "text")
+
+
+def test_other_reasons_stay() -> None:
+    assert written_condition("SchedulerError", "text", None) == ("SchedulerError", "text")
