@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from agent_scheduler.binding.messages import Messages, budget_of
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.session.close import Result
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
@@ -52,6 +51,7 @@ class BatchMessages:
             timing=timing,
         )
         self.messenger, self._recorder = said.messenger, said.recorder
+        self._said = said
         self.statuses = GroupStatuses(
             transport,
             groups,
@@ -75,11 +75,13 @@ class BatchMessages:
             *said.writers,
         )
 
-    def tell(
-        self, result: Result, cluster: Cluster, *, claims: Mapping[str, str], waiting: Iterable[PodInfo]
-    ) -> None:
+    def set_rates(self, settings: BatchSettings) -> None:
+        """Of conditions and events, from now on."""
+        self._said.set_rates(settings.status_writes, settings.events)
+
+    def tell(self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]) -> None:
         """What a session came to. Of pods that no longer wait nothing is said. `claims`: UID -> the node on which room
-        is about to be free for it, of those `waiting`."""
+        is about to be free for it."""
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
@@ -94,18 +96,6 @@ class BatchMessages:
                 # The status names a node only if others were evicted from it, and the claim still stands.
                 node = claims.get(uid, "") if each.nominated or each.pod.nominated_node_name else None
                 self.messenger.refused(each.pod, each.reason, each.message, nominated=node)
-        self._nominate(claims, waiting, cluster)
         if self._recorder is not None:
             for event in result.events:
                 tell(self._recorder, self._groups, event, controller=self._name)
-
-    def _nominate(self, claims: Mapping[str, str], waiting: Iterable[PodInfo], cluster: Cluster) -> None:
-        """Claims are kept where the fast path looks, so that it leaves the room alone; those of earlier sessions that
-        this one did not confirm keep nobody away any more."""
-        nominated = cluster.queue.nominator.nominated
-        for pod in waiting:
-            node = claims.get(pod.uid, "")
-            if nominated.get(pod.uid, "") != node:
-                cluster.queue.nominate(pod, node)
-            if pod.nominated_node_name and not node and pod.uid not in cluster.ledger.placements:
-                self.messenger.nominated(pod, "")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -29,6 +29,7 @@ from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
@@ -39,7 +40,7 @@ from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
-from .waiting import WaitingPods
+from .waiting import NO_PLUGINS, Kind, WaitingPods
 
 T = TypeVar("T")
 
@@ -61,6 +62,17 @@ class _Stopped(Exception):
 def _run(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
     yield from session.run()
     return (yield from close(session, usage.book))
+
+
+def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
+    """Plugins that refused pods of a group and class, and of a group."""
+    found: dict[Kind | GroupKey, frozenset[str]] = {}
+    for job in session.jobs.values():
+        key = job.group.key
+        for uid, why in job.fit_errors.items():
+            for at in (key, (key, job.tasks[uid].pod.cls)):
+                found[at] = found.get(at, NO_PLUGINS) | why.plugins
+    return found
 
 
 def _claims(session: Session) -> dict[str, str]:
@@ -147,6 +159,8 @@ class BatchScheduler:
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
         )
+        #: Rules that the next session begins by.
+        self._next: tuple[BatchSettings, Profile] | None = None
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
@@ -160,6 +174,21 @@ class BatchScheduler:
         views = ClassViews(self._profile, self._snapshot)
         self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes)
 
+    def reconfigure(self, settings: BatchSettings, profile: Profile) -> None:
+        """From the next session on decide by these: actions, tiers and their arguments, the period, and rates. All else
+        stays as it was at the start."""
+        self._next = (settings, profile)
+        self.waiting.due.set()
+
+    def _adopt(self, settings: BatchSettings, profile: Profile) -> None:
+        self._settings, self._profile = settings, profile
+        self._messages.set_rates(settings)
+        self._committer.profile = profile
+        self.waiting.queue.reconfigure(
+            hint_maps={profile.scheduler_name: profile.hint_map()}, pre_enqueue={}, settings=settings.queue
+        )
+        self._begin_anew()
+
     # ---- running
 
     async def schedule(self) -> None:
@@ -168,6 +197,8 @@ class BatchScheduler:
             running = [tasks.create_task(each.run()) for each in self._messages.writers]
             running.append(tasks.create_task(self._evictions.run()))
             running.append(tasks.create_task(self._flush()))
+            # What was decided in an earlier term and not written is decided anew.
+            self._messages.statuses.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
             for writer in self._messages.writers:
@@ -193,7 +224,6 @@ class BatchScheduler:
             except Exception as error:
                 # A fault in a session must not end the fast path's process; all that it kept may be wrong.
                 _log.error("session_failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
-                self.waiting.give_up()
             pause = began + self._settings.schedule_period - clock()
             if pause > 0:
                 with suppress(TimeoutError):
@@ -201,12 +231,15 @@ class BatchScheduler:
                         await self._stopping.wait()
 
     async def _session(self) -> None:
+        if self._next is not None:
+            self._adopt(*self._next)
+            self._next = None
         timing, trial = self._timing, self._trial
+        self._evictions.see()
+        self._messages.statuses.see()
         try:
             trial.at = time_text(timing.now())
             trial.reset()
-            self._evictions.forget_seen()
-            self._messages.statuses.forget_seen()
             view = await self._worked_off(self._pictures.view())
             self.waiting.begin(waiting_kinds(view))
             session = Session(
@@ -227,17 +260,30 @@ class BatchScheduler:
         except BaseException:
             trial.abandon()
             self._begin_anew()
+            self.waiting.give_up()
             raise
 
     def _tell(self, session: Session, result: Result) -> None:
         self.sessions += 1
-        refused = {
-            uid: found.plugins for job in session.jobs.values() for uid, found in job.fit_errors.items()
-        }
         self._trial.reset()
-        self.waiting.end(refused)
-        waiting = list(self.waiting.pods.values())
-        self._messages.tell(result, self._cluster, claims=_claims(session), waiting=waiting)
+        self.waiting.end(_refused_by(session))
+        self._messages.tell(result, self._cluster, claims=self._keep_claims(session))
+
+    def _keep_claims(self, session: Session) -> Mapping[str, str]:
+        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
+        what a pod was told by an earlier one, or by another process."""
+        claims = _claims(session)
+        nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
+        pods = self.waiting.pods
+        for uid in dict.fromkeys((*claims, *nominated, *self.waiting.nominated)):
+            pod, node = pods.get(uid), claims.get(uid, "")
+            if pod is None:
+                continue
+            if nominated.get(uid, "") != node:
+                self._cluster.queue.nominate(pod, node)
+            if pod.nominated_node_name and not node and uid not in placed:
+                self._messages.messenger.nominated(pod, "")
+        return claims
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""

@@ -28,6 +28,8 @@ from agent_scheduler.objects.batch import NativePodGroup, PodGroup, Queue
 #: of the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
 NOT_TRIED: Final = "QueueAdmission"
 
+NO_PLUGINS: Final[frozenset[str]] = frozenset()
+
 #: All pods of a group that nodes answer alike.
 Kind = tuple[GroupKey, PodClass]
 
@@ -52,6 +54,8 @@ class WaitingPods:
         self._queue: SchedulingQueue[PodInfo] | None = None
         #: Pods of ours without a node, by UID, as last seen.
         self.pods: dict[str, PodInfo] = {}
+        #: Those of them whose status nominates a node, in the order in which that was seen.
+        self.nominated: dict[str, None] = {}
         #: What sessions read of groups and queues, as it was when one was last made due.
         self._group_objects: dict[GroupKey, object] = {}
         self._queue_objects: dict[str, object] = {}
@@ -85,6 +89,10 @@ class WaitingPods:
     def add(self, pod: PodInfo) -> None:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        if pod.nominated_node_name:
+            self.nominated[pod.uid] = None
+        else:
+            self.nominated.pop(pod.uid, None)
         if self.queue.where(pod.uid) is not None:
             self.queue.add(pod)
         if old is None or old.batch != pod.batch or any(map(_matters, pod_change_events(pod, old))):
@@ -92,6 +100,7 @@ class WaitingPods:
 
     def delete(self, uid: str, *, node_name: str = "") -> None:
         pod = self.pods.pop(uid, None)
+        self.nominated.pop(uid, None)
         self.queue.delete(uid, node_name=node_name)
         assert self._cluster is not None
         # Its nomination is kept with those of the fast path, which leaves room for it.
@@ -182,16 +191,18 @@ class WaitingPods:
             self._beginning = False
         self.due.clear()
 
-    def end(self, refused_by: Mapping[str, frozenset[str]]) -> None:
-        """UID -> plugins, of pods for which nodes were looked for in vain."""
+    def end(self, refused_by: Mapping[Kind | GroupKey, frozenset[str]]) -> None:
+        """The plugins by which nodes were refused to pods of a kind, and of any kind in a group."""
         queue, in_flight = self.queue, self._in_flight
         self._in_flight = {}
         self._some_not_tried = False
+        kinds = {uid: kind for kind, uid in self._standing_for.items()}
         for uid, entry in in_flight.items():
-            if uid not in self.pods or self._is_placed(uid):
+            kind = kinds.get(uid)
+            if kind is None or uid not in self.pods or self._is_placed(uid):
                 queue.done(uid)
                 continue
-            plugins = refused_by.get(uid)
+            plugins = refused_by.get(kind) or refused_by.get(kind[0], NO_PLUGINS)
             self._some_not_tried |= not plugins
             queue.add_unschedulable(entry, unschedulable_plugins=plugins or (NOT_TRIED,))
 

@@ -85,8 +85,8 @@ class GroupStatuses:
             return group.status
         return decided.status
 
-    def forget_seen(self) -> None:
-        """What was decided of groups that the watch shows at another version, or no more."""
+    def see(self) -> None:
+        """Forget what was decided of groups that the watch shows at another version, or no more."""
         for key, decided in list(self._decided.items()):
             known = self._groups.groups.get(key)
             found = None if known is None else known.object
@@ -95,6 +95,10 @@ class GroupStatuses:
                 found.metadata.resource_version,
             ):
                 del self._decided[key]
+
+    def forget(self) -> None:
+        """What was decided counts no more, unless the watch shows it."""
+        self._decided.clear()
 
     def put(self, result: GroupResult) -> None:
         """Have a status written, unless the group has no object of Volcano's, or one that was made anew."""

@@ -40,16 +40,17 @@ def of_pod(
     uid: str,
     fresh: PodInfo | None,
     *,
-    waits: bool,
+    is_ours: bool,
     ledger: Ledger,
-    queue: SchedulingQueue[PodInfo],
+    queue: SchedulingQueue[PodInfo] | None,
 ) -> Iterator[tuple[str, str]]:
     """Where and how ledger and queue contradict a pod as the API server has it; None where it has none, or one that has
     finished.
 
-    `waits`: it is to be in this queue until it has a node.
+    `is_ours`: it waits, and this process is to find a node for it. `queue`: that in which it waits then; None where it
+    waits elsewhere.
     """
-    placement, place = ledger.placements.get(uid), queue.where(uid)
+    placement, place = ledger.placements.get(uid), None if queue is None else queue.where(uid)
     if fresh is None:
         if placement is not None:
             yield "ledger", f"counts it on node {placement.node_name}, and it is gone"
@@ -68,11 +69,13 @@ def of_pod(
         return
     if placement is not None and not placement.assumed:
         yield "ledger", f"has it bound to node {placement.node_name}, and it has no node"
-    if waits and place is None and (placement is None or not placement.assumed):
+    if queue is None:
+        return
+    if is_ours and place is None and (placement is None or not placement.assumed):
         yield "queue", "does not have it, and it waits"
-    elif waits and place is Place.IN_FLIGHT and placement is None:
+    elif is_ours and place is Place.IN_FLIGHT and placement is None:
         yield "queue", "has it in flight, and nothing is under way for it"
-    elif not waits and place is not None and not (placement is not None and placement.assumed):
+    elif not is_ours and place is not None and not (placement is not None and placement.assumed):
         yield "queue", f"has it in {place.value}, and it is not to wait here"
     if placement is not None and placement.assumed and place is not Place.IN_FLIGHT:
         yield "ledger", f"assumes it on node {placement.node_name}, and it is not in flight"

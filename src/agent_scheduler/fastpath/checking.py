@@ -167,11 +167,11 @@ class SelfCheck:
             yield from selfcheck.of_pod(
                 uid,
                 None if isinstance(fresh, PodInfo) and fresh.finished else fresh,
-                waits=isinstance(fresh, PodInfo)
-                and self._cluster.is_ours(fresh)
-                and self._cluster.is_of_fast_path(fresh),
+                is_ours=isinstance(fresh, PodInfo) and self._cluster.is_ours(fresh),
                 ledger=self._cluster.ledger,
-                queue=self._cluster.queue,
+                queue=None
+                if isinstance(fresh, PodInfo) and self._cluster.is_beside(fresh)
+                else self._cluster.queue,
             )
 
     async def _settled(

@@ -53,6 +53,13 @@ class Gangs:
         spec = {"schedulerName": "volcano", "containers": [container]}
         await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
 
+    async def agent(self, name: str, queue: str, *, cpu: str = "1") -> None:
+        """A pod of the fast path."""
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
+        metadata = {"name": name, "annotations": {"scheduling.volcano.sh/queue-name": queue}}
+        spec = {"schedulerName": "agent-scheduler", "containers": [container]}
+        await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
+
     async def status(self, name: str) -> dict[str, Any]:
         group = await self.cluster.ask("GET", f"{GROUP}/namespaces/default/podgroups/{name}")
         status: dict[str, Any] = group.get("status") or {}
@@ -95,8 +102,8 @@ async def gangs(text: str = CONFIGURATION, *, kubelets: bool = False) -> AsyncIt
 
 
 @asynccontextmanager
-async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION) -> AsyncIterator[Runtime]:
-    runtime = Runtime(load_text(text), endpoint=Endpoint(cluster.server.url))
+async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any) -> AsyncIterator[Runtime]:
+    runtime = Runtime(load_text(text), endpoint=Endpoint(cluster.server.url), **more)
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         await until(lambda: runtime.batch is not None and runtime.batch.sessions)
@@ -127,6 +134,9 @@ async def test_a_gang_is_bound_whole_and_one_that_does_not_fit_waits_until_a_nod
         assert pod is not None and (pod["status"], pod["reason"]) == ("False", "Unschedulable")
         sessions = await world.rest()
         assert await world.placed("large") == 0
+        assert world.runtime.fast_path is not None
+        report = await world.runtime.fast_path.selfcheck.run()
+        assert report.differences == () and not report.not_listed
         await asyncio.sleep(0.3)
         assert world.sessions == sessions, "a session was held though nothing had changed"
 
@@ -156,6 +166,34 @@ async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() ->
         await until(all_placed)
         nodes = list((await cluster.placed()).values())
         assert {name: nodes.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
+
+
+async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_capability() -> None:
+    async with gangs() as world:
+        cluster = world.cluster
+        await cluster.add_node("a", cpu="16")
+        await world.queue("shared", capability={"cpu": "3"})
+        await world.agent("agent", "shared")
+        await until(lambda: world.has_placed("agent", 1))
+        await world.gang("gang", 3, queue="shared")
+
+        async def is_told() -> Any:
+            return await cluster.condition("gang-0")
+
+        await until(is_told)
+        await world.rest()
+        assert await world.placed("gang") == 0
+        await cluster.ask("DELETE", f"{PODS}/agent?gracePeriodSeconds=0")
+        await until(lambda: world.has_placed("gang", 3))
+        await world.agent("late", "shared")
+
+        async def is_full() -> Any:
+            condition = await cluster.condition("late")
+            return condition is not None and condition["reason"] == "QueueFull"
+
+        await until(is_full)
+        await cluster.ask("DELETE", f"{PODS}/gang-1?gracePeriodSeconds=0")
+        await until(lambda: world.has_placed("late", 1))
 
 
 async def test_a_pod_without_a_group_is_a_group_of_one() -> None:
@@ -227,3 +265,33 @@ async def test_what_one_process_has_begun_another_goes_on_with() -> None:
             await until(lambda: world.has_placed("g", 2))
             await until(lambda: world.is_in_phase("g", "Running"))
             assert other.batch is not None
+
+
+async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> None:
+    async with gangs() as world:
+        await world.cluster.add_node("a", cpu="2")
+        await world.gang("old", 1, cpu="2")
+        await until(lambda: world.has_placed("old", 1))
+        await world.cluster.ask("DELETE", f"{PODS}/old-0")
+        await world.gang("g", 1, cpu="2")
+        fast_path = world.runtime.fast_path
+        assert fast_path is not None
+        nominated = fast_path.queue.nominator.nominated
+        await until(lambda: list(nominated.values()) == ["a"])
+        await world.cluster.add_pod("p", cpu="1")
+        await until(lambda: world.cluster.condition("p"))
+        await world.cluster.ask("DELETE", f"{PODS}/old-0?gracePeriodSeconds=0")
+        await until(lambda: world.has_placed("g", 1))
+        await until(lambda: not nominated)
+        assert not await world.placed("p")
+
+
+async def test_actions_are_others_from_the_next_session_on() -> None:
+    without = CONFIGURATION.replace("schedulePeriod", 'actions: "enqueue, backfill", schedulePeriod')
+    async with gangs(without) as world:
+        await world.cluster.add_node("a")
+        await world.gang("g", 2)
+        await world.rest()
+        assert await world.placed("g") == 0
+        world.runtime._apply(load_text(CONFIGURATION))
+        await until(lambda: world.has_placed("g", 2))
