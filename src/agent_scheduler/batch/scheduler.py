@@ -161,7 +161,7 @@ class BatchScheduler:
         ledger, name = self._cluster.ledger, self._profile.scheduler_name
         self._snapshot = Snapshot(ledger, self._cluster.handle)
         views = ClassViews(self._profile, self._snapshot)
-        self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes)
+        self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes, self._cluster.events.muted)
 
     def reconfigure(self, settings: BatchSettings, profile: Profile) -> None:
         """From the next session on decide by these: actions, tiers and their arguments, the period, and rates. All else
