@@ -284,7 +284,9 @@ def test_what_an_owner_counts_is_read_of_it_at_each_scrape() -> None:
 
 
 def test_feature_gates_are_shown_as_they_are(metrics: Metrics) -> None:
-    metrics.features({"SchedulerPreQueueingHints": False, "SchedulerPopFromBackoffQ": True})
+    gates = {"SchedulerPreQueueingHints": False, "SchedulerPopFromBackoffQ": True, "GangScheduling": True}
+    metrics.features(gates)
     values = scrape(metrics)
+    assert values['kubernetes_feature_enabled{name="GangScheduling",stage="ALPHA"}'] == 1
     assert values['kubernetes_feature_enabled{name="SchedulerPreQueueingHints",stage="BETA"}'] == 0
     assert values['kubernetes_feature_enabled{name="SchedulerPopFromBackoffQ",stage="BETA"}'] == 1
