@@ -175,8 +175,7 @@ class WaitingPods:
         self._beginning = True
         try:
             for kind, uid in list(self._standing_for.items()):
-                pod = kinds.get(kind)
-                if pod is None or uid not in self.pods:
+                if kind not in kinds or uid not in self.pods or self._is_placed(uid):
                     del self._standing_for[kind]
                     queue.delete(uid)
             for kind, pod in kinds.items():

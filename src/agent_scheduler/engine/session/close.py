@@ -111,7 +111,7 @@ def _group_result(session: Session, job: Job) -> GroupResult:
         group=job.group,
         status=status,
         write=_differ(status, old),
-        tasks={each.text: len(job.by_status[each]) for each in TaskStatus if job.by_status[each]},
+        tasks=job.counts,
     )
 
 
