@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -74,6 +74,20 @@ def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
             for at in (key, (key, job.tasks[uid].pod.cls)):
                 found[at] = found.get(at, NO_PLUGINS) | why.plugins
     return found
+
+
+def _claims(session: Session) -> dict[str, str]:
+    """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
+    the session has counted on room for keep nobody away from it."""
+    jobs = session.jobs.values()
+    leaving = {task.node_name for job in jobs for task in job.by_status[TaskStatus.RELEASING].values()}
+    return {
+        task.uid: task.node_name
+        for job in jobs
+        if job.waiting and session.tiers.job_pipelined(job)
+        for task in job.pipelined_tasks()
+        if task.node_name in leaving
+    }
 
 
 class BatchScheduler:
@@ -148,8 +162,6 @@ class BatchScheduler:
         )
         #: Rules that the next session begins by.
         self._next: tuple[BatchSettings, Profile] | None = None
-        #: UIDs of pods that have a claim on room which is about to be free, told to the fast path by nominations.
-        self._claiming: frozenset[str] = frozenset()
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
@@ -223,6 +235,7 @@ class BatchScheduler:
             self._next = None
         timing, trial = self._timing, self._trial
         self._evictions.see()
+        self._messages.statuses.see()
         try:
             trial.at = time_text(timing.now())
             trial.reset()
@@ -253,24 +266,23 @@ class BatchScheduler:
         self.sessions += 1
         self._trial.reset()
         self.waiting.end(_refused_by(session))
-        self._keep_claims(session)
-        self._messages.tell(result, self._cluster)
+        self._messages.tell(result, self._cluster, claims=self._keep_claims(session))
 
-    def _keep_claims(self, session: Session) -> None:
-        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise."""
-        claiming = {
-            task.uid: task
-            for job in session.jobs.values()
-            for task in job.by_status[TaskStatus.PIPELINED].values()
-        }
-        queue, pods = self._cluster.queue, self.waiting.pods
-        for uid in self._claiming - claiming.keys():
-            if uid in pods:
-                queue.nominate(pods[uid], "")
-        for uid, task in claiming.items():
-            if uid in pods and queue.nominator.nominated.get(uid, "") != task.node_name:
-                queue.nominate(pods[uid], task.node_name)
-        self._claiming = frozenset(claiming)
+    def _keep_claims(self, session: Session) -> Mapping[str, str]:
+        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
+        what a pod was told by an earlier one, or by another process."""
+        claims = _claims(session)
+        nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
+        pods = self.waiting.pods
+        for uid in dict.fromkeys((*claims, *nominated, *self.waiting.nominated)):
+            pod, node = pods.get(uid), claims.get(uid, "")
+            if pod is None:
+                continue
+            if nominated.get(uid, "") != node:
+                self._cluster.queue.nominate(pod, node)
+            if pod.nominated_node_name and not node and uid not in placed:
+                self._messages.messenger.nominated(pod, "")
+        return claims
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""
