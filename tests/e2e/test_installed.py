@@ -20,7 +20,7 @@ import yaml
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
-from tests.batched import COMMANDS, OWNERS, command, member, owner, queue
+from tests.batched import COMMANDS, OWNERS, command, member, owner, pod_group, queue
 from tests.embedded import until
 
 from .conftest import VARIABLE
@@ -41,6 +41,14 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 MERGE = "application/merge-patch+json"
 GPU = "e2e.example.com/gpu"
 
+#: Volcano's own file, as it ships it.
+SESSIONS = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: overcommit}, {name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
+"""
+
 #: Answers that are lost, or refuse once: what a component asks only then is asked, too.
 FAULTS = {
     "seed": 1,
@@ -54,8 +62,16 @@ FAULTS = {
                 ("resourceclaims", "patch"),
                 ("resourceclaims/status", "patch"),
                 ("nodeshards/status", "patch"),
+                ("podgroups", "patch"),
             )
         ),
+        {
+            # Behind the one that the test makes: of what a queue holds.
+            "match": {"resource": "queues/status", "verbs": ["patch"]},
+            "after": 1,
+            "count": 1,
+            "fault": {"lose": {}},
+        },
         {
             # Behind the one that the test makes: of a claim for an extended resource.
             "match": {"resource": "resourceclaims", "verbs": ["create"]},
@@ -266,7 +282,10 @@ async def test_the_scheduler_uses_each_right_that_it_has_and_needs_no_other(tmp_
 
 async def _all_rights_of_the_scheduler(installed: Installation) -> None:
     token = await scraper(installed)
-    scheduler = await installed.start("agent-scheduler", "scheduler", "--scheduler-sharding-mode", "soft")
+    sessions = installed.folder / "volcano-scheduler.conf"
+    sessions.write_text(SESSIONS)
+    flags = ("--scheduler-sharding-mode", "soft", "--scheduler-conf", str(sessions))
+    scheduler = await installed.start("agent-scheduler", "scheduler", *flags)
     await scheduler.ready()
     await until(lambda: leads(scheduler, token))
     work = Work(installed)
@@ -279,6 +298,7 @@ async def _all_rights_of_the_scheduler(installed: Installation) -> None:
     await work.preemption()
     await work.refusal_repeated()
     await work.spreading_by_default()
+    await work.gang()
 
     async def all_used() -> bool:
         return compared(installed, "agent-scheduler")[1] == []
@@ -388,6 +408,21 @@ class Work:
         await bound(self._installed, *names)
         await self._ask("POST", PODS, pod("preemptor", cpu="3", priorityClassName="high"))
         await bound(self._installed, "preemptor")
+
+    async def gang(self) -> None:
+        """A group in a queue that is open; the queue controller says so."""
+        queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
+        groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+        await self._ask("POST", queues, queue("training"))
+        state = {"status": {"state": "Open"}}
+        await self._ask("PATCH", f"{queues}/training/status", state, content_type=MERGE)
+        await self._ask("POST", groups, pod_group("gang", minMember=2, queue="training"))
+        names = ("gang-0", "gang-1")
+        for name in names:
+            body = pod(name, schedulerName="volcano")
+            body["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "gang"}
+            await self._ask("POST", PODS, body)
+        await bound(self._installed, *names)
 
     async def spreading_by_default(self) -> None:
         """What selects a pod is read for a profile that spreads pods by it; the mounted configuration gets one."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.group import Group, of_native, of_pod, of_pod_group
+from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
 from agent_scheduler.engine.quotas.vector import Vector, of_resources
 from agent_scheduler.engine.session.session import View
@@ -77,6 +78,10 @@ class Pictures:
             pods=members,
             queues=[self._queue(queue) for queue in self._groups.queues.values()],
             held=self._held(),
+            others=[
+                JobDemand.of_others(queue, held)
+                for queue, held in self._cluster.ledger.usage.others().items()
+            ],
             quotas=self._quotas({key.namespace for key in members}),
             priorities={each.metadata.name: each.value for each in classes},
             default_priority=max((each.value for each in classes if each.global_default), default=0),

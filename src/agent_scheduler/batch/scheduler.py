@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
@@ -72,7 +71,6 @@ class BatchScheduler:
         *,
         profile: Profile,
         waiting: WaitingPods,
-        groups: Groups,
         cluster: Cluster,
         binder: Binder,
         writes: Writes,
@@ -81,7 +79,7 @@ class BatchScheduler:
         observer: BatchObserver,
         timing: Timing = REAL,
     ) -> None:
-        """`profile` is what `settings.sessions` makes of plugins, on this cluster. `waiting` observes `groups`."""
+        """`profile` is that of the settings as it is on this cluster."""
         self._settings = settings
         self._cluster = cluster
         self._profile = profile
@@ -91,7 +89,6 @@ class BatchScheduler:
         name = profile.scheduler_name
         waiting.attach(
             cluster,
-            groups,
             SchedulingQueue(
                 clock=timing.clock,
                 hint_maps={name: profile.hint_map()},
@@ -104,7 +101,12 @@ class BatchScheduler:
         )
         try_again = waiting.due.set
         self._messages = BatchMessages(
-            settings, groups, transport=transport, observer=observer, timing=timing, try_again=try_again
+            settings,
+            waiting.groups,
+            transport=transport,
+            observer=observer,
+            timing=timing,
+            try_again=try_again,
         )
         messenger = self._messages.messenger
         waiting.tell(messenger.settled)
@@ -123,7 +125,7 @@ class BatchScheduler:
         self._binder = binder
         self._pictures = Pictures(
             cluster,
-            groups,
+            waiting.groups,
             scheduler_name=name,
             default_queue=settings.default_queue,
             status_of=self._messages.statuses.of,

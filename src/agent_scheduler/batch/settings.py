@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.config.schema import Configuration
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.session.conf import SessionConf
+from agent_scheduler.engine.session.profile import profile_of
 
 #: Writes of one kind at a time. Their rate is what is configured for status writes; this has to be enough to reach it.
 WRITES_AT_A_TIME = 4
@@ -35,6 +37,11 @@ class BatchSettings:
     #: None: no events are written.
     events: RateLimit | None
     event_buffer: int
+
+    @property
+    def profile(self) -> Profile:
+        """The plugins by which nodes are judged."""
+        return profile_of(self.sessions, self.scheduler_name)
 
     @property
     def queue(self) -> QueueSettings:

@@ -35,7 +35,7 @@ _NODE_GROWS: Final = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
 
 
 class WaitingPods:
-    """Owner of `due`, and of who stands for whom. A subscriber of the cluster's, and the observer of groups.
+    """Owner of `due`, of the groups, and of who stands for whom. Subscriber of the cluster's, observer of the groups.
 
     Invariant: each representative is in the queue, or in flight while a session goes on.
     """
@@ -47,8 +47,8 @@ class WaitingPods:
         self.due = asyncio.Event()
         #: Set when the queue has something to do by the clock earlier than before.
         self.deadline_moved = asyncio.Event()
+        self.groups = Groups(schedulers=(scheduler_name,), observer=self)
         self._cluster: Cluster | None = None
-        self._groups: Groups | None = None
         self._queue: SchedulingQueue[PodInfo] | None = None
         #: Pods of ours without a node, by UID, as last seen.
         self.pods: dict[str, PodInfo] = {}
@@ -62,9 +62,9 @@ class WaitingPods:
         #: While a session begins, pods that become active are no reason for another.
         self._beginning = False
 
-    def attach(self, cluster: Cluster, groups: Groups, queue: SchedulingQueue[PodInfo]) -> None:
+    def attach(self, cluster: Cluster, queue: SchedulingQueue[PodInfo]) -> None:
         """Before anything is watched. `queue`: of this scheduler alone, with `ready` as its `on_ready`."""
-        self._cluster, self._groups, self._queue = cluster, groups, queue
+        self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
 
     def tell(self, settled: Callable[[PodInfo], None]) -> None:
@@ -129,15 +129,13 @@ class WaitingPods:
 
     def group_changed(self, key: GroupKey) -> None:
         """What this scheduler writes itself, a status, is no reason for a session."""
-        assert self._groups is not None
-        group = self._groups.groups.get(key)
+        group = self.groups.groups.get(key)
         read = None if group is None or group.object is None else _read_of_group(group.object)
         if self._changed(self._group_objects, key, read):
             self.due.set()
 
     def queue_changed(self, name: str) -> None:
-        assert self._groups is not None
-        queue = self._groups.queues.get(name)
+        queue = self.groups.queues.get(name)
         if self._changed(self._queue_objects, name, None if queue is None else _read_of_queue(queue)):
             self.due.set()
 

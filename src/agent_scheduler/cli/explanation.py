@@ -54,6 +54,7 @@ def _facts(page: dict[str, Any]) -> list[str]:
         ("Why", page.get("why")),
         ("Node", page.get("node")),
         ("Nominated to", page.get("nominated_node")),
+        ("Group", _group(page.get("group"))),
         ("Gated by", _joined(": ", queue.get("gated_by"), queue.get("gate"))),
         ("Since", queue.get("since")),
         ("Backs off until", queue.get("backoff_until")),
@@ -65,6 +66,15 @@ def _facts(page: dict[str, Any]) -> list[str]:
     shown = [(name, str(value)) for name, value in facts if value is not None and value != ""]
     width = max(len(name) for name, _ in shown) + 2
     return [f"{name:<{width}}{value}" for name, value in shown]
+
+
+def _group(group: dict[str, Any] | None) -> str | None:
+    if group is None:
+        return None
+    if group["needed"] is None:
+        return f"{group['name']}, which does not exist; {group['members']} pods name it"
+    counts = f"{group['members']} there, {group['scheduled']} scheduled, {group['gated']} gated"
+    return _joined(": ", f"{group['name']}, {group['needed']} needed, {counts}", group["message"])
 
 
 def _joined(between: str, *parts: str | None) -> str:

@@ -164,6 +164,10 @@ class Cluster:
         """Whether the pod, as it is given, has no node and asks for one of our profiles."""
         return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._subscribers
 
+    def is_beside(self, pod: PodInfo) -> bool:
+        """Whether it is for another scheduler of this process than the fast path to find the pod a node."""
+        return self._subscribers.get(pod.scheduler_name, self.queue) is not self.queue
+
     def _is_bound(self, pod: PodInfo) -> bool:
         """Whether its bind has been answered, though the watch may not have shown it yet."""
         placement = self.ledger.placements.get(pod.uid)

@@ -42,14 +42,15 @@ def of_pod(
     *,
     is_ours: bool,
     ledger: Ledger,
-    queue: SchedulingQueue[PodInfo],
+    queue: SchedulingQueue[PodInfo] | None,
 ) -> Iterator[tuple[str, str]]:
     """Where and how ledger and queue contradict a pod as the API server has it; None where it has none, or one that has
     finished.
 
-    `is_ours`: it waits, and this process is to find a node for it.
+    `is_ours`: it waits, and this process is to find a node for it. `queue`: that in which it waits then; None where it
+    waits elsewhere.
     """
-    placement, place = ledger.placements.get(uid), queue.where(uid)
+    placement, place = ledger.placements.get(uid), None if queue is None else queue.where(uid)
     if fresh is None:
         if placement is not None:
             yield "ledger", f"counts it on node {placement.node_name}, and it is gone"
@@ -68,6 +69,8 @@ def of_pod(
         return
     if placement is not None and not placement.assumed:
         yield "ledger", f"has it bound to node {placement.node_name}, and it has no node"
+    if queue is None:
+        return
     if is_ours and place is None and (placement is None or not placement.assumed):
         yield "queue", "does not have it, and it waits"
     elif is_ours and place is Place.IN_FLIGHT and placement is None:

@@ -169,7 +169,9 @@ class SelfCheck:
                 None if isinstance(fresh, PodInfo) and fresh.finished else fresh,
                 is_ours=isinstance(fresh, PodInfo) and self._cluster.is_ours(fresh),
                 ledger=self._cluster.ledger,
-                queue=self._cluster.queue,
+                queue=None
+                if isinstance(fresh, PodInfo) and self._cluster.is_beside(fresh)
+                else self._cluster.queue,
             )
 
     async def _settled(

@@ -16,9 +16,11 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import Explanation, explain
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.gangs.native import native_key
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import PodView, find
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.times import time_text
 
@@ -70,6 +72,9 @@ class Explainer:
             found["nominated_node"] = self._cluster.queue.nominator.nominated.get(pod.uid, "") or None
             found["queue"] = self._queue(place, waiting.pod)
             found["wakes"] = {plugin: list(events) for plugin, events in waiting.wakes.items()}
+        key = native_key(pod)
+        if key is not None:
+            found["group"] = self._group(key)
         if waiting is not None and not node and not pod.cls.error:
             found["decision"] = self._decision(pod)
         found["attempts"] = self._attempts(pod)
@@ -109,6 +114,22 @@ class Explainer:
             "gate": pod.gating_message or None,
             "diagnose": [*pod.pending_plugins, *pod.unschedulable_plugins],
             "urgent": bool(pod.urgent),
+        }
+
+    def _group(self, key: GroupKey) -> dict[str, Any]:
+        """What the others of a native group have come to, as members wait for one another."""
+        cluster = self._cluster
+        group, members = cluster.groups.get(key), cluster.groups.members(key).values()
+        condition = None if group is None else group.condition
+        return {
+            "name": key.name,
+            "needed": None if group is None else group.minimum,
+            "members": len(members),
+            "scheduled": sum(
+                bool(each.node_name) or each.uid in cluster.ledger.placements for each in members
+            ),
+            "gated": sum(cluster.queue.where(each.uid) is Place.GATED for each in members),
+            "message": "" if condition is None else condition.message,
         }
 
     # ---- why

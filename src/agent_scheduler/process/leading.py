@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent_scheduler.config.load import Source
 from agent_scheduler.config.schema import Configuration, LeaderElection
+from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import NORMAL, EventRecorder
@@ -213,3 +214,25 @@ def coordinator_of(
         timing=timing,
         times=times,
     )
+
+
+async def schedule_within(
+    coordinator: Coordinator,
+    schedule: Callable[[], Awaitable[None]],
+    stopping: asyncio.Event,
+    log: FilteringBoundLogger,
+) -> None:
+    """Schedule on the nodes of the shard until `stopping`, and give them back at the end."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            service = [tasks.create_task(coordinator.run()), tasks.create_task(stopping.wait())]
+            # Until it is known which nodes are ours no pod is refused for want of one, nor sent to others.
+            settled = tasks.create_task(coordinator.has_settled())
+            await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.is_set():
+                await schedule()
+            for task in (settled, *service):
+                task.cancel()
+        await coordinator.release()
+    except RequestFailed as error:
+        log.warning("nodes not given back", problem=str(error))

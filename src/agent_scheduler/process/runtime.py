@@ -23,23 +23,27 @@ from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.batch.settings import batch_settings_of
 from agent_scheduler.batch.waiting import WaitingPods
-from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.config.load import Source, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
-from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
-from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.kube.waiting import NotListed
 from agent_scheduler.process.base import Process, run_to_end
-from agent_scheduler.process.leading import CannotLead, after_lease_duration, coordinator_of, lead, leases_of
+from agent_scheduler.process.leading import (
+    CannotLead,
+    after_lease_duration,
+    coordinator_of,
+    lead,
+    leases_of,
+    schedule_within,
+)
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources, logged_check
@@ -104,6 +108,8 @@ class Runtime(Process):
         self.fast_path: FastPath | None = None
         #: Beside the fast path, if one is configured.
         self.batch: BatchScheduler | None = None
+        #: Both. Batch comes first, so that at the end it has the binder take nothing more.
+        self._schedulers: tuple[BatchScheduler | FastPath, ...] = ()
         self.coordinator: Coordinator | None = None
 
     def reload(self) -> None:
@@ -135,10 +141,10 @@ class Runtime(Process):
     async def _run(self) -> None:
         configuration = self._configuration
         async with AsyncExitStack() as stack:
-            batch = self._batch_settings
-            connections = self._settings.requests_at_a_time + _OTHER_CONNECTIONS
-            connections += 0 if batch is None else batch.requests_at_a_time
-            transport, gc_policy = self._connect(stack, connections=connections)
+            requests = self._settings.requests_at_a_time + _OTHER_CONNECTIONS
+            if self._batch_settings is not None:
+                requests += self._batch_settings.requests_at_a_time
+            transport, gc_policy = self._connect(stack, connections=requests)
             leases = self.leases = self._make_leases(transport)
             writing: Transport = (
                 FencedTransport(transport, lambda: leases.held) if leases.names else transport
@@ -188,10 +194,8 @@ class Runtime(Process):
         """Let what is under way end, within the grace; then stop whatever is left."""
         grace = self._configuration.shutdown_grace_period
         self._log.info("stopping", grace_seconds=grace, binds_in_flight=fast_path.binder.in_flight)
-        if self.batch is not None:
-            # First, so that it has the binder take nothing more.
-            self.batch.stop(grace=grace * (1 - _BIND_SHARE))
-        fast_path.stop(grace=grace * (1 - _BIND_SHARE))
+        for scheduler in self._schedulers:
+            scheduler.stop(grace=grace * (1 - _BIND_SHARE))
         if not self._scheduling:
             leading.cancel()
         _, late = await asyncio.wait({leading}, timeout=grace)
@@ -221,9 +225,9 @@ class Runtime(Process):
             self._scheduling = True
             try:
                 if coordinator is None:
-                    await self._schedule(fast_path)
+                    await self._schedule()
                 else:
-                    await self._schedule_within(coordinator, fast_path)
+                    await schedule_within(coordinator, self._schedule, self._stopping, self._log)
             finally:
                 self._scheduling = False
 
@@ -256,52 +260,31 @@ class Runtime(Process):
             back_off=after_lease_duration(self._configuration, self._lease_timing),
         )
 
-    async def _schedule_within(self, coordinator: Coordinator, fast_path: FastPath) -> None:
-        """Schedule on the nodes of the shard, and give them back at the end."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                service = [tasks.create_task(coordinator.run()), tasks.create_task(self._stopping.wait())]
-                # Until it is known which nodes are ours no pod is refused for want of one, nor sent to others.
-                settled = tasks.create_task(coordinator.has_settled())
-                await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
-                if not self._stopping.is_set():
-                    await self._schedule(fast_path)
-                for task in (settled, *service):
-                    task.cancel()
-            await coordinator.release()
-        except RequestFailed as error:
-            self._log.warning("nodes not given back", problem=str(error))
-
-    async def _schedule(self, fast_path: FastPath) -> None:
-        """Both schedulers, until both have ended."""
+    async def _schedule(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(fast_path.schedule())
-            if self.batch is not None:
-                tasks.create_task(self.batch.schedule())
+            for scheduler in self._schedulers:
+                tasks.create_task(scheduler.schedule())
 
     # ---- parts
 
     def _fast_path(self, transport: Transport) -> FastPath:
         metrics, settings = self.metrics, self._batch_settings
-        waiting = groups = None
-        if settings is not None:
-            waiting = WaitingPods(settings.scheduler_name)
-            groups = Groups(schedulers=(settings.scheduler_name,), observer=waiting)
+        waiting = None if settings is None else WaitingPods(settings.scheduler_name)
         fast_path = FastPath(
             self._settings,
             transport=transport,
             observer=self._observer,
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
-            groups=groups,
+            groups=None if waiting is None else waiting.groups,
         )
         metrics.families.read_from(fast_path)
-        if settings is not None and waiting is not None and groups is not None:
+        self._schedulers = (fast_path,)
+        if settings is not None and waiting is not None:
             self.batch = BatchScheduler(
                 settings,
                 profile=fast_path.profile(settings.scheduler_name),
                 waiting=waiting,
-                groups=groups,
                 cluster=fast_path.cluster,
                 binder=fast_path.binder,
                 writes=fast_path.writes,
@@ -310,14 +293,13 @@ class Runtime(Process):
                 observer=self._observer,
                 timing=self._timing,
             )
+            self._schedulers = (self.batch, fast_path)
         return fast_path
 
     def _settings_of(self, configuration: Configuration) -> FastPathSettings:
-        settings = settings_of(configuration, identity=self._identity)
         batch = self._batch_settings
-        if batch is None:
-            return settings
-        return replace(settings, beside=(profile_of(batch.sessions, batch.scheduler_name),))
+        beside = () if batch is None else (batch.profile,)
+        return replace(settings_of(configuration, identity=self._identity), beside=beside)
 
     def _make_reloader(self) -> Reloader | None:
         if self._source is None or self._source.file is None:

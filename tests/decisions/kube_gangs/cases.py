@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.needed import need, recording
+from tests.sim.loop import SimLoop
 
 from .comparing import Kind, Obj, class_of, differences, kinds_of, state_of
 from .replay import LONGEST, Living, living
@@ -35,6 +36,51 @@ def cases() -> Iterator[Obj]:
     need(path.is_file(), f"there is no recording at {path}")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
+
+
+def judged(case: Obj) -> Lived:
+    """As it went with the pause with which it went as recorded, or else with the first."""
+    tries = []
+    for pause in PAUSES:
+        loop = SimLoop(0)
+        try:
+            found: Lived = loop.run_until_complete(live_through(case, pause))
+        finally:
+            loop.close()
+        assert loop.complaints == []
+        tries.append(found)
+        if found.broken or not found.differences:
+            return found
+    return tries[0]
+
+
+def is_by_chance(case: Obj) -> bool:
+    """Whether moments decide more of a case than which of equal members is which, so that only the rules hold.
+
+    Where several gangs want the same nodes, it may be either that comes first: it depends on when their backoffs end.
+    And where others have to be evicted for a gang that needs fewer members than are being made, it depends on how many
+    of them were there at the first attempt whom each of them had evicted, and how often it was tried until its victims
+    were gone.
+    """
+    if case["kind"] == "competing" or "queue-order" in case["features"]:
+        return True
+    return case["kind"] == "priority" and any(
+        _begins_early(step["objects"]) for step in case["steps"] if step["do"] == "create"
+    )
+
+
+def _begins_early(objects: list[Obj]) -> bool:
+    members = Counter(
+        each["spec"].get("schedulingGroup", {}).get("podGroupName")
+        for each in objects
+        if each["kind"] == "Pod" and each["spec"].get("priorityClassName") != "p100"
+    )
+    return any(
+        each["spec"]["schedulingPolicy"].get("gang", {}).get("minCount", 1)
+        < members[each["metadata"]["name"]]
+        for each in objects
+        if each["kind"] == "PodGroup"
+    )
 
 
 async def live_through(case: Obj, pause: float | None) -> Lived:

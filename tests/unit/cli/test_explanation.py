@@ -139,3 +139,12 @@ def test_only_headings_are_bold_and_only_if_asked_for() -> None:
     bold = render(REFUSED, bold=True)
     assert "\x1b[1mWhat refuses nodes\x1b[0m\n" in bold
     assert bold.replace("\x1b[1m", "").replace("\x1b[0m", "") == render(REFUSED)
+
+
+def test_a_member_of_a_group_is_shown_with_what_the_others_have_come_to() -> None:
+    group = {"name": "g", "needed": 3, "members": 4, "scheduled": 1, "gated": 0, "message": ""}
+    line = "Group           g, 3 needed, 4 there, 1 scheduled, 0 gated"
+    assert f"{line}\n" in render(REFUSED | {"group": group})
+    assert f"{line}: nobody fits\n" in render(REFUSED | {"group": group | {"message": "nobody fits"}})
+    missing = render(REFUSED | {"group": group | {"needed": None}})
+    assert "g, which does not exist; 4 pods name it\n" in missing

@@ -79,6 +79,37 @@ async def test_who_is_left_over_of_a_gang_waits_alone_and_the_group_stays_schedu
 
 
 @virtual_time
+async def test_a_member_that_is_gated_counts_and_has_the_others_tried_when_it_comes() -> None:
+    async with living() as there:
+        after = await create(there, node("n1"), group(2), pod("p0"))
+        assert after["pods"]["p0"] == {}, "it waits before the queue"
+        after = await create(there, pod("gated", schedulingGates=[{"name": "example.com/hold"}]))
+        assert "waiting for minCount pods" in after["pods"]["p0"]["condition"]["message"]
+        await there.do({"do": "ungate", "names": ["gated"]})
+        assert bound(await rest(there)) == ["gated", "p0"]
+
+
+@virtual_time
+async def test_an_explanation_says_what_the_group_of_a_pod_has_come_to() -> None:
+    async with living() as there:
+        explained = there.fast_path.explainer.pod
+        await create(there, node("n1"), pod("p0"), pod("alone", None))
+        assert "group" not in explained("default", "alone")
+        assert explained("default", "p0")["group"] == {
+            "name": "g",
+            "needed": None,
+            "members": 1,
+            "scheduled": 0,
+            "gated": 1,
+            "message": "",
+        }
+        await create(there, group(3), pod("p1"), pod("p2"))
+        told = explained("default", "p0")["group"]
+        assert (told["needed"], told["members"], told["gated"]) == (3, 3, 0)
+        assert told["message"] == "pod group is unschedulable"
+
+
+@virtual_time
 async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> None:
     async with living() as there:
         await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
@@ -194,9 +225,11 @@ async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> No
             "n1",
         ]
         await asyncio.sleep(20)
+        refused = there.reports.attempts["unschedulable"]
         await there.do({"do": "kubelet"})
         await asyncio.sleep(0.1)
         assert bound(there.after()) == ["p0", "p1"], "no backoff is waited for"
+        assert there.reports.attempts["unschedulable"] == refused, "nor does anybody stand in the other's way"
 
 
 def claim(name: str) -> list[tuple[str, dict[str, Any]]]:

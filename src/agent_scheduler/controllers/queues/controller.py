@@ -38,7 +38,7 @@ from agent_scheduler.objects.batch import (
 )
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
-from .states import COUNTED, OPEN, SHUT, Step, closed, counts, followed, is_marked, parent_of, synced
+from .states import COUNTED, OPEN, SHUT, Step, closed, followed, is_marked, parent_of, synced
 
 _encode = msgspec.json.Encoder().encode
 
@@ -78,9 +78,9 @@ class QueueController:
         self._queues: dict[str, Queue] = {}
         #: Names of the queues below each.
         self._below: dict[str, set[str]] = {}
-        #: Phases of the groups of each queue, by the group's UID; and the queue of each group.
-        self._phases: dict[str, dict[str, str]] = {}
-        self._queue_of: dict[str, str] = {}
+        #: Queue and phase of each group, by its UID; and how many groups each queue has in which phase, none of them 0.
+        self._groups: dict[str, tuple[str, str]] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
         self._commands: dict[str, Command] = {}
 
     # ---- watches
@@ -106,7 +106,7 @@ class QueueController:
     @property
     def counts(self) -> dict[str, Mapping[str, int]]:
         """How many groups each queue has in which phase."""
-        return {name: counts(self._phases.get(name, {}).values()) for name in self._queues}
+        return {name: self._numbers.get(name, {}) for name in self._queues}
 
     def _set_queue(self, found: Queue) -> None:
         known = self._queues.get(found.name)
@@ -139,23 +139,26 @@ class QueueController:
             self._put(each)
 
     def _set_group(self, found: PodGroup) -> None:
-        uid, queue = found.metadata.uid, found.spec.queue or DEFAULT_QUEUE
-        if self._queue_of.get(uid, queue) != queue:
+        uid = found.metadata.uid
+        now = (found.spec.queue or DEFAULT_QUEUE, found.status.phase or "Pending")
+        if self._groups.get(uid) != now:
             self._delete_group(found)
-        self._queue_of[uid] = queue
-        phases = self._phases.setdefault(queue, {})
-        if phases.get(uid) != found.status.phase:
-            phases[uid] = found.status.phase
-            self._put(queue)
+            self._groups[uid] = now
+            self._count(*now, 1)
 
     def _delete_group(self, gone: PodGroup) -> None:
-        queue = self._queue_of.pop(gone.metadata.uid, None)
-        if queue is not None:
-            phases = self._phases[queue]
-            del phases[gone.metadata.uid]
-            if not phases:
-                del self._phases[queue]
-            self._put(queue)
+        before = self._groups.pop(gone.metadata.uid, None)
+        if before is not None:
+            self._count(*before, -1)
+
+    def _count(self, queue: str, phase: str, by: int) -> None:
+        numbers = self._numbers.setdefault(queue, {})
+        numbers[phase] = numbers.get(phase, 0) + by
+        if not numbers[phase]:
+            del numbers[phase]
+        if not numbers:
+            del self._numbers[queue]
+        self._put(queue)
 
     def _set_command(self, found: Command) -> None:
         target = found.target
@@ -191,7 +194,7 @@ class QueueController:
         return made.failure is None or bool(made.found) or self._failed(name, made.failure)
 
     async def _sync(self, name: str, wanted: Callable[[], bool]) -> bool:
-        state = synced(self._queues[name].status.state, has_groups=name in self._phases)
+        state = synced(self._queues[name].status.state, has_groups=name in self._numbers)
         if not (await self._name_parent(name, wanted) and await self._write_status(name, state, wanted)):
             return False
         queue = self._queues.get(name)
@@ -266,7 +269,7 @@ class QueueController:
         if queue is None:
             return True
         before = queue.status.state
-        if not await self._write_status(name, closed(before, has_groups=name in self._phases), wanted):
+        if not await self._write_status(name, closed(before, has_groups=name in self._numbers), wanted):
             return False
         if before not in SHUT:
             about = ObjectReference("Queue", "", name, queue.metadata.uid, API_VERSION)
@@ -299,7 +302,7 @@ class QueueController:
         queue = self._queues.get(name)
         if queue is None:
             return True
-        numbers = counts(self._phases.get(name, {}).values())
+        numbers = self._numbers.get(name, {})
         # Volcano's CRD has required it at times; an empty one changes nothing of what the scheduler has written.
         allocated = queue.status.allocated or {}
         status = msgspec.structs.replace(

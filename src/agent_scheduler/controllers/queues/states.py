@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from agent_scheduler.objects.batch import CLOSED_BY_PARENT, ROOT_QUEUE, Queue
@@ -16,7 +15,7 @@ UNKNOWN: Final = "Unknown"
 #: New groups are not scheduled in such a queue.
 SHUT: Final = frozenset({CLOSED, CLOSING})
 
-#: Phases of PodGroups and the fields of a queue's status that count them. A group without a phase is pending.
+#: Phases of PodGroups and the fields of a queue's status that count them.
 COUNTED: Final = {
     "Pending": "pending",
     "Inqueue": "inqueue",
@@ -69,12 +68,3 @@ def followed(queue: Queue, parent: Queue | None) -> Step:
     if parent.status.state != OPEN or not is_marked(queue):
         return Step.NONE
     return Step.OPEN if queue.status.state in SHUT else Step.UNMARK
-
-
-def counts(phases: Iterable[str]) -> Mapping[str, int]:
-    """How many groups are in each phase."""
-    found: dict[str, int] = {}
-    for phase in phases:
-        phase = phase or "Pending"
-        found[phase] = found.get(phase, 0) + 1
-    return found

@@ -64,9 +64,11 @@ class CapacityAccounts:
         jobs: Sequence[JobDemand],
         total: Vector,
         *,
+        others: Sequence[JobDemand] = (),
         hierarchy: bool = False,
         ancestor_reclaim_level: int = 0,
     ) -> None:
+        """`others`: what pods in no job hold, in queues that need not exist, or be leaves."""
         self.tree = tree
         self.hierarchy = hierarchy
         self.ancestor_reclaim_level = ancestor_reclaim_level if hierarchy else 0
@@ -74,14 +76,15 @@ class CapacityAccounts:
         self.gauges: dict[str, Gauges] = {}
         self.reservations = Reservations()
         self.fault = ""
+        others = [other for other in others if other.queue in tree.queues]
         if hierarchy:
-            self._open_tree(jobs, total)
+            self._open_tree(jobs, others, total)
         else:
-            self._open_flat(jobs, total)
+            self._open_flat(jobs, others, total)
 
     # -- opening
 
-    def _open_flat(self, jobs: Sequence[JobDemand], total: Vector) -> None:
+    def _open_flat(self, jobs: Sequence[JobDemand], others: Sequence[JobDemand], total: Vector) -> None:
         queues = self.tree.queues
         shared = exceeding(total, total_guarantee(queues.values()))
         for job in jobs:
@@ -90,6 +93,9 @@ class CapacityAccounts:
                 account = self.accounts[job.queue] = Account(queues[job.queue])
                 account.real_capability = _flat_limit(account.info, shared)
             account.count(job, job.admitted())
+        for other in others:
+            if other.queue in self.accounts:
+                self.accounts[other.queue].count(other, EMPTY)
         for account in self.accounts.values():
             limited = at_most(account.deserved, account.real_capability, missing=UNLIMITED)
             account.deserve(at_least(limited, account.guarantee))
@@ -107,7 +113,7 @@ class CapacityAccounts:
                     real_capability=_flat_limit(queue, shared, unset=False),
                 )
 
-    def _open_tree(self, jobs: Sequence[JobDemand], total: Vector) -> None:
+    def _open_tree(self, jobs: Sequence[JobDemand], others: Sequence[JobDemand], total: Vector) -> None:
         tree = self.tree
         accounts = self.accounts
         for name, queue in tree.queues.items():
@@ -122,7 +128,7 @@ class CapacityAccounts:
         if self.fault:
             self.gauges = {name: Gauges() for name in accounts}
             return
-        for job in jobs:
+        for job in (*jobs, *others):
             admitted = job.admitted()
             for each in (job.queue, *tree.ancestors[job.queue]):
                 accounts[each].count(job, admitted)

@@ -29,6 +29,11 @@ class JobDemand(Struct, frozen=True, kw_only=True):
     pending: Vector = EMPTY
     gated: Vector = EMPTY
 
+    @classmethod
+    def of_others(cls, queue: str, held: Vector) -> JobDemand:
+        """Of pods that are in no job: they hold this, and nothing of it can be had back."""
+        return cls(queue=queue, phase="", minimum=held, allocated=held)
+
     def without_gated(self, wanted: Vector) -> Vector:
         """`wanted` less what gates hold: nobody can tell when that will want room (`DeductSchGatedResources`)."""
         if is_empty(self.gated):

@@ -33,7 +33,10 @@ from .vector import (
 class ProportionAccounts:
     """What each queue with jobs deserves and holds in a session. Owner: the session's plugin."""
 
-    def __init__(self, tree: QueueTree, jobs: Sequence[JobDemand], total: Vector) -> None:
+    def __init__(
+        self, tree: QueueTree, jobs: Sequence[JobDemand], total: Vector, *, others: Sequence[JobDemand] = ()
+    ) -> None:
+        """`others`: what pods in no job hold; it counts in queues with jobs."""
         self.tree = tree
         self.accounts: dict[str, Account] = {}
         shared = exceeding(total, total_guarantee(tree.queues.values()))
@@ -47,6 +50,9 @@ class ProportionAccounts:
                     limit = at_most(limit, unlimited_where_unset(account.capability), missing=UNLIMITED)
                 account.real_capability = limit
             account.count(job, job.admitted())
+        for other in others:
+            if other.queue in self.accounts:
+                self.accounts[other.queue].count(other, EMPTY)
         _divide(sorted(self.accounts.values(), key=lambda each: each.info.name), total)
         self.gauges: dict[str, Gauges] = {}
         for name in tree.queues:

@@ -41,6 +41,8 @@ class View(Struct, frozen=True, kw_only=True):
     queues: Iterable[QueueInfo]
     #: Queue -> what its status says that is held; none where it says nothing.
     held: Mapping[str, Vector] = {}
+    #: What pods hold in queues that are in no job: those of other schedulers.
+    others: Sequence[JobDemand] = ()
     #: Namespace -> what its quotas allow, and what is used of it.
     quotas: Mapping[str, Sequence[ResourceQuotaStatus]] = {}
     #: PriorityClass -> its value.

@@ -14,7 +14,7 @@ from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
 from ..quotas.book import QuotaBook, Shortfall, Standing
 from ..quotas.queues import queue_info
-from ..quotas.vector import Vector, of_requests
+from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods
 from .batchinfo import GroupKey
 from .podclass import PodClass
@@ -53,6 +53,9 @@ class QueueUsage:
         #: Pods that were called since more fitted into their queues, and neither were placed nor failed since. Each had
         #: the room counted as its own that it was called for.
         self._called: dict[str, str] = {}
+        #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
+        self._others: dict[str, tuple[str, Vector]] = {}
+        self._held_by_others: dict[str, Total] = {}
         #: Whether there is any queue: else nobody need be asked or told.
         self.active = False
 
@@ -77,6 +80,8 @@ class QueueUsage:
         elif not self.active:
             self.book = QuotaBook()
             self._called.clear()
+            self._others.clear()
+            self._held_by_others.clear()
         if self.active != was_active:
             self.on_active()
         if not self.active:
@@ -120,14 +125,28 @@ class QueueUsage:
 
     def placed(self, placement: Placement) -> None:
         """It is new, or something about it has changed."""
-        pod = placement.pod
+        pod, uid = placement.pod, placement.uid
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
-        self._called.pop(placement.uid, None)
+        self._called.pop(uid, None)
+        vector = self._vector(placement.cls)
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
-            self.book.set(placement.uid, queue, self._vector(placement.cls), standing)
+            self.book.set(uid, queue, vector, standing)
         else:
-            self.book.remove(placement.uid)
+            self.book.remove(uid)
+        other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.batch_schedulers
+        self._set_other(uid, (queue, vector) if queue and other else None)
+
+    def _set_other(self, uid: str, new: tuple[str, Vector] | None) -> None:
+        old = self._others.get(uid)
+        if old == new:
+            return
+        if old is not None:
+            del self._others[uid]
+            take_from(self._held_by_others[old[0]], old[1])
+        if new is not None:
+            self._others[uid] = new
+            add_to(self._held_by_others.setdefault(new[0], {}), new[1])
 
     def seen(self, pod: PodInfo) -> None:
         """A pod that waits may have changed: perhaps it names another queue than the one it waits for."""
@@ -139,9 +158,14 @@ class QueueUsage:
     def removed(self, uid: str) -> None:
         """It is placed no more."""
         self.book.remove(uid)
+        self._set_other(uid, None)
         self._call()
 
     # ---- questions
+
+    def others(self) -> dict[str, Vector]:
+        """By queue, what placed pods hold in it that are not the batch scheduler's."""
+        return {queue: dict(held) for queue, held in self._held_by_others.items() if any(held.values())}
 
     def queue_of(self, pod: PodInfo) -> str:
         """Empty for a pod in no queue."""

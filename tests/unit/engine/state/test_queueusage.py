@@ -102,6 +102,17 @@ def test_a_placed_pod_counts_as_its_placement_stands() -> None:
     assert not list(world.usage.book.entries())
 
 
+def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
+    world = World(queue("a"))
+    world.usage.batch_schedulers = ("volcano",)
+    world.ledger.set_pod(pod("one", "a", cpu="2"), "n")
+    world.ledger.set_pod(pod("two", "a", scheduler="volcano"), "n")
+    world.ledger.set_pod(pod("three"), "n")
+    assert world.usage.others() == {"a": {"cpu": 2000, "pods": 1}}
+    world.ledger.remove_pod("one")
+    assert world.usage.others() == {}
+
+
 def test_pods_follow_what_their_group_and_namespace_say() -> None:
     world = World(queue("a"), queue("b"))
     world.ledger.set_pod(pod("member", group="g"), "n")
@@ -211,3 +222,7 @@ def test_what_queues_hold_agrees_with_the_placements_after_any_changes(
         else:
             world.usage.set_group(GroupKey("team", "g"), name if number % 2 else None, members)
         assert contradictions(world.ledger) == []
+        others: dict[str, float] = {}
+        for _, entry in world.usage.book.entries():
+            others[entry.queue] = others.get(entry.queue, 0) + entry.vector["cpu"]
+        assert {queue: held["cpu"] for queue, held in world.usage.others().items()} == others

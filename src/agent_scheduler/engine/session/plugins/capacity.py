@@ -31,6 +31,7 @@ class _Capacity:
             QueueTree(session.queues.values()),
             session.demands,
             session.total,
+            others=session.view.others,
             hierarchy=option.enabled("enableHierarchy"),
             ancestor_reclaim_level=_level(option),
         )

@@ -28,6 +28,7 @@ class _Proportion:
             QueueTree(session.queues.values()),
             session.demands,
             session.total,
+            others=session.view.others,
         )
 
     def queue_order(self, left: QueueInfo, right: QueueInfo) -> int:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.quotas.capacity import CapacityAccounts
+from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption, SessionConf
 from agent_scheduler.engine.session.model import TaskStatus
@@ -56,6 +57,26 @@ def test_a_gang_that_its_queue_cannot_hold_whole_holds_nothing_of_it(plugin: str
     session, result = there.run(conf(*PLUGINS, plugin))
     assert set(bound(session)) == {"small-0", "small-1", "small-2"}
     assert result.gauges["q"]["allocatedMilliCPU"] == 3000
+
+
+@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
+def test_what_pods_of_other_schedulers_hold_is_not_there_for_gangs(plugin: str) -> None:
+    there = scene(limited(4))
+    held = {"cpu": 2000, "pods": 1}
+    there.more["others"] = [JobDemand.of_others("q", held), JobDemand.of_others("unknown", held)]
+    there.gang("large", 3, queue="q")
+    there.gang("small", 2, queue="q")
+    session, _ = there.run(conf(*PLUGINS, plugin))
+    assert set(bound(session)) == {"small-0", "small-1"}
+
+
+def test_pods_of_other_schedulers_in_an_inner_queue_are_no_fault() -> None:
+    there = scene(limited(3, "p"), QueueInfo(name="a", parent="p"))
+    there.more["others"] = [JobDemand.of_others("p", {"cpu": 2000, "pods": 1})]
+    there.gang("large", 2, queue="a")
+    there.gang("small", 1, queue="a")
+    session, _ = there.run(capacity(hierarchy=True))
+    assert set(bound(session)) == {"small-0"}
 
 
 def test_a_queue_below_another_is_limited_by_it_too() -> None:

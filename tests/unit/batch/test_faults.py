@@ -1,0 +1,162 @@
+"""What goes wrong between a session and its binds leaves no trace, and gangs become whole all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from agent_scheduler.batch import scheduler
+from agent_scheduler.engine.session.session import Session
+from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
+from agent_scheduler.kube.transport import Headers, Response, Transport
+from tests.batched import install
+from tests.embedded import embedded_cluster, until
+
+from .test_end_to_end import Gangs, process
+
+Send = Callable[[], Any]
+#: What becomes of a request.
+Way = Callable[[Send], Any]
+
+
+class Faulty:
+    """A transport on which some requests go wrong."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        #: (method, part of the path) -> ways, one a request.
+        self.ways: dict[tuple[str, str], list[Way]] = {}
+        self.sent: list[str] = []
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        self.sent.append(f"{method} {path}")
+        for (verb, part), ways in self.ways.items():
+            if verb == method and part in path and ways:
+                answer: Response = await ways.pop(0)(lambda: self._transport.request(method, path, **more))
+                return answer
+        return await self._transport.request(method, path, **more)
+
+    def stream(self, path: str, *, read_timeout: float) -> Any:
+        return self._transport.stream(path, read_timeout=read_timeout)
+
+    async def close(self) -> None: ...
+
+
+def refused(status: int, reason: str) -> Way:
+    async def answer(_: Send) -> Response:
+        told = f'"status":"Failure","reason":"{reason}","code":{status},"message":"told so"'
+        return Response(status, f'{{"kind":"Status","apiVersion":"v1",{told}}}'.encode(), Headers([]))
+
+    return answer
+
+
+async def lost(send: Send) -> Response:
+    await send()
+    raise RequestFailed(Failure(FailureClass.UNKNOWN))
+
+
+@asynccontextmanager
+async def faulty() -> AsyncIterator[tuple[Gangs, Faulty]]:
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        transport = Faulty(cluster.transport)
+        async with process(cluster, transport=transport) as runtime:
+            world = Gangs(cluster, runtime)
+            await world.queue("q")
+            yield world, transport
+
+
+@pytest.mark.parametrize("way", [refused(422, "Invalid"), refused(403, "Forbidden"), lost])
+async def test_a_member_whose_bind_goes_wrong_is_tried_again_and_the_others_stay(way: Way) -> None:
+    async with faulty() as (world, transport):
+        transport.ways["POST", "/pods/g-1/binding"] = [way]
+        await world.cluster.add_node("a")
+        await world.gang("g", 3)
+        await until(lambda: world.has_placed("g", 3))
+        binds = [each for each in transport.sent if each.endswith("/binding")]
+        assert sum("g-0" in each for each in binds) == sum("g-2" in each for each in binds) == 1
+
+
+async def test_a_status_that_came_too_late_is_decided_anew() -> None:
+    async with faulty() as (world, transport):
+        transport.ways["PATCH", "/podgroups/g"] = [refused(409, "Conflict")] * 2
+        await world.cluster.add_node("a")
+        await world.gang("g", 2)
+        await until(lambda: world.has_placed("g", 2))
+        await until(lambda: world.is_in_phase("g", "Running"))
+        assert not transport.ways["PATCH", "/podgroups/g"]
+
+
+async def test_a_fault_in_a_session_ends_neither_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, faults = Session.run, ["once", "twice"]
+
+    def fail(self: Session) -> Any:
+        yield from run(self)
+        if faults and self.jobs:
+            raise RuntimeError(faults.pop())
+
+    async with faulty() as (world, _):
+        monkeypatch.setattr(scheduler.Session, "run", fail)
+        await world.cluster.add_node("a", cpu="4")
+        await world.gang("g", 2)
+        await until(lambda: world.has_placed("g", 2))
+        await world.gang("h", 1)
+        await until(lambda: world.has_placed("h", 1))
+        await world.cluster.add_pod("p")
+        await until(lambda: world.has_placed("p", 1))
+        assert not faults
+
+
+async def test_a_member_that_is_deleted_while_a_session_goes_on_is_not_bound_and_neither_is_its_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, deleted = Session.run, asyncio.Event()
+
+    async with faulty() as (world, transport):
+        runtime = world.runtime
+        assert runtime.fast_path is not None and runtime.batch is not None
+        cluster, groups = runtime.fast_path.cluster, runtime.batch.waiting.groups
+
+        def held(self: Session) -> Any:
+            """Between two steps in which a member has a node already one is deleted, and the watch shows it."""
+            for step in run(self):
+                job = self.jobs.get("default/g")
+                placed = [] if job is None else [task for task in job.tasks.values() if task.row >= 0]
+                if len(placed) == 2 and not deleted.is_set():
+                    deleted.set()
+                    cluster.delete_pod(placed[0].uid)
+                    groups.delete_pod(placed[0].uid)
+                yield step
+
+        monkeypatch.setattr(scheduler.Session, "run", held)
+        await world.cluster.add_node("a", cpu="4")
+        await world.gang("g", 3)
+        await until(deleted.is_set)
+        await world.rest()
+        assert not [each for each in transport.sent if each.endswith("/binding")]
+        assert not runtime.fast_path.ledger.placements
+
+
+async def test_a_session_that_is_told_to_end_gives_everything_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Session.run
+
+    def endless(self: Session) -> Any:
+        yield from run(self)
+        while self.jobs:
+            yield
+
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        async with process(cluster) as runtime:
+            world = Gangs(cluster, runtime)
+            await world.queue("q")
+            monkeypatch.setattr(scheduler.Session, "run", endless)
+            await cluster.add_node("a", cpu="1")
+            await world.gang("g", 2)
+            assert runtime.fast_path is not None
+            await cluster.add_pod("p", cpu="500m")
+            await until(lambda: world.has_placed("p", 1))
