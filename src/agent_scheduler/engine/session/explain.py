@@ -159,9 +159,7 @@ def _why(session: Session, job: Job, waits: str, hold: Hold | None) -> str:
         return f"{job.waiting} of its pods have a claim on room that pods are leaving"
     if waits == "nodes":
         found = _refusals(job)
-        return (
-            found[0].message if found else "its queue has all that it may have of what is in the cluster"
-        )
+        return found[0].message if found else "its queue has all that it may have of what is in the cluster"
     return ""
 
 
