@@ -105,7 +105,8 @@ class GroupCommitter:
         self._commit = commit
         self._owner = Owner(outcomes, outcomes)
         self._messenger = messenger
-        self._profile = profile
+        #: By which members are decided.
+        self.profile = profile
         self._clock = clock
         self._try_again = try_again
         self._admission = admission
@@ -141,7 +142,7 @@ class GroupCommitter:
             view.reserves,
             True,
         )
-        return Member(result, self._profile, trial.reserved(pod))
+        return Member(result, self.profile, trial.reserved(pod))
 
 
 class OnTrial:
@@ -212,6 +213,7 @@ class Evictions:
             self._leaving.discard(pod.uid)
             self._try_again()
 
-    def forget(self, uid: str) -> None:
-        """The watch shows that the pod leaves, or is gone."""
-        self._leaving.discard(uid)
+    def see(self) -> None:
+        """Forget those of which the watch shows that they leave, or are gone."""
+        pods = self._cluster.pods
+        self._leaving = {uid for uid in self._leaving if uid in pods and not pods[uid].deleting}

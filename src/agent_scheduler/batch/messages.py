@@ -51,6 +51,7 @@ class BatchMessages:
             timing=timing,
         )
         self.messenger, self._recorder = said.messenger, said.recorder
+        self._said = said
         self.statuses = GroupStatuses(
             transport,
             groups,
@@ -74,6 +75,10 @@ class BatchMessages:
             *said.writers,
         )
 
+    def set_rates(self, settings: BatchSettings) -> None:
+        """Of conditions and events, from now on."""
+        self._said.set_rates(settings.status_writes, settings.events)
+
     def tell(self, result: Result, cluster: Cluster) -> None:
         """What a session came to. Of pods that no longer wait nothing is said."""
         for group in result.groups:
@@ -86,9 +91,6 @@ class BatchMessages:
             self._objects.gates.put(pod.uid, pod)
         for each in result.pods:
             if cluster.waits(each.pod.uid) and each.pod.uid not in cluster.ledger.placements:
-                if each.nominated:
-                    # Kept where the fast path looks, so that it leaves the room alone.
-                    cluster.queue.nominate(each.pod, each.nominated)
                 self.messenger.refused(each.pod, each.reason, each.message, nominated=each.nominated or None)
         if self._recorder is not None:
             for event in result.events:

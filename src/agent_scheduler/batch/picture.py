@@ -17,7 +17,14 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
-from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue, ResourceQuotaStatus
+from agent_scheduler.objects.batch import (
+    QUEUE_ALLOCATION_GATE,
+    NativePodGroup,
+    PodGroup,
+    PodGroupStatus,
+    Queue,
+    ResourceQuotaStatus,
+)
 from agent_scheduler.objects.quantity import QuantityError
 
 #: As of `ClusterObserver.malformed`.
@@ -148,10 +155,11 @@ class Pictures:
 
 
 def waiting_kinds(view: View) -> dict[tuple[GroupKey, PodClass], PodInfo]:
-    """One pod for each group and class that waits for a node."""
+    """One pod for each group and class that waits for a node, and for no gate of others."""
     found: dict[tuple[GroupKey, PodClass], PodInfo] = {}
     for key, pods in view.pods.items():
         for pod in pods:
-            if not (pod.node_name or pod.deleting or pod.finished):
+            held = pod.gates and pod.gates != (QUEUE_ALLOCATION_GATE,)
+            if not (pod.node_name or pod.deleting or pod.finished or held):
                 found.setdefault((key, pod.cls), pod)
     return found

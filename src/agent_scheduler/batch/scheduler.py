@@ -26,8 +26,10 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
@@ -38,7 +40,7 @@ from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
-from .waiting import WaitingPods
+from .waiting import NO_PLUGINS, Kind, WaitingPods
 
 T = TypeVar("T")
 
@@ -60,6 +62,17 @@ class _Stopped(Exception):
 def _run(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
     yield from session.run()
     return (yield from close(session, usage.book))
+
+
+def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
+    """Plugins that refused pods of a group and class, and of a group."""
+    found: dict[Kind | GroupKey, frozenset[str]] = {}
+    for job in session.jobs.values():
+        key = job.group.key
+        for uid, why in job.fit_errors.items():
+            for at in (key, (key, job.tasks[uid].pod.cls)):
+                found[at] = found.get(at, NO_PLUGINS) | why.plugins
+    return found
 
 
 class BatchScheduler:
@@ -132,6 +145,10 @@ class BatchScheduler:
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
         )
+        #: Rules that the next session begins by.
+        self._next: tuple[BatchSettings, Profile] | None = None
+        #: UIDs of pods that have a claim on room which is about to be free, told to the fast path by nominations.
+        self._claiming: frozenset[str] = frozenset()
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
@@ -145,6 +162,21 @@ class BatchScheduler:
         views = ClassViews(self._profile, self._snapshot)
         self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes)
 
+    def reconfigure(self, settings: BatchSettings, profile: Profile) -> None:
+        """From the next session on decide by these: actions, tiers and their arguments, the period, and rates. All else
+        stays as it was at the start."""
+        self._next = (settings, profile)
+        self.waiting.due.set()
+
+    def _adopt(self, settings: BatchSettings, profile: Profile) -> None:
+        self._settings, self._profile = settings, profile
+        self._messages.set_rates(settings)
+        self._committer.profile = profile
+        self.waiting.queue.reconfigure(
+            hint_maps={profile.scheduler_name: profile.hint_map()}, pre_enqueue={}, settings=settings.queue
+        )
+        self._begin_anew()
+
     # ---- running
 
     async def schedule(self) -> None:
@@ -153,6 +185,8 @@ class BatchScheduler:
             running = [tasks.create_task(each.run()) for each in self._messages.writers]
             running.append(tasks.create_task(self._evictions.run()))
             running.append(tasks.create_task(self._flush()))
+            # What was decided in an earlier term and not written is decided anew.
+            self._messages.statuses.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
             for writer in self._messages.writers:
@@ -178,7 +212,6 @@ class BatchScheduler:
             except Exception as error:
                 # A fault in a session must not end the fast path's process; all that it kept may be wrong.
                 _log.error("session_failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
-                self.waiting.give_up()
             pause = began + self._settings.schedule_period - clock()
             if pause > 0:
                 with suppress(TimeoutError):
@@ -186,7 +219,11 @@ class BatchScheduler:
                         await self._stopping.wait()
 
     async def _session(self) -> None:
+        if self._next is not None:
+            self._adopt(*self._next)
+            self._next = None
         timing, trial = self._timing, self._trial
+        self._evictions.see()
         try:
             trial.at = time_text(timing.now())
             trial.reset()
@@ -210,16 +247,31 @@ class BatchScheduler:
         except BaseException:
             trial.abandon()
             self._begin_anew()
+            self.waiting.give_up()
             raise
 
     def _tell(self, session: Session, result: Result) -> None:
         self.sessions += 1
-        refused = {
-            uid: found.plugins for job in session.jobs.values() for uid, found in job.fit_errors.items()
-        }
         self._trial.reset()
-        self.waiting.end(refused)
+        self.waiting.end(_refused_by(session))
+        self._keep_claims(session)
         self._messages.tell(result, self._cluster)
+
+    def _keep_claims(self, session: Session) -> None:
+        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise."""
+        claiming = {
+            task.uid: task
+            for job in session.jobs.values()
+            for task in job.by_status[TaskStatus.PIPELINED].values()
+        }
+        queue, pods = self._cluster.queue, self.waiting.pods
+        for uid in self._claiming - claiming.keys():
+            if uid in pods:
+                queue.nominate(pods[uid], "")
+        for uid, task in claiming.items():
+            if uid in pods and queue.nominator.nominated.get(uid, "") != task.node_name:
+                queue.nominate(pods[uid], task.node_name)
+        self._claiming = frozenset(claiming)
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""

@@ -28,6 +28,8 @@ from agent_scheduler.objects.batch import NativePodGroup, PodGroup, Queue
 #: of the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
 NOT_TRIED: Final = "QueueAdmission"
 
+NO_PLUGINS: Final[frozenset[str]] = frozenset()
+
 #: All pods of a group that nodes answer alike.
 Kind = tuple[GroupKey, PodClass]
 
@@ -182,16 +184,18 @@ class WaitingPods:
             self._beginning = False
         self.due.clear()
 
-    def end(self, refused_by: Mapping[str, frozenset[str]]) -> None:
-        """UID -> plugins, of pods for which nodes were looked for in vain."""
+    def end(self, refused_by: Mapping[Kind | GroupKey, frozenset[str]]) -> None:
+        """The plugins by which nodes were refused to pods of a kind, and of any kind in a group."""
         queue, in_flight = self.queue, self._in_flight
         self._in_flight = {}
         self._some_not_tried = False
+        kinds = {uid: kind for kind, uid in self._standing_for.items()}
         for uid, entry in in_flight.items():
-            if uid not in self.pods or self._is_placed(uid):
+            kind = kinds.get(uid)
+            if kind is None or uid not in self.pods or self._is_placed(uid):
                 queue.done(uid)
                 continue
-            plugins = refused_by.get(uid)
+            plugins = refused_by.get(kind) or refused_by.get(kind[0], NO_PLUGINS)
             self._some_not_tried |= not plugins
             queue.add_unschedulable(entry, unschedulable_plugins=plugins or (NOT_TRIED,))
 

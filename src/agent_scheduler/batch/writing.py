@@ -88,6 +88,10 @@ class GroupStatuses:
         del self._decided[key]
         return group.status
 
+    def forget(self) -> None:
+        """What was decided counts no more, unless the watch shows it."""
+        self._decided.clear()
+
     def put(self, result: GroupResult) -> None:
         """Have a status written, unless the group has no object of Volcano's, or one that was made anew."""
         key = result.group.key

@@ -35,7 +35,8 @@ class WorkQueue:
         self._timing = timing
         self._settle = settle
         self._backoff = backoff
-        #: When each that waits is due, by the clock. `_heap` has them by that; what is not in `_due` so is outdated.
+        #: When each that waits is due, by the clock. `_heap` has those of them by that which are not worked on; what is
+        #: not in `_due` so is outdated.
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._busy: set[str] = set()
@@ -56,8 +57,9 @@ class WorkQueue:
         due = self._timing.clock() + seconds
         if key not in self._due or due < self._due[key]:
             self._due[key] = due
-            heapq.heappush(self._heap, (due, key))
-            self._changed.set()
+            if key not in self._busy:
+                heapq.heappush(self._heap, (due, key))
+                self._changed.set()
 
     def stop(self) -> None:
         """`run` returns once what is worked on is done; what waits is left."""
@@ -77,28 +79,20 @@ class WorkQueue:
     def _take(self) -> str | None:
         """The key that has been due for longest, of those that are not worked on."""
         now = self._timing.clock()
-        held: list[tuple[float, str]] = []
-        taken = None
         while self._heap and self._heap[0][0] <= now:
             due, key = heapq.heappop(self._heap)
-            if self._due.get(key) != due:
-                continue
-            if key in self._busy:
-                held.append((due, key))
-                continue
-            del self._due[key]
-            taken = key
-            break
-        for each in held:
-            heapq.heappush(self._heap, each)
-        return taken
+            if self._due.get(key) == due and key not in self._busy:
+                del self._due[key]
+                return key
+        return None
 
     async def _wait(self) -> None:
         """For a change, or until the next key is due and there is a worker for it."""
         left = None
         if self._heap and len(self._busy) < self._workers:
-            # Those that are due by now are worked on: the end of that is a change.
-            left = max(self._heap[0][0] - self._timing.clock(), 0.0) or None
+            left = self._heap[0][0] - self._timing.clock()
+            if left <= 0.0:
+                return
         try:
             async with asyncio.timeout(left):
                 await self._changed.wait()
@@ -110,6 +104,8 @@ class WorkQueue:
             done = await self._work(key)
         finally:
             self._busy.discard(key)
+            if key in self._due:
+                heapq.heappush(self._heap, (self._due[key], key))
             self._changed.set()
         if done:
             self._failures.pop(key, None)

@@ -47,9 +47,11 @@ class Rules:
         """Of any scheduler of this process."""
         return self.profiles.get(name) or self.beside[name]
 
-    def adopt(self, settings: FastPathSettings, profiles: Mapping[str, Profile]) -> None:
-        """`profiles` are what `seeing` made of those of `settings`."""
-        self.settings, self.profiles = settings, profiles
+    def adopt(
+        self, settings: FastPathSettings, profiles: Mapping[str, Profile], beside: Mapping[str, Profile]
+    ) -> None:
+        """`profiles` and `beside` are what `seeing` made of those of `settings`."""
+        self.settings, self.profiles, self.beside = settings, profiles, beside
 
     def seeing(self, profiles: Iterable[Profile]) -> dict[str, Profile]:
         """By name, with hints and gates that look at this cluster; for the nodes of the shard alone if that binds."""

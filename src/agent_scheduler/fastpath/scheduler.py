@@ -134,7 +134,7 @@ class FastPath:
         """
         rules = self._rules
         # Whatever can fail comes first.
-        profiles = rules.seeing(settings.profiles)
+        profiles, beside = rules.seeing(settings.profiles), rules.seeing(settings.beside)
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
         pre_enqueue, views = rules.pre_enqueue(profiles), rules.views(profiles, self.snapshot)
         self.queue.reconfigure(
@@ -151,8 +151,8 @@ class FastPath:
         self._calls.set_rate(settings.binds)
         self._messages.set_rates(settings.status_writes, settings.events)
         self.preemption.reconfigure(profiles)
+        rules.adopt(settings, profiles, beside)
         self._watching.read_for(profiles)
-        rules.adopt(settings, profiles)
 
     def _set_gates(self) -> None:
         """The first queue has come, or the last one has gone: only in between pods are asked for theirs."""

@@ -33,7 +33,7 @@ class Watching:
     ) -> None:
         """With `groups`, these are kept, too, and what they read is watched."""
         self._cluster = state.cluster
-        self._beside = state.rules.beside
+        self._rules = state.rules
         self._groups = groups
         self._classes = PodClasses()
         self.pdbs = PDBs()
@@ -56,7 +56,7 @@ class Watching:
     def read_for(self, profiles: Mapping[str, Profile]) -> None:
         """See that what the plugins of these profiles read is there, now or soon."""
 
-        profiles = {**self._beside, **profiles}
+        profiles = {**self._rules.beside, **profiles}
 
         def reading(what: Reads) -> frozenset[str]:
             return frozenset(name for name, profile in profiles.items() if what in profile.reads)

@@ -297,7 +297,7 @@ class Runtime(Process):
         return fast_path
 
     def _settings_of(self, configuration: Configuration) -> FastPathSettings:
-        batch = self._batch_settings
+        batch = batch_settings_of(configuration, identity=self._identity)
         beside = () if batch is None else (batch.profile,)
         return replace(settings_of(configuration, identity=self._identity), beside=beside)
 
@@ -314,9 +314,12 @@ class Runtime(Process):
 
     def _apply(self, configuration: Configuration) -> None:
         """Go on by another configuration, between cycles. Raises having changed nothing."""
-        settings = self._settings_of(configuration)
+        settings, batch = self._settings_of(configuration), self.batch
         assert self.fast_path is not None, "made before the reloader"
         self.fast_path.reconfigure(settings)
+        batch_settings = batch_settings_of(configuration, identity=self._identity)
+        if batch is not None and batch_settings is not None:
+            batch.reconfigure(batch_settings, self.fast_path.profile(batch_settings.scheduler_name))
         self._observer.set_policy(configuration.conflict_policy)
         if configuration.logging.level != self._configuration.logging.level:
             set_level(configuration.logging.level)

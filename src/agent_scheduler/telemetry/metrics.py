@@ -10,6 +10,7 @@ A metric is here only if something in the product sets it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from agent_scheduler.engine.queueing.places import PendingCounts
 from agent_scheduler.telemetry.process import ProcessMetrics
@@ -30,6 +31,9 @@ _CANDIDATE_RANKS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 
 #: Attempts are one label value each up to here; more are "15+", as in kube-scheduler.
 _ATTEMPTS_SHOWN = 15
+
+#: Feature gates that are off by default in kube-scheduler.
+_ALPHA: Final = frozenset({"GangScheduling"})
 
 
 class ProfileMetrics:
@@ -307,9 +311,10 @@ class Metrics(ProcessMetrics):
         )
 
     def features(self, gates: Mapping[str, bool]) -> None:
-        """What every feature gate is. They all are where kube-scheduler's are: on, and still to be switched off."""
+        """What every feature gate is, at the stage that kube-scheduler's gate of that name is at."""
         for name, enabled in gates.items():
-            self.feature_enabled.labels(name, "BETA").set(int(enabled))
+            stage = "ALPHA" if name in _ALPHA else "BETA"
+            self.feature_enabled.labels(name, stage).set(int(enabled))
 
     def profile(self, name: str) -> ProfileMetrics:
         """The series of a profile, made (at 0) when first asked for. Profiles come from the configuration only."""

@@ -265,3 +265,33 @@ async def test_what_one_process_has_begun_another_goes_on_with() -> None:
             await until(lambda: world.has_placed("g", 2))
             await until(lambda: world.is_in_phase("g", "Running"))
             assert other.batch is not None
+
+
+async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> None:
+    async with gangs() as world:
+        await world.cluster.add_node("a", cpu="2")
+        await world.gang("old", 1, cpu="2")
+        await until(lambda: world.has_placed("old", 1))
+        await world.cluster.ask("DELETE", f"{PODS}/old-0")
+        await world.gang("g", 1, cpu="2")
+        fast_path = world.runtime.fast_path
+        assert fast_path is not None
+        nominated = fast_path.queue.nominator.nominated
+        await until(lambda: list(nominated.values()) == ["a"])
+        await world.cluster.add_pod("p", cpu="1")
+        await until(lambda: world.cluster.condition("p"))
+        await world.cluster.ask("DELETE", f"{PODS}/old-0?gracePeriodSeconds=0")
+        await until(lambda: world.has_placed("g", 1))
+        await until(lambda: not nominated)
+        assert not await world.placed("p")
+
+
+async def test_actions_are_others_from_the_next_session_on() -> None:
+    without = CONFIGURATION.replace("schedulePeriod", 'actions: "enqueue, backfill", schedulePeriod')
+    async with gangs(without) as world:
+        await world.cluster.add_node("a")
+        await world.gang("g", 2)
+        await world.rest()
+        assert await world.placed("g") == 0
+        world.runtime._apply(load_text(CONFIGURATION))
+        await until(lambda: world.has_placed("g", 2))

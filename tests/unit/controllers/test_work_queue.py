@@ -118,6 +118,32 @@ async def test_a_change_of_a_key_that_failed_is_not_held_up_by_its_waiting() -> 
 
 
 @virtual_time
+async def test_a_key_that_falls_due_between_two_looks_at_the_clock_is_worked_on() -> None:
+    worker = Worker()
+    loop = asyncio.get_running_loop()
+    #: When it is put, when it is looked for in vain, and when it is found to be due already.
+    looks = iter([0.0, 0.1, 0.2])
+    it = WorkQueue(worker, workers=1, settle=0.2, timing=Timing(clock=lambda: next(looks, loop.time() + 1)))
+    it.put("a")
+    await running(it, 5)
+    assert [key for _, key in worker.began] == ["a"]
+
+
+@virtual_time
+async def test_a_key_that_waits_behind_one_at_work_has_the_free_worker_when_it_is_due() -> None:
+    worker = Worker(seconds=3)
+    it = queue(worker, workers=2)
+    task = asyncio.create_task(it.run())
+    it.put("a")
+    await asyncio.sleep(1)
+    it.put("a")
+    it.put_later("b", 1)
+    await asyncio.sleep(9)
+    task.cancel()
+    assert [(at - worker.times[0], key) for at, key in worker.began] == [(0, "a"), (2, "b"), (3, "a")]
+
+
+@virtual_time
 async def test_stop_lets_what_is_worked_on_end_and_begins_nothing() -> None:
     worker = Worker(seconds=5)
     it = queue(worker)

@@ -28,7 +28,8 @@ _IS_LABEL_VALUE = re.compile("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").full
 
 
 def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> NodeInfo:
-    """`more`: labels, taints, unschedulable, other allocatable resources under `extended`, and features `declared`."""
+    """`more`: labels, taints, unschedulable, other allocatable resources under `extended`, features `declared`,
+    and conditions."""
     allocatable = {"cpu": cpu, "memory": memory, "pods": pods, **more.get("extended", {})}
     return node_info(
         msgspec.convert(
@@ -39,7 +40,11 @@ def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", *
                     "labels": {"kubernetes.io/hostname": name, **more.get("labels", {})},
                 },
                 "spec": {"taints": more.get("taints"), "unschedulable": more.get("unschedulable", False)},
-                "status": {"allocatable": allocatable, "declaredFeatures": more.get("declared")},
+                "status": {
+                    "allocatable": allocatable,
+                    "declaredFeatures": more.get("declared"),
+                    "conditions": more.get("conditions"),
+                },
             },
             wire.Node,
         )

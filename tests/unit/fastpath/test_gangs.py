@@ -278,6 +278,45 @@ async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when
         running.cancel()
 
 
+def devices(number: int, generation: int) -> dict[str, Any]:
+    return {
+        "driver": "d.example.com",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
+        "devices": [{"name": f"device-{each}"} for each in range(number)],
+    }
+
+
+@virtual_time
+async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
+    api = "/apis/resource.k8s.io/v1"
+    claims = f"{api}/namespaces/default/resourceclaims"
+    selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
+    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    async with living() as there:
+        there.call(
+            "POST", f"{api}/deviceclasses", {"metadata": {"name": "c"}, "spec": {"selectors": [selector]}}
+        )
+        there.call("POST", f"{api}/resourceslices", {"metadata": {"name": "s"}, "spec": devices(1, 1)})
+        for name in ("a", "b"):
+            spec = {"devices": {"requests": [request]}}
+            there.call("POST", claims, {"metadata": {"name": name}, "spec": spec})
+        pods = [
+            pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]) for name in ("a", "b")
+        ]
+        assert bound(await create(there, node("n1", "8"), group(2), *pods)) == []
+        assert not any(each.get("status") for each in there.call("GET", claims)["items"])
+        more = {"spec": devices(2, 2)}
+        there.call("PATCH", f"{api}/resourceslices/s", more, "application/merge-patch+json")
+        await asyncio.sleep(3)
+        assert bound(there.after()) == ["p-a", "p-b"]
+        results = [
+            each["status"]["allocation"]["devices"]["results"][0]["device"]
+            for each in there.call("GET", claims)["items"]
+        ]
+        assert sorted(results) == ["device-0", "device-1"]
+
+
 @virtual_time
 async def test_where_the_gate_is_off_each_member_is_a_pod_like_any_other() -> None:
     async with living(profiles=(KUBE.without_gangs(),)) as there:

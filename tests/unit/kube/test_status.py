@@ -13,7 +13,7 @@ from agent_scheduler.kube.bind import BindOutcome, Binds
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.status import PodCondition, StatusWriter
-from agent_scheduler.kube.transport import PodKey
+from agent_scheduler.kube.transport import Named, PodKey
 
 from .scripted import (
     Action,
@@ -98,6 +98,24 @@ async def test_a_condition_is_written_with_the_uid_as_precondition() -> None:
             },
         }
         assert bench.counts == {"written": 1}
+
+
+async def test_conditions_of_other_objects_are_written_where_these_are() -> None:
+    def path(named: Named) -> str:
+        return f"/apis/g/v1/namespaces/{named.namespace}/others/{named.name}"
+
+    ready = PodCondition("True", "Ready", type="OtherReady", observed_generation=3)
+    async with writing(Answer(), path=path, resource="others") as bench:
+        assert not bench.writer.says(POD, "True")
+        assert bench.writer.says(POD, "True", known=ready)
+        bench.writer.report(POD, ready)
+        assert bench.writer.says(POD, "True", known=UNFIT), "what was said last counts"
+        assert await bench.writer.drain(5) == 0
+        (request,) = bench.server.requests
+        assert request.path == "/apis/g/v1/namespaces/t/others/p/status"
+        (written,) = request.json["status"]["conditions"]
+        assert written["type"] == "OtherReady" and written["observedGeneration"] == 3
+        assert "lastProbeTime" not in written, "conditions of pods alone have that"
 
 
 async def test_what_was_written_is_not_written_again() -> None:

@@ -296,7 +296,9 @@ def test_series_that_are_read_may_have_several_labels_and_go_with_what_they_are_
 
 
 def test_feature_gates_are_shown_as_they_are(metrics: Metrics) -> None:
-    metrics.features({"SchedulerPreQueueingHints": False, "SchedulerPopFromBackoffQ": True})
+    gates = {"SchedulerPreQueueingHints": False, "SchedulerPopFromBackoffQ": True, "GangScheduling": True}
+    metrics.features(gates)
     values = scrape(metrics)
+    assert values['kubernetes_feature_enabled{name="GangScheduling",stage="ALPHA"}'] == 1
     assert values['kubernetes_feature_enabled{name="SchedulerPreQueueingHints",stage="BETA"}'] == 0
     assert values['kubernetes_feature_enabled{name="SchedulerPopFromBackoffQ",stage="BETA"}'] == 1

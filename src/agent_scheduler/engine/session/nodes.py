@@ -18,6 +18,7 @@ from ..decide.trial import Mark, Trial
 from ..plugins.node_resources_fit import NodeResourcesFit, Wanted
 from ..quotas.vector import COMMON, Total, in_order, of_requests
 from ..state.columns import Ints, Rows
+from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
 from .fit import FitErrors, fit_message
 from .model import Job, Task, TaskStatus
@@ -39,6 +40,8 @@ class SessionNodes:
         self._trial = trial
         self.columns = snapshot.columns
         self._rows = {node.name: row for row, node in enumerate(self.columns.nodes) if node is not None}
+        #: They add nothing to what there is to share. That nobody is placed there is the matter of their taints.
+        self._unready = [row for row in self._rows.values() if not is_ready(self._node(row))]
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
@@ -51,9 +54,12 @@ class SessionNodes:
         self._kept_at = -1
 
     def name(self, row: int) -> str:
+        return self._node(row).name
+
+    def _node(self, row: int) -> NodeInfo:
         node = self.columns.nodes[row]
         assert node is not None, "a row that is chosen has a node"
-        return node.name
+        return node
 
     def row(self, name: str) -> int:
         """-1 for a node that there is not."""
@@ -64,16 +70,19 @@ class SessionNodes:
         return len(self._rows)
 
     def total(self) -> Total:
-        """What all nodes offer."""
+        """What all nodes offer that are ready."""
         return self._sum(self.columns.allocatable)
 
     def used(self) -> Total:
-        """What pods on nodes ask for of what any node offers."""
+        """What pods on them ask for of what any node offers."""
         return self._sum(self.columns.requested)
 
     def _sum(self, amounts: Ints) -> Total:
         columns = self.columns
-        totals = amounts[:, : columns.size].sum(axis=1).tolist()
+        sums = amounts[:, : columns.size].sum(axis=1)
+        if self._unready:
+            sums -= amounts[:, self._unready].sum(axis=1)
+        totals = sums.tolist()
         found = {
             resource: totals[index]
             for resource, index in columns.interns.resources.items()

@@ -94,7 +94,13 @@ def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
         and new.labels == old.labels
         and new.images == old.images
         and new.features == old.features
+        and is_ready(new) == is_ready(old)
     )
+
+
+def is_ready(node: NodeInfo) -> bool:
+    """Also where nobody says so."""
+    return node.conditions.get("Ready", "True") == "True"
 
 
 def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:

@@ -237,3 +237,11 @@ def test_no_gang_is_bound_in_part_and_no_node_is_overfull(data: st.DataObject) -
     columns = session.nodes.columns
     for offers, taken in zip(columns.offers, columns.taken, strict=True):
         assert taken[0] <= offers[0]
+
+
+def test_a_node_that_is_not_ready_adds_nothing_to_what_is_shared() -> None:
+    down = [{"type": "Ready", "status": "Unknown"}]
+    scene = Scene(node("a", cpu="2"), node("b", cpu="4", conditions=down))
+    assert scene.session().total["cpu"] == 2000
+    scene.ledger.set_node(node("b", cpu="4"))
+    assert scene.session().total["cpu"] == 6000

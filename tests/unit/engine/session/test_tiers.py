@@ -77,10 +77,12 @@ def test_all_have_to_agree_that_a_job_is_ready() -> None:
     ("answers", "starving"), [([], False), ([[True], [False]], True), ([[True, False]], False)]
 )
 def test_the_first_tier_with_an_opinion_says_who_starves(answers: list[list[bool]], starving: bool) -> None:
-    asked = tiers(
-        *([Hooks(job_starving=lambda _, answer=answer: answer) for answer in tier] for tier in answers)
-    )
+    asked = tiers(*([starving_says(answer) for answer in tier] for tier in answers))
     assert asked.starving(job()) is starving
+
+
+def starving_says(answer: bool) -> Hooks:
+    return Hooks(job_starving=lambda _: answer)
 
 
 def naming(*names: str) -> Hooks:

@@ -1,0 +1,184 @@
+"""A user of Volcano moves: its default configuration file, its Queues and PodGroups, pods with its schedulerName.
+
+All components run as processes, and everything is done and read with kubectl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batched import CRDS, pod_group, queue
+
+from .kubectl import Kubectl, cluster
+from .processes import Scheduler, Served
+
+pytestmark = pytest.mark.e2e
+
+#: Volcano's `defaultSchedulerConf`.
+DEFAULT = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+
+
+def pod(name: str, group: str = "", *, cpu: str = "1") -> dict[str, Any]:
+    annotations = {"scheduling.k8s.io/group-name": group} if group else {}
+    requests = {"requests": {"cpu": cpu, "memory": "64Mi"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "schedulerName": "volcano",
+            "containers": [{"name": "c", "image": "registry.invalid/none:1", "resources": requests}],
+        },
+    }
+
+
+class Moved:
+    """The cluster with the scheduler in Volcano's place."""
+
+    def __init__(self, kubectl: Kubectl, scheduler: Scheduler) -> None:
+        self.kubectl = kubectl
+        self.scheduler = scheduler
+
+    async def until(self, what: str, holds: Callable[[], bool]) -> None:
+        await self.scheduler.until(holds, what)
+
+    def bound(self, group: str) -> list[str]:
+        return [
+            each["metadata"]["name"]
+            for each in self.kubectl.json("get", "pods")["items"]
+            if each["metadata"]["annotations"].get("scheduling.k8s.io/group-name") == group
+            and each["spec"].get("nodeName")
+        ]
+
+    def group(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.kubectl.json("get", "podgroup.v1beta1.scheduling.volcano.sh", name)
+        return found
+
+    def phase(self, name: str) -> str:
+        return str(self.group(name).get("status", {}).get("phase", ""))
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
+    folder: Path = tmp_path_factory.mktemp("volcano")
+    (folder / "volcano-scheduler.conf").write_text(DEFAULT)
+    with cluster(folder, "--nodes=3", "--node-cpu=4", "--node-memory=8Gi") as kubectl:
+        for file in CRDS:
+            kubectl("apply", "-f", str(file))
+        kubeconfig = kubectl.kubeconfig
+        started: list[Served] = []
+        try:
+            started.append(
+                Served(
+                    "controllers",
+                    [
+                        *("controllers", "--enable", "podgroup,queue", "--kubeconfig", str(kubeconfig)),
+                        *("--leader-elect=false", "--log-level", "debug"),
+                    ],
+                    folder=folder,
+                )
+            )
+            scheduler = Scheduler(
+                "scheduler",
+                folder=folder,
+                kubeconfig=kubeconfig,
+                flags=["--scheduler-conf", str(folder / "volcano-scheduler.conf")],
+            )
+            started.append(scheduler)
+            asyncio.run(scheduler.ready())
+            kubectl("wait", "--for=create", "queue/default", "--timeout=30s")
+            kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/default", "--timeout=30s")
+            yield Moved(kubectl, scheduler)
+            for each in started:
+                each.check()
+        finally:
+            for each in started:
+                each.kill()
+
+
+async def test_a_gang_is_bound_whole_and_shown_as_before(moved: Moved) -> None:
+    kubectl = moved.kubectl
+    kubectl.apply(queue("team", parent="root", capability={"cpu": 6}))
+    kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/team", "--timeout=30s")
+    kubectl.apply(pod_group("train", minMember=3, queue="team"))
+    for number in range(2):
+        kubectl.apply(pod(f"train-{number}", "train"))
+    await asyncio.sleep(3)
+    assert moved.bound("train") == [], "two of three are no gang"
+    kubectl.apply(pod("train-2", "train"))
+    await moved.until("gang", lambda: len(moved.bound("train")) == 3)
+    await moved.until("phase", lambda: moved.phase("train") == "Running")
+    await moved.until("count", lambda: moved.group("train")["status"].get("running") == 3)
+    names, row = (line.split() for line in kubectl("get", "podgroup-v1beta1", "train").splitlines())
+    assert names[:4] == ["NAME", "STATUS", "MINMEMBER", "RUNNINGS"]
+    assert row[:4] == ["train", "Running", "3", "3"]
+    (condition,) = [
+        each for each in moved.group("train")["status"]["conditions"] if each["type"] == "Scheduled"
+    ]
+    assert (condition["status"], condition["reason"]) == ("True", "tasks in gang are ready to be scheduled")
+
+    def allocated() -> bool:
+        status = kubectl.json("get", "queue", "team")["status"]
+        return status.get("allocated", {}).get("cpu") in ("3", "3000m") and status.get("running") == 1
+
+    await moved.until("status of the queue", allocated)
+
+
+async def test_a_gang_that_does_not_fit_has_no_pod_bound_and_says_why(moved: Moved) -> None:
+    kubectl = moved.kubectl
+    kubectl.apply(pod_group("large", minMember=9, queue="default"))
+    for number in range(9):
+        kubectl.apply(pod(f"large-{number}", "large", cpu="2"))
+
+    def told() -> bool:
+        conditions = moved.group("large").get("status", {}).get("conditions") or []
+        return any(each["type"] == "Unschedulable" and each["status"] == "True" for each in conditions)
+
+    await moved.until("condition", told)
+    assert moved.bound("large") == []
+    found = kubectl.json("get", "pod", "large-0")["status"]["conditions"]
+    (scheduled,) = [each for each in found if each["type"] == "PodScheduled"]
+    assert (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
+    kubectl("delete", "podgroup-v1beta1", "large")
+    kubectl("delete", "pods", *(f"large-{number}" for number in range(9)), "--grace-period=0", "--force")
+
+
+async def test_a_queue_holds_what_is_above_its_capability(moved: Moved) -> None:
+    kubectl = moved.kubectl
+    kubectl.apply(queue("small", parent="root", capability={"cpu": 1}))
+    kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/small", "--timeout=30s")
+    for name in ("first", "second"):
+        kubectl.apply(pod_group(name, minMember=1, queue="small"))
+        kubectl.apply(pod(f"{name}-0", name))
+    await moved.until("one of them", lambda: bool(moved.bound("first") or moved.bound("second")))
+    await asyncio.sleep(3)
+    assert len(moved.bound("first") + moved.bound("second")) == 1
+    kubectl("delete", "pod", "first-0", "second-0", "--grace-period=0", "--force")
+
+
+async def test_a_pod_without_a_group_gets_one_and_is_bound(moved: Moved) -> None:
+    kubectl = moved.kubectl
+    kubectl.apply(pod("lone", cpu="100m"))
+    await moved.until("bind", lambda: bool(kubectl.json("get", "pod", "lone")["spec"].get("nodeName")))
+    made = kubectl.json("get", "pod", "lone")["metadata"]
+    group = made["annotations"]["scheduling.k8s.io/group-name"]
+    assert group == f"podgroup-{made['uid']}"
+    assert moved.group(group)["spec"]["minMember"] == 1
