@@ -47,6 +47,7 @@ from agent_scheduler.process.leading import (
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources, logged_check
+from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.logs import set_level
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
@@ -278,7 +279,6 @@ class Runtime(Process):
             timing=self._timing,
             groups=None if waiting is None else waiting.groups,
         )
-        metrics.families.read_from(fast_path)
         self._schedulers = (fast_path,)
         if settings is not None and waiting is not None:
             self.batch = BatchScheduler(
@@ -290,10 +290,11 @@ class Runtime(Process):
                 writes=fast_path.writes,
                 evict=fast_path.evict,
                 transport=transport,
-                observer=self._observer,
+                observer=BatchReports(BatchMetrics(metrics.families), self._observer, now=self._timing.now),
                 timing=self._timing,
             )
             self._schedulers = (self.batch, fast_path)
+        metrics.families.read_from(fast_path)
         return fast_path
 
     def _settings_of(self, configuration: Configuration) -> FastPathSettings:

@@ -97,7 +97,7 @@ class BatchMetrics:
         make = self._families
         attempts = make.counter(
             "volcano_schedule_attempts_total",
-            "Pods that sessions looked at, by result: scheduled (sent to be bound), unschedulable, error (bind failed).",
+            "Pods that sessions looked at: scheduled (sent to be bound), unschedulable, or error (the bind failed).",
             "result",
         )
         self.attempts = {result: attempts.labels(result) for result in ATTEMPT_RESULTS}
