@@ -36,6 +36,7 @@ from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
+from .explaining import BatchExplainer
 from .measuring import Held, hold
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
@@ -140,6 +141,13 @@ class BatchScheduler:
             status_of=self._messages.statuses.of,
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
+        )
+        self.explainer = BatchExplainer(
+            cluster,
+            waiting.groups,
+            profile=lambda: self._profile,
+            last=lambda: self.last,
+            now=timing.now,
         )
         #: Rules that the next session begins by.
         self._next: tuple[BatchSettings, Profile] | None = None

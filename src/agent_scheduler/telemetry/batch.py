@@ -336,11 +336,11 @@ class BatchReports:
         metrics.sessions["completed"].inc()
         metrics.session_seconds.observe(seconds)
         metrics.e2e.observe(seconds * 1000)
-        for stage, duration in spent.items():
-            if stage.kind == OPENING and stage.name:
-                metrics.plugin.labels(stage.name, "OnSessionOpen").observe(duration * 1000)
-            elif stage.kind == ACTING:
-                metrics.action.labels(stage.name).observe(duration * 1000)
+        for option in (each for tier in session.conf.tiers for each in tier):
+            duration = spent.get(Stage(OPENING, option.name), 0.0)
+            metrics.plugin.labels(option.name, "OnSessionOpen").observe(duration * 1000)
+        for action in session.conf.actions:
+            metrics.action.labels(action).observe(spent.get(Stage(ACTING, action), 0.0) * 1000)
         unschedulable = sum(len(job.fit_errors) for job in session.jobs.values())
         metrics.attempts["unschedulable"].inc(unschedulable)
         self._bound(session)

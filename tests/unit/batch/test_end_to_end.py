@@ -267,7 +267,9 @@ async def test_what_one_process_has_begun_another_goes_on_with() -> None:
             assert other.batch is not None
 
 
-async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> None:
+async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> (
+    None
+):
     async with gangs() as world:
         await world.cluster.add_node("a", cpu="2")
         await world.gang("old", 1, cpu="2")

@@ -190,13 +190,16 @@ def test_members_that_the_binder_refuses_are_counted() -> None:
 def test_stages_are_measured_by_volcanos_names() -> None:
     recording = Recording()
     spent = {Stage("plugin", "gang"): 0.001, Stage("action", "allocate"): 0.02, Stage("close", ""): 1.0}
-    recording.session(Scene(node("a")), spent=spent)
+    recording.session(Scene(node("a")), conf("gang", actions="allocate backfill"), spent=spent)
     plugin = recording.values("volcano_plugin_scheduling_latency_milliseconds_sum")
     assert plugin == {
         'volcano_plugin_scheduling_latency_milliseconds_sum{plugin="gang",OnSession="OnSessionOpen"}': 1.0
     }
     action = recording.values("volcano_action_scheduling_latency_milliseconds_sum")
-    assert action == {'volcano_action_scheduling_latency_milliseconds_sum{action="allocate"}': 20.0}
+    assert action == {
+        'volcano_action_scheduling_latency_milliseconds_sum{action="allocate"}': 20.0,
+        'volcano_action_scheduling_latency_milliseconds_sum{action="backfill"}': 0.0,
+    }
     e2e = recording.values("volcano_e2e_scheduling_latency_milliseconds_sum")
     assert e2e == {"volcano_e2e_scheduling_latency_milliseconds_sum": 250.0}
 

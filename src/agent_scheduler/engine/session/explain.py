@@ -15,11 +15,12 @@ from msgspec import Struct
 from agent_scheduler.objects.quantity import text_of
 
 from ..quotas.book import QuotaBook
-from ..quotas.vector import Vector, in_ledger_units
+from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from .model import HOLDING, READY, Job, TaskStatus
 from .written import QUOTA_EXCEEDED, Hold
 
 if TYPE_CHECKING:
+    from .close import Result
     from .session import Session
 
 #: What a gang that is not complete may wait for: pods that there are not, the gates of its pods, room in its queue, or
@@ -61,12 +62,14 @@ class Minimum(Struct, frozen=True, kw_only=True):
 
 
 class QueueStanding(Struct, frozen=True, kw_only=True):
-    """Amounts as Kubernetes writes them: what the queue declares, and what the pods in and below it hold, those of the
-    fast path, too. `missing`: by how much the gang would exceed it."""
+    """Amounts as Kubernetes writes them: what the queue declares, what it deserved of the cluster in the session, where
+    a plugin says so, and what the pods in and below it hold, those of the fast path, too. `missing`: by how much the
+    gang would exceed what is declared."""
 
     name: str
     state: str
     capability: Mapping[str, str]
+    deserved: Mapping[str, str]
     used: Mapping[str, str]
     missing: Mapping[str, str]
 
@@ -101,8 +104,9 @@ class GangExplanation(Struct, frozen=True, kw_only=True):
     said: tuple[tuple[str, str], ...]
 
 
-def explain_gang(session: Session, job: Job, *, held: Mapping[str, Hold], book: QuotaBook) -> GangExplanation:
-    """`held`: what `written.holds` found after the session."""
+def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) -> GangExplanation:
+    """`result`: what the session has left behind; `book` may have changed since."""
+    held = result.held
     waits = waits_for(session, job, held)
     hold = next((held[uid] for uid in job.tasks if uid in held), None)
     place, waiting = _place(session, job, held) if waits else (0, 0)
@@ -115,13 +119,13 @@ def explain_gang(session: Session, job: Job, *, held: Mapping[str, Hold], book: 
         minimums=minimums(job),
         would_fit=sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values()),
         members={each.text: job.count(each) for each in TaskStatus if job.count(each)},
-        queues=_queues(job, hold, book),
+        queues=_queues(job, result, hold, book),
         place=place,
         waiting=waiting,
         refusals=_refusals(job),
         said=tuple(
             dict.fromkeys(
-                (event.reason, event.message) for event in session.events if event.group == job.group.key
+                (event.reason, event.message) for event in result.events if event.group == job.group.key
             )
         ),
     )
@@ -173,7 +177,7 @@ def _place(session: Session, job: Job, held: Mapping[str, Hold]) -> tuple[int, i
     return rivals.index(job) + 1, len(rivals)
 
 
-def _queues(job: Job, hold: Hold | None, book: QuotaBook) -> tuple[QueueStanding, ...]:
+def _queues(job: Job, result: Result, hold: Hold | None, book: QuotaBook) -> tuple[QueueStanding, ...]:
     short = hold.queue if hold is not None else None
     found = []
     for info, limits in book.upwards(job.queue):
@@ -183,6 +187,7 @@ def _queues(job: Job, hold: Hold | None, book: QuotaBook) -> tuple[QueueStanding
                 name=info.name,
                 state=info.state,
                 capability=amounts(limits),
+                deserved=amounts(_deserved(result.gauges.get(info.name, {}))),
                 used=amounts(book.used(info.name)),
                 missing=amounts(missing),
             )
@@ -190,10 +195,22 @@ def _queues(job: Job, hold: Hold | None, book: QuotaBook) -> tuple[QueueStanding
     return tuple(found)
 
 
+def _deserved(gauges: Mapping[str, float]) -> Vector:
+    """Of which there is any."""
+    named = {
+        {"MilliCPU": CPU, "Memory": MEMORY}.get(name) or name.removeprefix("Scalar "): amount
+        for gauge, amount in gauges.items()
+        if (name := gauge.removeprefix("deserved")) != gauge
+    }
+    return {resource: amount for resource, amount in named.items() if amount and resource != PODS}
+
+
 def amounts(vector: Vector) -> dict[str, str]:
-    """As Kubernetes writes quantities."""
+    """As Kubernetes writes quantities; pods, which no queue limits, are left out."""
     return {
-        resource: text_of(resource, in_ledger_units(resource, amount)) for resource, amount in vector.items()
+        resource: text_of(resource, in_ledger_units(resource, amount))
+        for resource, amount in vector.items()
+        if resource != PODS
     }
 
 

@@ -26,7 +26,7 @@ def explained(
 ) -> GangExplanation:
     book = book or book_of(scene)
     session, result = scene.run(how, book=book)
-    found = explain_gang(session, session.jobs[f"default/{group}"], held=result.held, book=book)
+    found = explain_gang(session, result, session.jobs[f"default/{group}"], book)
     assert found.waits_for in (*WAITS_FOR, "")
     assert [each.waits_for for each in result.groups if each.group.key.name == group] == [found.waits_for]
     return found
@@ -58,6 +58,14 @@ def test_a_gang_for_which_its_queue_has_nothing_left_of_the_cluster_waits_for_no
         "nodes",
         "its queue has all that it may have of what is in the cluster",
     )
+
+
+def test_what_a_queue_deserves_is_shown_beside_what_it_has() -> None:
+    scene = Scene(node("a", cpu="2"))
+    scene.queues.append(QueueInfo(name="q", parent="root", deserved={"cpu": 1500}))
+    scene.gang("g", 3, queue="q")
+    (queue, *_) = explained(scene).queues
+    assert (queue.name, queue.deserved, queue.used) == ("q", {"cpu": "1500m"}, {})
 
 
 def test_the_role_is_named_that_is_short() -> None:
@@ -135,7 +143,8 @@ def test_a_gang_that_is_not_let_in_says_what_the_session_said_of_it() -> None:
         "admission",
         "queue resource quota insufficient: insufficient cpu",
     )
-    assert found.said == (("Unschedulable", found.why),)
+    assert found.said[0] == ("Unschedulable", found.why)
+    assert found.said[1][1].startswith("2/2 tasks in gang unschedulable: pod group is not ready")
 
 
 def test_a_gang_that_a_quota_keeps_out_waits_for_that() -> None:
