@@ -3,7 +3,7 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events, gates
 
-A session is worked off in slices of 2 ms between turns of the loop, and pods of the fast path go first, so it never
+A session is worked off in slices of 0.5 ms between turns of the loop, and pods of the fast path go first, so it never
 holds the loop; what happens in between shows when a gang is committed. There is at most one session a period, and none
 while nothing has happened that one could make use of.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -47,8 +47,9 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-#: Seconds that a session goes on before others have their turn.
-_SLICE: Final = 0.002
+#: Seconds that a session goes on before others have their turn. A pod of the fast path takes some five turns of the loop
+#: from its arrival to its bind, and waits for a slice in each.
+_SLICE: Final = 0.0005
 #: Turns of the fast path that a session waits for at most between two slices, while that has pods to decide on.
 _TURNS: Final = 8
 #: How often leftovers in the unschedulable pool are looked for at least.
@@ -69,6 +70,20 @@ def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
             for at in (key, (key, job.tasks[uid].pod.cls)):
                 found[at] = found.get(at, NO_PLUGINS) | why.plugins
     return found
+
+
+def _claims(session: Session) -> dict[str, str]:
+    """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
+    the session has counted on room for keep nobody away from it."""
+    jobs = session.jobs.values()
+    leaving = {task.node_name for job in jobs for task in job.by_status[TaskStatus.RELEASING].values()}
+    return {
+        task.uid: task.node_name
+        for job in jobs
+        if job.waiting and session.tiers.job_pipelined(job)
+        for task in job.pipelined_tasks()
+        if task.node_name in leaving
+    }
 
 
 class BatchScheduler:
@@ -151,8 +166,6 @@ class BatchScheduler:
         )
         #: Rules that the next session begins by.
         self._next: tuple[BatchSettings, Profile] | None = None
-        #: UIDs of pods that have a claim on room which is about to be free, told to the fast path by nominations.
-        self._claiming: frozenset[str] = frozenset()
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
@@ -165,7 +178,7 @@ class BatchScheduler:
         ledger, name = self._cluster.ledger, self._profile.scheduler_name
         self._snapshot = Snapshot(ledger, self._cluster.handle)
         views = ClassViews(self._profile, self._snapshot)
-        self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes)
+        self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes, self._cluster.events.muted)
 
     def reconfigure(self, settings: BatchSettings, profile: Profile) -> None:
         """From the next session on decide by these: actions, tiers and their arguments, the period, and rates. All else
@@ -206,22 +219,20 @@ class BatchScheduler:
         self.waiting.due.set()
 
     async def _hold_sessions(self) -> None:
-        clock = self._timing.clock
         while True:
             await self.waiting.due.wait()
             if self._stopping.is_set():
                 return
-            began = clock()
             try:
                 await self._session()
             except Exception as error:
                 # A fault in a session must not end the fast path's process; all that it kept may be wrong.
                 _log.error("session_failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
-            pause = began + self._settings.schedule_period - clock()
-            if pause > 0:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._stopping.wait()
+            # From the end of one to the beginning of the next, as Volcano does: however long they take, there is time
+            # between them in which others have the loop for themselves.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.schedule_period):
+                    await self._stopping.wait()
 
     async def _session(self) -> None:
         if self._next is not None:
@@ -230,6 +241,7 @@ class BatchScheduler:
         timing, trial = self._timing, self._trial
         began = timing.clock()
         self._evictions.see()
+        self._messages.statuses.see()
         try:
             trial.at = time_text(timing.now())
             trial.reset()
@@ -267,24 +279,23 @@ class BatchScheduler:
         self.last = Held(session, result, self._timing.now())
         self._trial.reset()
         self.waiting.end(_refused_by(session))
-        self._keep_claims(session)
-        self._messages.tell(result, self._cluster)
+        self._messages.tell(result, self._cluster, claims=self._keep_claims(session))
 
-    def _keep_claims(self, session: Session) -> None:
-        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise."""
-        claiming = {
-            task.uid: task
-            for job in session.jobs.values()
-            for task in job.by_status[TaskStatus.PIPELINED].values()
-        }
-        queue, pods = self._cluster.queue, self.waiting.pods
-        for uid in self._claiming - claiming.keys():
-            if uid in pods:
-                queue.nominate(pods[uid], "")
-        for uid, task in claiming.items():
-            if uid in pods and queue.nominator.nominated.get(uid, "") != task.node_name:
-                queue.nominate(pods[uid], task.node_name)
-        self._claiming = frozenset(claiming)
+    def _keep_claims(self, session: Session) -> Mapping[str, str]:
+        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
+        what a pod was told by an earlier one, or by another process."""
+        claims = _claims(session)
+        nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
+        pods = self.waiting.pods
+        for uid in dict.fromkeys((*claims, *nominated, *self.waiting.nominated)):
+            pod, node = pods.get(uid), claims.get(uid, "")
+            if pod is None:
+                continue
+            if nominated.get(uid, "") != node:
+                self._cluster.queue.nominate(pod, node)
+            if pod.nominated_node_name and not node and uid not in placed:
+                self._messages.messenger.nominated(pod, "")
+        return claims
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""

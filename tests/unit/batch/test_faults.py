@@ -160,3 +160,25 @@ async def test_a_session_that_is_told_to_end_gives_everything_up(monkeypatch: py
             assert runtime.fast_path is not None
             await cluster.add_pod("p", cpu="500m")
             await until(lambda: world.has_placed("p", 1))
+
+
+async def test_a_gang_whose_nodes_were_taken_meanwhile_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if, for once, pods of others had come first; no event tells of that."""
+    async with faulty() as (world, _):
+        fast_path = world.runtime.fast_path
+        assert fast_path is not None
+        judge, times = fast_path.binder._groups.judge, [0]
+
+        def first_refused(members: Any, minimum: int, admission: Any) -> Any:
+            times[0] += 1
+            if times[0] == 1:
+                return (), {each.result.pod.uid: "told so" for each in members}
+            return judge(members, minimum, admission)
+
+        monkeypatch.setattr(fast_path.binder._groups, "judge", first_refused)
+        await world.cluster.add_node("a")
+        await world.gang("g", 2)
+        await until(lambda: world.has_placed("g", 2), seconds=5)
+        assert times[0] == 2

@@ -65,6 +65,10 @@ class Scan:
         ranked[rows] = self.totals(columns, rows)
         return ranked
 
+    def is_relative(self) -> bool:
+        """As `ClassView.is_relative`."""
+        return bool(self._scores)
+
     def feasible_rows(self, columns: Columns) -> Rows:
         """Rows that pass every filter."""
         return self._passing(columns, self.rows.all_asked().admitted())
@@ -190,6 +194,9 @@ class ByKeptScores(ByFacets):
         ranked[taken] = REFUSED
         return ranked
 
+    def is_relative(self) -> bool:
+        return self.rows.varies()
+
 
 def strategy_for(
     nodes: NodeAnswers, filters: Iterable[CompiledFilter], scores: Sequence[CompiledScore]
@@ -272,6 +279,10 @@ class ClassView:
         Rows in `taken` count as refused. Belongs to the view: a caller that writes into it puts back what was there.
         """
         return self._strategy.ranked(columns, taken)
+
+    def is_relative(self) -> bool:
+        """Whether it may depend on which other rows are feasible how two compare; after `refresh`."""
+        return self._strategy.is_relative()
 
     def feasible_rows(self, columns: Columns) -> Rows:
         """Rows that pass every filter; call after `refresh`."""

@@ -118,7 +118,7 @@ def _group_result(session: Session, job: Job, held: Mapping[str, Hold]) -> Group
         group=job.group,
         status=status,
         write=_differ(status, old),
-        tasks={each.text: len(job.by_status[each]) for each in TaskStatus if job.by_status[each]},
+        tasks=job.counts,
         waits_for=waits_for(session, job, held),
     )
 

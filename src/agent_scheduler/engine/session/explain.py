@@ -118,7 +118,7 @@ def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) ->
         why=_why(session, job, waits, hold),
         minimums=minimums(job),
         would_fit=sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values()),
-        members={each.text: job.count(each) for each in TaskStatus if job.count(each)},
+        members=job.counts,
         queues=_queues(job, result, hold, book),
         place=place,
         waiting=waiting,

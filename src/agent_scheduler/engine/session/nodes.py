@@ -183,9 +183,12 @@ class SessionNodes:
         if not chosen:
             return None
         row = chosen[0]
-        if row not in waiting or self.has_room(task, row):
+        if not waiting or (not view.is_relative() and self.has_room(task, row)):
             return row
         later = [each for each in waiting if not self.has_room(task, each)]
+        if not later:
+            return row
+        # Volcano ranks among themselves those that have room now.
         now = best_of(view.ranked(columns, later), 1, 0)
         return now[0] if now else row
 

@@ -18,6 +18,7 @@ from agent_scheduler.engine.gangs.group import (
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects import batch
+from agent_scheduler.objects.wire import Metadata
 
 from ..world import World
 
@@ -48,7 +49,7 @@ def test_nobody_waits_for_members_that_are_created_later() -> None:
 
 def test_a_group_that_names_no_queue_is_of_the_default_one() -> None:
     assert pod_group().queue == "default"
-    assert of_pod_group(batch.PodGroup(metadata=batch.Metadata()), queue="other").queue == "other"
+    assert of_pod_group(batch.PodGroup(metadata=Metadata()), queue="other").queue == "other"
 
 
 def test_minimum_resources_are_told_apart_from_none() -> None:

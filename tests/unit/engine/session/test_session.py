@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.quotas.queues import QueueInfo
-from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES
+from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
@@ -119,6 +119,31 @@ def test_a_row_that_has_room_now_goes_before_a_better_one_that_will_have_it() ->
     scene.gang("new", 2)
     session, _ = scene.run()
     assert bound(session) == {"new-0": "small", "new-1": "small"}
+
+
+def test_nodes_that_have_room_now_are_ranked_among_themselves() -> None:
+    """One that is preferred more, but has room only later, would make little of what the others are preferred by."""
+    scene = Scene(
+        node("liked", cpu="20", labels={"like": "little"}),
+        node("large", cpu="100"),
+        node("later", cpu="1", labels={"like": "much"}),
+    )
+    scene.group("old", phase="Running")
+    scene.member("old", cpu="1", node="later", deleting=True)
+    scene.group("new")
+    preferred = [
+        {
+            "weight": weight,
+            "preference": {"matchExpressions": [{"key": "like", "operator": "In", "values": [value]}]},
+        }
+        for weight, value in ((1, "little"), (100, "much"))
+    ]
+    scene.member(
+        "new", affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    )
+    weights = {"leastrequested.weight": 10, "nodeaffinity.weight": 1, "balancedresource.weight": 0}
+    session, _ = scene.run(conf("priority", "gang", "predicates", PluginOption("nodeorder", weights)))
+    assert bound(session) == {"new-0": "liked"}
 
 
 def test_pods_without_requests_are_backfilled_onto_full_nodes() -> None:

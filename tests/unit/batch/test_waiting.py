@@ -1,0 +1,160 @@
+"""What makes a session due, and what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent_scheduler.batch.waiting import NOT_TRIED, WaitingPods
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.objects import batch
+from tests.unit.engine.world import node, pod_json, read_pod
+from tests.unit.fastpath.test_cluster import World as ClusterWorld
+
+PROFILE = build_profile(ProfileSpec(scheduler_name="volcano"))
+KEY = GroupKey("default", "g")
+
+
+class World:
+    def __init__(self, *nodes: str) -> None:
+        self.world = ClusterWorld()
+        self.cluster = self.world.cluster
+        self.waiting = WaitingPods("volcano")
+        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+            clock=lambda: 0.0,
+            hint_maps={"volcano": PROFILE.hint_map()},
+            settings=QueueSettings(max_backoff=0),
+            on_ready=self.waiting.ready,
+            is_pending=self.cluster.waits,
+        )
+        self.waiting.attach(self.cluster, queue)
+        for name in nodes:
+            self.cluster.set_node(node(name, cpu="1"))
+
+    def pod(self, name: str, *, cpu: str = "1", **changes: Any) -> PodInfo:
+        body = pod_json(name, requests={"cpu": cpu})
+        body["metadata"] |= {
+            "uid": name,
+            "resourceVersion": str(changes.pop("version", 1)),
+            "annotations": {"scheduling.k8s.io/group-name": "g"},
+        }
+        body["spec"] |= {"schedulerName": "volcano", **changes.pop("spec", {})}
+        body |= changes
+        pod = read_pod(body, self.world.classes)
+        self.cluster.set_pod(pod)
+        self.waiting.groups.set_pod(pod)
+        return pod
+
+    def group(self, *, version: int = 1, phase: str = "", minimum: int = 1) -> None:
+        body = {
+            "metadata": {"name": "g", "namespace": "default", "uid": "g", "resourceVersion": str(version)},
+            "spec": {"minMember": minimum},
+            "status": {"phase": phase},
+        }
+        self.waiting.groups.set_group(msgspec.convert(body, batch.PodGroup))
+
+    def session(self, *pods: PodInfo, refused_by: str = "") -> None:
+        """One that looks at these, all of one kind."""
+        first, *_ = pods
+        kind = (KEY, first.cls)
+        self.waiting.begin({kind: first})
+        assert not self.waiting.due.is_set()
+        self.waiting.end({kind: frozenset((refused_by,))} if refused_by else {})
+
+    @property
+    def is_due(self) -> bool:
+        due = self.waiting.due.is_set()
+        self.waiting.due.clear()
+        return due
+
+
+def test_a_new_pod_and_a_new_or_other_spec_of_a_group_are_due_and_its_status_is_not() -> None:
+    world = World("a")
+    world.pod("p")
+    assert world.is_due
+    world.group()
+    assert world.is_due
+    world.group(version=2, phase="Inqueue")
+    assert not world.is_due
+    world.group(version=3, phase="Inqueue", minimum=2)
+    assert world.is_due
+
+
+def test_what_the_scheduler_says_of_a_pod_itself_is_not_due() -> None:
+    world = World("a")
+    world.pod("p")
+    assert world.is_due
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}
+    world.pod("p", version=2, status={"conditions": [said]})
+    assert not world.is_due
+    world.pod("p", version=3, cpu="2")
+    assert world.is_due
+
+
+def test_a_refused_pod_waits_for_what_can_help_it() -> None:
+    world = World("a")
+    pods = [world.pod(f"p{number}", cpu="3") for number in range(2)]
+    world.session(*pods, refused_by="NodeResourcesFit")
+    assert world.waiting.queue.where("p0") is Place.UNSCHEDULABLE and world.waiting.queue.where("p1") is None
+    world.cluster.set_node(node("b", cpu="2"))
+    assert not world.is_due
+    world.cluster.set_node(node("c", cpu="4"))
+    assert world.is_due
+
+
+def test_what_comes_while_a_session_goes_on_is_put_to_the_refused_when_it_ends() -> None:
+    world = World("a")
+    pod = world.pod("p", cpu="3")
+    kind = (KEY, pod.cls)
+    world.waiting.begin({kind: pod})
+    world.cluster.set_node(node("b", cpu="4"))
+    assert not world.is_due
+    world.waiting.end({kind: frozenset(("NodeResourcesFit",))})
+    assert world.is_due
+
+
+@pytest.mark.parametrize("cpu", ["1", "8"])
+def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others(cpu: str) -> None:
+    world = World("a")
+    other = read_pod(pod_json("other", requests={"cpu": "1"}, nodeName="a"), world.world.classes)
+    world.cluster.set_pod(other)
+    pod = world.pod("p", cpu=cpu)
+    world.session(pod)
+    assert world.waiting.queue.places.unschedulable.entries["p"].rejectors == (NOT_TRIED,)
+    world.cluster.set_node(node("b", cpu="1"))
+    assert world.is_due
+    world.cluster.delete_pod(other.uid)
+    assert world.is_due
+
+
+def test_a_pod_that_is_bound_or_gone_stands_for_nobody() -> None:
+    world = World("a", "b")
+    pods = [world.pod(f"p{number}") for number in range(2)]
+    kind = (KEY, pods[0].cls)
+    world.waiting.begin({kind: pods[0]})
+    world.cluster.ledger.assume(pods[0], 0)
+    world.waiting.end({})
+    assert world.waiting.queue.where("p0") is None
+    world.waiting.begin({kind: pods[1]})
+    world.waiting.end({kind: frozenset(("NodeResourcesFit",))})
+    assert world.waiting.queue.where("p1") is Place.UNSCHEDULABLE
+    world.cluster.delete_pod("p1")
+    assert world.waiting.queue.where("p1") is None and world.is_due
+
+
+def test_a_member_that_runs_or_ends_is_due_and_a_stranger_is_not() -> None:
+    world = World("a")
+    world.pod("p", spec={"nodeName": "a"})
+    assert world.is_due
+    world.pod("p", spec={"nodeName": "a"}, version=2, status={"phase": "Running"})
+    assert world.is_due
+    stranger = pod_json("stranger", nodeName="a")
+    world.cluster.set_pod(read_pod(stranger, world.world.classes))
+    assert not world.is_due
