@@ -25,18 +25,19 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
-from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
+from .explaining import BatchExplainer
+from .measuring import Held, hold
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
@@ -46,8 +47,8 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-#: Seconds that a session goes on before others have their turn. A pod of the fast path takes some five turns of the loop
-#: from its arrival to its bind, and waits for a slice in each.
+#: Seconds that a session goes on before others have their turn. A pod of the fast path takes some five turns of the
+#: loop from its arrival to its bind, and waits for a slice in each.
 _SLICE: Final = 0.0005
 #: Turns of the fast path that a session waits for at most between two slices, while that has pods to decide on.
 _TURNS: Final = 8
@@ -58,11 +59,6 @@ _SHORTEST_PAUSE: Final = 0.005
 
 class _Stopped(Exception):
     """No session is to go on."""
-
-
-def _run(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
-    yield from session.run()
-    return (yield from close(session, usage.book))
 
 
 def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
@@ -113,6 +109,7 @@ class BatchScheduler:
         self._profile = profile
         self._writes = writes
         self._timing = timing
+        self._observer = observer
         self.waiting = waiting
         name = profile.scheduler_name
         waiting.attach(
@@ -160,13 +157,21 @@ class BatchScheduler:
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
         )
+        self.explainer = BatchExplainer(
+            cluster,
+            waiting.groups,
+            profile=lambda: self._profile,
+            last=lambda: self.last,
+            now=timing.now,
+        )
         #: Rules that the next session begins by.
         self._next: tuple[BatchSettings, Profile] | None = None
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
-        #: Sessions that were held to their end.
+        #: Sessions that were held to their end, and the last of these.
         self.sessions = 0
+        self.last: Held | None = None
 
     def _begin_anew(self) -> None:
         """A snapshot of which nothing is kept."""
@@ -234,6 +239,7 @@ class BatchScheduler:
             self._adopt(*self._next)
             self._next = None
         timing, trial = self._timing, self._trial
+        began = timing.clock()
         self._evictions.see()
         self._messages.statuses.see()
         try:
@@ -252,11 +258,17 @@ class BatchScheduler:
                 ),
                 now=trial.at,
             )
-            self._tell(session, await self._worked_off(_run(session, self._cluster.ledger.usage)))
+            spent: dict[Stage, float] = {}
+            steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
+            result = await self._worked_off(steps)
+            self._tell(session, result)
+            self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
         except _Stopped:
+            self._observer.session_broken("given_up")
             trial.reset()
             self.waiting.give_up()
         except BaseException:
+            self._observer.session_broken("failed")
             trial.abandon()
             self._begin_anew()
             self.waiting.give_up()
@@ -264,6 +276,7 @@ class BatchScheduler:
 
     def _tell(self, session: Session, result: Result) -> None:
         self.sessions += 1
+        self.last = Held(session, result, self._timing.now())
         self._trial.reset()
         self.waiting.end(_refused_by(session))
         self._messages.tell(result, self._cluster, claims=self._keep_claims(session))
@@ -288,14 +301,16 @@ class BatchScheduler:
         """What they come to. Raises _Stopped instead when this is to end."""
         clock, cluster, trial = self._timing.clock, self._cluster, self._trial
         while True:
-            ends = clock() + _SLICE
+            began = clock()
             try:
                 # What a trial has reserved is so for everybody: nobody may have a turn until that is settled.
-                while clock() < ends or trial.holds_reservations:
+                while clock() < began + _SLICE or trial.holds_reservations:
                     next(steps)
             except StopIteration as end:
                 found: T = end.value
                 return found
+            finally:
+                self._observer.sliced(clock() - began)
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
                 if not (cluster.queue.has_ready and self._binder.has_room()):
