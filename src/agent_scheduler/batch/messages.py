@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol
 
 from agent_scheduler.binding.messages import Messages, budget_of
@@ -79,11 +79,12 @@ class BatchMessages:
         """Of conditions and events, from now on."""
         self._said.set_rates(settings.status_writes, settings.events)
 
-    def tell(self, result: Result, cluster: Cluster) -> None:
-        """What a session came to. Of pods that no longer wait nothing is said."""
+    def tell(self, result: Result, cluster: Cluster) -> Generator[None, None, None]:
+        """What a session came to, one thing at a time. Of pods that no longer wait nothing is said."""
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
+                yield
         for queue in result.queues:
             if queue.write:
                 self._objects.queues.put(queue.queue.name, queue)
@@ -92,6 +93,8 @@ class BatchMessages:
         for each in result.pods:
             if cluster.waits(each.pod.uid) and each.pod.uid not in cluster.ledger.placements:
                 self.messenger.refused(each.pod, each.reason, each.message, nominated=each.nominated or None)
+                yield
         if self._recorder is not None:
             for event in result.events:
                 tell(self._recorder, self._groups, event, controller=self._name)
+                yield

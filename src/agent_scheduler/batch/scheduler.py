@@ -3,9 +3,9 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events, gates
 
-A session is worked off in slices of 2 ms between turns of the loop, and pods of the fast path go first, so it never
-holds the loop; what happens in between shows when a gang is committed. There is at most one session a period, and none
-while nothing has happened that one could make use of.
+A session is worked off in slices of half a millisecond between turns of the loop, and pods of the fast path go first,
+so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session a
+period, and none while nothing has happened that one could make use of.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-#: Seconds that a session goes on before others have their turn.
-_SLICE: Final = 0.002
-#: Turns of the fast path that a session waits for at most between two slices, while that has pods to decide on.
-_TURNS: Final = 8
+#: Seconds that a session goes on before others have their turns. From a plain pod's watch event to its bind there are
+#: some five turns of the loop, and each of them may come behind a slice.
+_SLICE: Final = 0.0005
+#: Turns that others have between two slices, and up to how many while the fast path has pods to decide on.
+_TURNS: Final = 3
+_TURNS_AT_MOST: Final = 8
 #: How often leftovers in the unschedulable pool are looked for at least.
 _FLUSH_SECONDS: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.005
@@ -240,7 +242,12 @@ class BatchScheduler:
                 ),
                 now=trial.at,
             )
-            self._tell(session, await self._worked_off(_run(session, self._cluster.ledger.usage)))
+            result = await self._worked_off(_run(session, self._cluster.ledger.usage))
+            trial.reset()
+            self._keep_claims(session)
+            await self._worked_off(self.waiting.end(_refused_by(session)))
+            self.sessions += 1
+            await self._worked_off(self._messages.tell(result, self._cluster))
         except _Stopped:
             trial.reset()
             self.waiting.give_up()
@@ -249,13 +256,6 @@ class BatchScheduler:
             self._begin_anew()
             self.waiting.give_up()
             raise
-
-    def _tell(self, session: Session, result: Result) -> None:
-        self.sessions += 1
-        self._trial.reset()
-        self.waiting.end(_refused_by(session))
-        self._keep_claims(session)
-        self._messages.tell(result, self._cluster)
 
     def _keep_claims(self, session: Session) -> None:
         """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise."""
@@ -285,9 +285,9 @@ class BatchScheduler:
             except StopIteration as end:
                 found: T = end.value
                 return found
-            for _ in range(_TURNS):
+            for turn in range(_TURNS_AT_MOST):
                 await asyncio.sleep(0)
-                if not (cluster.queue.has_ready and self._binder.has_room()):
+                if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):
                     break
             if self._stopping.is_set():
                 raise _Stopped
