@@ -3,15 +3,9 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events, gates
 
-<<<<<<< HEAD
-A session is worked off in slices of 0.5 ms between turns of the loop, and pods of the fast path go first, so it never
-holds the loop; what happens in between shows when a gang is committed. There is at most one session a period, and none
-while nothing has happened that one could make use of.
-=======
 A session is worked off in slices of half a millisecond between turns of the loop, and pods of the fast path go first,
 so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session a
 period, and none while nothing has happened that one could make use of.
->>>>>>> batch-s4
 """
 
 from __future__ import annotations
@@ -31,7 +25,6 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
@@ -53,20 +46,12 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-<<<<<<< HEAD
-#: Seconds that a session goes on before others have their turn. A pod of the fast path takes some five turns of the
-#: loop from its arrival to its bind, and waits for a slice in each.
-_SLICE: Final = 0.0005
-#: Turns of the fast path that a session waits for at most between two slices, while that has pods to decide on.
-_TURNS: Final = 8
-=======
 #: Seconds that a session goes on before others have their turns. From a plain pod's watch event to its bind there are
 #: some five turns of the loop, and each of them may come behind a slice.
 _SLICE: Final = 0.0005
 #: Turns that others have between two slices, and up to how many while the fast path has pods to decide on.
 _TURNS: Final = 3
 _TURNS_AT_MOST: Final = 8
->>>>>>> batch-s4
 #: How often leftovers in the unschedulable pool are looked for at least.
 _FLUSH_SECONDS: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.005
@@ -273,20 +258,16 @@ class BatchScheduler:
                 ),
                 now=trial.at,
             )
-<<<<<<< HEAD
             spent: dict[Stage, float] = {}
             steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
             result = await self._worked_off(steps)
-            self._tell(session, result)
-            self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
-=======
-            result = await self._worked_off(_run(session, self._cluster.ledger.usage))
             trial.reset()
-            self._keep_claims(session)
+            claims = self._keep_claims(session)
             await self._worked_off(self.waiting.end(_refused_by(session)))
             self.sessions += 1
-            await self._worked_off(self._messages.tell(result, self._cluster))
->>>>>>> batch-s4
+            self.last = Held(session, result, timing.now())
+            await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
+            self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
         except _Stopped:
             self._observer.session_broken("given_up")
             trial.reset()
@@ -297,14 +278,6 @@ class BatchScheduler:
             self._begin_anew()
             self.waiting.give_up()
             raise
-
-<<<<<<< HEAD
-    def _tell(self, session: Session, result: Result) -> None:
-        self.sessions += 1
-        self.last = Held(session, result, self._timing.now())
-        self._trial.reset()
-        self.waiting.end(_refused_by(session))
-        self._messages.tell(result, self._cluster, claims=self._keep_claims(session))
 
     def _keep_claims(self, session: Session) -> Mapping[str, str]:
         """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
@@ -321,23 +294,6 @@ class BatchScheduler:
             if pod.nominated_node_name and not node and uid not in placed:
                 self._messages.messenger.nominated(pod, "")
         return claims
-=======
-    def _keep_claims(self, session: Session) -> None:
-        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise."""
-        claiming = {
-            task.uid: task
-            for job in session.jobs.values()
-            for task in job.by_status[TaskStatus.PIPELINED].values()
-        }
-        queue, pods = self._cluster.queue, self.waiting.pods
-        for uid in self._claiming - claiming.keys():
-            if uid in pods:
-                queue.nominate(pods[uid], "")
-        for uid, task in claiming.items():
-            if uid in pods and queue.nominator.nominated.get(uid, "") != task.node_name:
-                queue.nominate(pods[uid], task.node_name)
-        self._claiming = frozenset(claiming)
->>>>>>> batch-s4
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""
@@ -351,13 +307,9 @@ class BatchScheduler:
             except StopIteration as end:
                 found: T = end.value
                 return found
-<<<<<<< HEAD
             finally:
                 self._observer.sliced(clock() - began)
-            for _ in range(_TURNS):
-=======
             for turn in range(_TURNS_AT_MOST):
->>>>>>> batch-s4
                 await asyncio.sleep(0)
                 if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):
                     break
