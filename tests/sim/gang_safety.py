@@ -145,7 +145,8 @@ class GangSafety:
         batch.judged = True
         ledger: Any = fast_path.ledger
         assume, hold, keep = ledger.assume, batch._session, batch._keep_claims
-        tell, sessions = batch._messages.tell, []
+        tell = batch._messages.tell
+        sessions: list[Any] = []
         evict = batch._evictions.evict
 
         def assumed(pod: Any, row: int) -> None:

@@ -158,6 +158,10 @@ class WaitingPods:
             known[key] = read
         return True
 
+    def ended_member_left(self, key: GroupKey) -> None:
+        """Its group's status counts it."""
+        self.due.set()
+
     def bare_pod_changed(self, uid: str) -> None:
         """The cluster tells of pods."""
 

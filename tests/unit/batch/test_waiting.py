@@ -158,3 +158,14 @@ def test_a_member_that_runs_or_ends_is_due_and_a_stranger_is_not() -> None:
     stranger = pod_json("stranger", nodeName="a")
     world.cluster.set_pod(read_pod(stranger, world.world.classes))
     assert not world.is_due
+
+
+def test_a_member_that_had_ended_is_due_when_it_goes() -> None:
+    world = World("a")
+    world.group()
+    pod = world.pod("p", spec={"nodeName": "a"}, status={"phase": "Succeeded"})
+    assert pod.finished
+    world.session(pod)
+    assert not world.is_due
+    world.waiting.groups.delete_pod(pod.uid)
+    assert world.is_due
