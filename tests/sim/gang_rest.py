@@ -142,7 +142,9 @@ class Standing:
                 largest[resource] = max(largest[resource], amount)
         for name in read.chain(queue, self.queues):
             holds = self.holds()[name]
-            more = {resource: holds[resource] + needed * amount for resource, amount in largest.items()}
+            more = {
+                resource: holds[resource] + needed * amount for resource, amount in largest.items() if amount
+            }
             if read.above_limits(more, self.queues[name]):
                 return False
         return True

@@ -217,8 +217,11 @@ class GangSafety:
         if not read.is_open(queues.get(name)):
             state = (queues.get(name) or {}).get("status")
             self._wrong("S28", process, f"gives {_name(pod)} room, whose queue {name} is not open: {state}")
+        # Of what a pod does not ask for it is given nothing.
+        wanted = {resource for resource, amount in read.requests(pod).items() if amount}
         for above, holds in seen.holds(read.chain(name, queues), queues).items():
-            if problem := read.above_limits(holds, queues[above]):
+            counted = {resource: amount for resource, amount in holds.items() if resource in wanted}
+            if problem := read.above_limits(counted, queues[above]):
                 self._wrong("S28", process, f"gives {_name(pod)} room, and queue {above} has {problem}")
 
     def sending_bind(self, process: Process, body: bytes) -> None:

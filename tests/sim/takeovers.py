@@ -29,7 +29,7 @@ async def watch(world: World, kind: str, until: float) -> None:
     stopped = {process.name: world.stopped_for(process.name) for process in world.processes}
     while kind not in _VITAL and (now := world.loop.time()) < until:
         for process in world.processes:
-            if not process.elects or not process.leads() or process.is_ending:
+            if not process.scheduler or not process.elects or not process.leads() or process.is_ending:
                 since.pop(process.identity, None)
                 continue
             led = now - since.setdefault(process.identity, now)
