@@ -34,7 +34,8 @@ def _found(invariant: str, *faults: str, scenario: str = "batch") -> str:
 
 
 def test_all_is_well_in_what_they_see_otherwise() -> None:
-    assert not any(run(Options(seed=seed, scenario="batch", faults=())).violations for seed in range(3))
+    for seed in (0, 3, 7, 11, 14):
+        assert not run(Options(seed=seed, scenario="batch", faults=())).violations
 
 
 def test_a_gang_that_is_bound_bit_by_bit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.group import Group, of_native, of_pod, of_pod_group
+from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
 from agent_scheduler.engine.quotas.vector import Vector, of_resources
@@ -45,6 +46,7 @@ class Pictures:
         status_of: StatusOf,
         is_leaving: Callable[[str], bool],
         malformed: Malformed,
+        pdbs: PDBs,
     ) -> None:
         """`status_of`: a group's, with what has been decided of it and the watch does not show yet. `is_leaving`:
         whether a pod is being evicted."""
@@ -55,6 +57,7 @@ class Pictures:
         self._status_of = status_of
         self._is_leaving = is_leaving
         self._malformed = malformed
+        self._pdbs = pdbs
         self._read_groups: dict[GroupKey, tuple[object, Group | None]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
 
@@ -84,6 +87,7 @@ class Pictures:
             groups=groups,
             pods=members,
             queues=[self._queue(queue) for queue in self._groups.queues.values()],
+            pdbs=self._pdbs,
             held=self._held(),
             others=[
                 JobDemand.of_others(queue, held)

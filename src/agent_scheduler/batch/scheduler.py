@@ -24,6 +24,7 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
+from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
@@ -99,6 +100,7 @@ class BatchScheduler:
         binder: Binder,
         writes: Writes,
         evict: EvictCall,
+        pdbs: PDBs,
         transport: Transport,
         observer: BatchObserver,
         timing: Timing = REAL,
@@ -156,6 +158,7 @@ class BatchScheduler:
             status_of=self._messages.statuses.of,
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
+            pdbs=pdbs,
         )
         self.explainer = BatchExplainer(
             cluster,

@@ -73,7 +73,7 @@ class FastPath:
             groups.count_in(state.ledger.usage)
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
         self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
-        self._informers = self._watching.informers
+        self._informers, self.pdbs = self._watching.informers, self._watching.pdbs
         #: None where all nodes are this scheduler's.
         self.shard = build_shard(state, self._informers)
         self._calls = build_calls(state, self.shard, transport=transport, timing=timing)

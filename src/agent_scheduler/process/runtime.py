@@ -287,6 +287,7 @@ class Runtime(Process):
                 binder=fast_path.binder,
                 writes=fast_path.writes,
                 evict=fast_path.evict,
+                pdbs=fast_path.pdbs,
                 transport=transport,
                 observer=BatchReports(BatchMetrics(metrics.families), self._observer, now=self._timing.now),
                 timing=self._timing,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..conf import PluginOption
 from ..hooks import Hooks
-from ..model import Task
+from ..model import Task, TaskStatus
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -18,11 +18,21 @@ if TYPE_CHECKING:
 
 def pdb(session: Session, option: PluginOption) -> Hooks:
     pdbs = session.view.pdbs
+    #: Whom this session evicts, as far as it has come: they count in each budget before those who are asked about.
+    going: dict[str, Task] = {}
 
     def allowed(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
         if pdbs is None:
             return tasks
-        violating = pdbs.violating([task.pod for task in tasks])
+        before = [task.pod for uid, task in going.items() if all(uid != each.uid for each in tasks)]
+        violating = pdbs.violating([*before, *(task.pod for task in tasks)])
         return [task for task in tasks if task.uid not in violating]
 
-    return Hooks(preemptable=allowed, reclaimable=allowed)
+    def evicted(task: Task) -> None:
+        if task.status is TaskStatus.RELEASING:
+            going[task.uid] = task
+
+    def stays(task: Task) -> None:
+        going.pop(task.uid, None)
+
+    return Hooks(preemptable=allowed, reclaimable=allowed, deallocated=evicted, allocated=stays)
