@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-#: Seconds that a session goes on before others have their turn. A pod of the fast path takes some five turns of the loop
-#: from its arrival to its bind, and waits for a slice in each.
+#: Seconds that a session goes on before others have their turn. A pod of the fast path takes some five turns of the
+#: loop from its arrival to its bind, and waits for a slice in each.
 _SLICE: Final = 0.0005
 #: Turns of the fast path that a session waits for at most between two slices, while that has pods to decide on.
 _TURNS: Final = 8
