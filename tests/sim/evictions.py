@@ -93,10 +93,10 @@ class Evictions:
         start, evict_one = preemption.start, preemption._evict_one
         ledger, assume = fast_path.ledger, fast_path.ledger.assume
 
-        def started(pod: PodInfo, candidate: Candidate, *, waits: bool) -> None:
+        def started(pod: PodInfo, candidate: Candidate, *, waits: bool, **more: bool) -> None:
             if waits:
                 self._claim(process, fast_path, pod, candidate)
-            start(pod, candidate, waits=waits)
+            start(pod, candidate, waits=waits, **more)
 
         async def evicted(job: Any, victim: Any) -> Evicted:
             outcome = await evict_one(job, victim)

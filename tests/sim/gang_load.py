@@ -89,7 +89,7 @@ def fill(
             )
         ),
         divides=rng.choice(("proportion", "capacity", "capacity", "tree")),
-        by_share=rng.random() < 0.3,
+        by_share=rng.random() < 0.15,
         pdb=rng.random() < 0.2,
         binpack=rng.random() < 0.3,
         controllers=rng.choice((0, 0, 1)),
@@ -101,6 +101,8 @@ def fill(
         acts.append((0.0, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
     if gangs.pdb:
         _budgets(rng, acts)
+    if {"preempt", "reclaim"} & set(gangs.actions) and rng.random() < 0.8:
+        _crowd(rng, gangs, cpus, leaves, pods, acts, pod)
     asked = 0.0
     most = cpus * rng.choice((0.5, 1.0, 1.5, 2.5))
     for number in range(rng.randrange(3, 15)):
@@ -151,6 +153,50 @@ def _budgets(rng: random.Random, acts: list[tuple[float, str, str, Body | None]]
             "minAvailable": rng.choice((1, 2, "60%")),
         }
         acts.append((0.0, "POST", path, {"metadata": {"name": f"budget-{number}"}, "spec": spec}))
+
+
+def _crowd(
+    rng: random.Random,
+    gangs: Gangs,
+    cpus: int,
+    leaves: list[str],
+    pods: list[tuple[float, Body]],
+    acts: list[tuple[float, str, str, Body | None]],
+    pod: Callable[..., Body],
+) -> None:
+    """Gangs of little worth that fill the cluster and stay, and some of more that come when they run."""
+    queues = rng.sample(leaves, min(len(leaves), 2))
+    cpu, late = rng.choice((500, 1000)), rng.choice((5.0, 7.0))
+    for number in range(max(1, int(cpus * 1000 / cpu / rng.choice((2, 3, 4))))):
+        size = rng.choice((2, 3, 4))
+        _members(rng, gangs, f"low-{number}", size, cpu, 0.1, pods, acts, pod)
+        spec = gangs.groups[f"low-{number}"]["spec"]
+        spec.update(minMember=rng.choice((1, size - 1, size)), queue=queues[0], priorityClassName="lesser")
+    for number in range(rng.choice((1, 2, 3))):
+        _members(rng, gangs, f"high-{number}", rng.choice((1, 2, 4)), cpu, late, pods, acts, pod)
+        spec = gangs.groups[f"high-{number}"]["spec"]
+        spec.update(queue=rng.choice(queues), priorityClassName="greater")
+
+
+def _members(
+    rng: random.Random,
+    gangs: Gangs,
+    name: str,
+    size: int,
+    cpu: int,
+    at: float,
+    pods: list[tuple[float, Body]],
+    acts: list[tuple[float, str, str, Body | None]],
+    pod: Callable[..., Body],
+) -> None:
+    """A gang of alike pods that stay."""
+    body = gangs.groups[name] = group(name, minimum=size)
+    acts.append((at, "POST", GROUPS_OF_DEFAULT, body))
+    for number in range(size):
+        made = pod(f"{name}-{number}", cpu=cpu, terminationGracePeriodSeconds=rng.choice((0, 1, 30)))
+        _ask(made, "", group=name)
+        made["metadata"]["labels"] = {"gang": name}
+        pods.append((at + rng.uniform(0, 0.1), made))
 
 
 def _gang(

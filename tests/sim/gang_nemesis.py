@@ -10,6 +10,8 @@ from embedded_kubernetes.requests import Request
 from . import gang_reading as read
 from .gang_cluster import GangCluster
 from .gang_load import API, GROUPS_OF_DEFAULT, PRIORITIES
+from .gang_load import group as made_group
+from .gang_load import queue as made_queue
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -113,7 +115,7 @@ class GangNemesis:
         else:
             self._world.call("DELETE", f"{GROUPS_OF_DEFAULT}/{name}")
             wait = 0.0 if change == "recreate" else rng.choice((0.5, 4.0))
-            body = {**group, "metadata": {"name": name}, "status": {}}
+            body = made_group(name, **{"minimum": 1, **group["spec"]})
             self._later(wait, lambda: self._world.call("POST", GROUPS_OF_DEFAULT, body))
 
     def group_written(self, asked: Request) -> None:
@@ -147,7 +149,7 @@ class GangNemesis:
             self._cluster.patch_queue(name, {"weight": rng.randrange(1, 9)})
         else:
             self._world.call("DELETE", f"{API}/queues/{name}")
-            body = {**queue, "metadata": {"name": name}, "status": {"state": "Open"}}
+            body = made_queue(name, **spec)
             self._later(rng.choice((0.0, 0.5, 5.0)), lambda: self._cluster.make_queue(body))
 
     def _later(self, seconds: float, act: Any) -> None:

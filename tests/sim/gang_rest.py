@@ -98,7 +98,8 @@ class Standing:
         if (group.get("status") or {}).get("phase") not in ("Pending", "", None):
             return True
         others = (pods for each, pods in self.members.items() if each != name)
-        return not any(read.waits(pod) for pods in others for pod in pods)
+        phases = ((other.get("status") or {}).get("phase") for other in self.groups.values())
+        return "Inqueue" not in phases and not any(read.waits(pod) for pods in others for pod in pods)
 
     def _fits(self, pending: list[Json], needed: int) -> bool:
         """Whether so many find room, however they are laid out: each is taken to be as large as the largest."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Protocol
 
 from agent_scheduler.binding.messages import Messages, budget_of
@@ -79,12 +79,15 @@ class BatchMessages:
         """Of conditions and events, from now on."""
         self._said.set_rates(settings.status_writes, settings.events)
 
-    def tell(self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]) -> None:
-        """What a session came to. Of pods that no longer wait nothing is said. `claims`: UID -> the node on which room
-        is about to be free for it."""
+    def tell(
+        self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]
+    ) -> Generator[None, None, None]:
+        """What a session came to, one thing at a time. Of pods that no longer wait nothing is said. `claims`: UID ->
+        the node on which room is about to be free for it."""
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
+                yield
         for queue in result.queues:
             if queue.write:
                 self._objects.queues.put(queue.queue.name, queue)
@@ -96,6 +99,8 @@ class BatchMessages:
                 # The status names a node only if others were evicted from it, and the claim still stands.
                 node = claims.get(uid, "") if each.nominated or each.pod.nominated_node_name else None
                 self.messenger.refused(each.pod, each.reason, each.message, nominated=node)
+                yield
         if self._recorder is not None:
             for event in result.events:
                 tell(self._recorder, self._groups, event, controller=self._name)
+                yield

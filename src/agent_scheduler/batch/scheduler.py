@@ -3,9 +3,9 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events, gates
 
-A session is worked off in slices of 0.5 ms between turns of the loop, and pods of the fast path go first, so it never
-holds the loop; what happens in between shows when a gang is committed. There is at most one session a period, and none
-while nothing has happened that one could make use of.
+A session is worked off in slices of half a millisecond between turns of the loop, and pods of the fast path go first,
+so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session a
+period, and none while nothing has happened that one could make use of.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
@@ -47,11 +46,12 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-#: Seconds that a session goes on before others have their turn. A pod of the fast path takes some five turns of the
-#: loop from its arrival to its bind, and waits for a slice in each.
+#: Seconds that a session goes on before others have their turns. From a plain pod's watch event to its bind there are
+#: some five turns of the loop, and each of them may come behind a slice.
 _SLICE: Final = 0.0005
-#: Turns of the fast path that a session waits for at most between two slices, while that has pods to decide on.
-_TURNS: Final = 8
+#: Turns that others have between two slices, and up to how many while the fast path has pods to decide on.
+_TURNS: Final = 3
+_TURNS_AT_MOST: Final = 8
 #: How often leftovers in the unschedulable pool are looked for at least.
 _FLUSH_SECONDS: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.005
@@ -261,7 +261,12 @@ class BatchScheduler:
             spent: dict[Stage, float] = {}
             steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
             result = await self._worked_off(steps)
-            self._tell(session, result)
+            trial.reset()
+            claims = self._keep_claims(session)
+            await self._worked_off(self.waiting.end(_refused_by(session)))
+            self.sessions += 1
+            self.last = Held(session, result, timing.now())
+            await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
             self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
         except _Stopped:
             self._observer.session_broken("given_up")
@@ -273,13 +278,6 @@ class BatchScheduler:
             self._begin_anew()
             self.waiting.give_up()
             raise
-
-    def _tell(self, session: Session, result: Result) -> None:
-        self.sessions += 1
-        self.last = Held(session, result, self._timing.now())
-        self._trial.reset()
-        self.waiting.end(_refused_by(session))
-        self._messages.tell(result, self._cluster, claims=self._keep_claims(session))
 
     def _keep_claims(self, session: Session) -> Mapping[str, str]:
         """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
@@ -311,9 +309,9 @@ class BatchScheduler:
                 return found
             finally:
                 self._observer.sliced(clock() - began)
-            for _ in range(_TURNS):
+            for turn in range(_TURNS_AT_MOST):
                 await asyncio.sleep(0)
-                if not (cluster.queue.has_ready and self._binder.has_room()):
+                if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):
                     break
             if self._stopping.is_set():
                 raise _Stopped

@@ -10,7 +10,7 @@ all of its group and class, so that a thousand like it cost no more than one:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -158,6 +158,10 @@ class WaitingPods:
             known[key] = read
         return True
 
+    def ended_member_left(self, key: GroupKey) -> None:
+        """Its group's status counts it."""
+        self.due.set()
+
     def bare_pod_changed(self, uid: str) -> None:
         """The cluster tells of pods."""
 
@@ -190,13 +194,15 @@ class WaitingPods:
             self._beginning = False
         self.due.clear()
 
-    def end(self, refused_by: Mapping[Kind | GroupKey, frozenset[str]]) -> None:
-        """The plugins by which nodes were refused to pods of a kind, and of any kind in a group."""
+    def end(self, refused_by: Mapping[Kind | GroupKey, frozenset[str]]) -> Generator[None, None, None]:
+        """A session has ended, one representative at a time. `refused_by`: the plugins by which nodes were refused to
+        pods of a kind, and of any kind in a group."""
         queue, in_flight = self.queue, self._in_flight
-        self._in_flight = {}
         self._some_not_tried = False
         kinds = {uid: kind for kind, uid in self._standing_for.items()}
-        for uid, entry in in_flight.items():
+        while in_flight:
+            yield
+            uid, entry = in_flight.popitem()
             kind = kinds.get(uid)
             if kind is None or uid not in self.pods or self._is_placed(uid):
                 queue.done(uid)
@@ -207,7 +213,8 @@ class WaitingPods:
 
     def give_up(self) -> None:
         """The session came to nothing: all that it looked at is looked at again."""
-        self.end({})
+        for _ in self.end({}):
+            pass
         self.due.set()
 
     def _is_placed(self, uid: str) -> bool:

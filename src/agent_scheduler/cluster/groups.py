@@ -30,6 +30,9 @@ class GroupsObserver(Protocol):
     def group_changed(self, key: GroupKey) -> None:
         """Of its object, of a member, or of who its members are. It may be gone."""
 
+    def ended_member_left(self, key: GroupKey) -> None:
+        """A member that had ended is one no more, of which nobody else tells."""
+
     def bare_pod_changed(self, uid: str) -> None:
         """Of a pod of the batch scheduler's that names no group. It may be gone."""
 
@@ -142,9 +145,11 @@ class Groups:
     def _leave(self, uid: str, key: GroupKey) -> None:
         del self._group_of[uid]
         group = self._groups[key]
-        del group.members[uid]
+        pod = group.members.pop(uid)
         self._drop_if_empty(group)
         self._observer.group_changed(key)
+        if pod.finished:
+            self._observer.ended_member_left(key)
 
     def _drop_bare(self, uid: str) -> None:
         if self._bare.pop(uid, None) is not None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.batch import scheduler
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
 from agent_scheduler.kube.transport import Headers, Response, Transport
@@ -100,7 +99,7 @@ async def test_a_fault_in_a_session_ends_neither_scheduler(monkeypatch: pytest.M
             raise RuntimeError(faults.pop())
 
     async with faulty() as (world, _):
-        monkeypatch.setattr(scheduler.Session, "run", fail)
+        monkeypatch.setattr(Session, "run", fail)
         await world.cluster.add_node("a", cpu="4")
         await world.gang("g", 2)
         await until(lambda: world.has_placed("g", 2))
@@ -132,7 +131,7 @@ async def test_a_member_that_is_deleted_while_a_session_goes_on_is_not_bound_and
                     groups.delete_pod(placed[0].uid)
                 yield step
 
-        monkeypatch.setattr(scheduler.Session, "run", held)
+        monkeypatch.setattr(Session, "run", held)
         await world.cluster.add_node("a", cpu="4")
         await world.gang("g", 3)
         await until(deleted.is_set)
@@ -154,7 +153,7 @@ async def test_a_session_that_is_told_to_end_gives_everything_up(monkeypatch: py
         async with process(cluster) as runtime:
             world = Gangs(cluster, runtime)
             await world.queue("q")
-            monkeypatch.setattr(scheduler.Session, "run", endless)
+            monkeypatch.setattr(Session, "run", endless)
             await cluster.add_node("a", cpu="1")
             await world.gang("g", 2)
             assert runtime.fast_path is not None

@@ -66,7 +66,7 @@ class World:
         kind = (KEY, first.cls)
         self.waiting.begin({kind: first})
         assert not self.waiting.due.is_set()
-        self.waiting.end({kind: frozenset((refused_by,))} if refused_by else {})
+        list(self.waiting.end({kind: frozenset((refused_by,))} if refused_by else {}))
 
     @property
     def is_due(self) -> bool:
@@ -116,7 +116,7 @@ def test_what_comes_while_a_session_goes_on_is_put_to_the_refused_when_it_ends()
     world.waiting.begin({kind: pod})
     world.cluster.set_node(node("b", cpu="4"))
     assert not world.is_due
-    world.waiting.end({kind: frozenset(("NodeResourcesFit",))})
+    list(world.waiting.end({kind: frozenset(("NodeResourcesFit",))}))
     assert world.is_due
 
 
@@ -140,10 +140,10 @@ def test_a_pod_that_is_bound_or_gone_stands_for_nobody() -> None:
     kind = (KEY, pods[0].cls)
     world.waiting.begin({kind: pods[0]})
     world.cluster.ledger.assume(pods[0], 0)
-    world.waiting.end({})
+    list(world.waiting.end({}))
     assert world.waiting.queue.where("p0") is None
     world.waiting.begin({kind: pods[1]})
-    world.waiting.end({kind: frozenset(("NodeResourcesFit",))})
+    list(world.waiting.end({kind: frozenset(("NodeResourcesFit",))}))
     assert world.waiting.queue.where("p1") is Place.UNSCHEDULABLE
     world.cluster.delete_pod("p1")
     assert world.waiting.queue.where("p1") is None and world.is_due
@@ -158,3 +158,14 @@ def test_a_member_that_runs_or_ends_is_due_and_a_stranger_is_not() -> None:
     stranger = pod_json("stranger", nodeName="a")
     world.cluster.set_pod(read_pod(stranger, world.world.classes))
     assert not world.is_due
+
+
+def test_a_member_that_had_ended_is_due_when_it_goes() -> None:
+    world = World("a")
+    world.group()
+    pod = world.pod("p", spec={"nodeName": "a"}, status={"phase": "Succeeded"})
+    assert pod.finished
+    world.session(pod)
+    assert not world.is_due
+    world.waiting.groups.delete_pod(pod.uid)
+    assert world.is_due
