@@ -31,6 +31,7 @@ def test_a_burst_is_bound_whole_and_reported(tmp_path: Path) -> None:
     )
     assert values["failures"] == []
     assert (code, values["ok"], values["created"], values["bound"]) == (0, True, 200, 200)
+    assert values["gangs"] == {"training": 6, "evaluation": 6}
     assert "<svg" in (tmp_path / "r" / "page.html").read_text()
 
 
@@ -46,6 +47,7 @@ def test_a_trace_with_pods_that_fit_nowhere_is_ok_and_says_which(tmp_path: Path)
     code, values = run("--trace", "openb:nodes.csv,pods.csv", "--no-report", folder=tmp_path)
     assert values["failures"] == []
     assert (code, values["created"], values["bound"], values["nodesWithSplitCards"]) == (0, 6, 3, 0)
+    assert values["gangs"] == {}
     refused = values["refused"]
     assert isinstance(refused, dict)
     assert sum(refused.values()) == 3

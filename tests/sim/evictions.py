@@ -269,6 +269,9 @@ class Evictions:
         self.world.safety.checked["S15"] += 1
         name = path.rpartition("/")[2]
         fast_path = process.fast_path
+        gangs, record = self.world.gang_safety, self.world.store.tables[PODS].get("default", name)
+        if gangs is not None and (record is None or gangs.is_victim(process, record.uid)):
+            return
         claims = [
             claim for claim in self.claims if claim.by == process.identity and name in claim.victims.values()
         ]
@@ -297,7 +300,9 @@ class Evictions:
             claims = [
                 claim for claim in self.claims if claim.process == actor.name and record.uid in claim.victims
             ]
-            if not claims and not self.world.backups.is_unaware(actor):
+            gangs = self.world.gang_safety
+            for_gang = gangs is not None and gangs.is_victim(actor, record.uid)
+            if not claims and not for_gang and not self.world.backups.is_unaware(actor):
                 self.world.safety.violated("S15", f"{actor.identity} deleted {record.key}, no victim of its")
             for claim in claims:
                 # Whoever was told that this victim stays has given it up; it goes for somebody else.

@@ -91,6 +91,9 @@ class Exchange:
         elif fate == "shard_written":
             assert world.shard_nemesis is not None, "there are shards"
             world.shard_nemesis.shard_written(asked)
+        elif fate == "group_written":
+            assert world.gang_nemesis is not None, "there are groups"
+            world.gang_nemesis.group_written(asked)
         elif fate and fate not in ("lost_after", "slow", "hangs"):
             world.nemesis.before_write(fate, asked)
         response = refused or self._carry_out()
@@ -113,6 +116,11 @@ class Exchange:
         world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
         if asked.path.endswith("/binding") and result.status == 201:
             world.nemesis.after_bind(process)
+        if self._verb == "group" and world.gang_nemesis is not None:
+            if result.status == 409:
+                world.states.reached("status of a group refused")
+            elif result.status == 200:
+                world.gang_nemesis.status_written(process)
         if "/resourceclaims/" in asked.path and asked.method == "PATCH" and world.device_nemesis is not None:
             if result.status == 409:
                 world.states.reached("claim written after another")

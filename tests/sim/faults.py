@@ -21,7 +21,7 @@ class Kind:
     """`where` it strikes: bind, write, any request, list, watch, cluster or process.
 
     `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some, "plans" of those where a
-    controller plans them, "wire" of those where processes speak HTTP.
+    controller plans them, "gangs" of those where pods come in gangs, "wire" of those where processes speak HTTP.
     """
 
     number: int
@@ -75,6 +75,9 @@ KINDS: dict[str, Kind] = {
         "the store is restored from a backup: objects and versions are as they were, connections end",
     ),
     # Objects.
+    "group_changed": Kind(
+        27, "gangs", "a PodGroup's minimum, queue, class or phase changes, or it goes and comes back"
+    ),
     "node_again": Kind(23, "cluster", "a node is deleted and comes back under its name"),
     "node_changed": Kind(24, "cluster", "a node shrinks, is tainted or cordoned, and recovers"),
     "pod_deleted": Kind(25, "cluster", "pods are deleted, whatever is being done with them"),
@@ -130,6 +133,17 @@ KINDS: dict[str, Kind] = {
         "a planned shard is edited or deleted by hand, or comes to be somebody else's; others make some",
     ),
     "fleet_changed": Kind(48, "plans", "nodes come, go, are cordoned, lose Ready, and change their labels"),
+    # Gangs and queues.
+    "queue_changed": Kind(
+        59,
+        "gangs",
+        "a queue is closed, its capability lowered, in mid-session too, or it goes and comes back",
+    ),
+    "members_deleted": Kind(
+        60, "gangs", "members of a gang are deleted while a session goes on, and made again"
+    ),
+    "group_written": Kind(61, "gangs", "409: a PodGroup was written by others just before"),
+    "groups_late": Kind(62, "gangs", "events of PodGroups and queues come seconds late, and twice"),
 }
 
 
@@ -182,6 +196,8 @@ OF_SHARDS = tuple(name for name, kind in KINDS.items() if kind.where == "shards"
 OF_WIRE = tuple(name for name, kind in KINDS.items() if kind.where == "wire")
 #: And where a controller plans who has which.
 OF_PLANS = tuple(name for name, kind in KINDS.items() if kind.where == "plans")
+#: And where pods come in gangs.
+OF_GANGS = tuple(name for name, kind in KINDS.items() if kind.where == "gangs")
 
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
@@ -205,7 +221,7 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 
 
-_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_WIRE, "rolled_back", "not_attached"))
+_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_WIRE, "rolled_back", "not_attached"))
 #: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
 _ROLLED_BACK = 0.1
 #: And how many have drivers that fail, if their devices have to be made ready.
@@ -219,11 +235,13 @@ def draw(
     likely: Collection[str] = (),
     shards: bool = False,
     plans: bool = False,
+    gangs: bool = False,
     wired: bool = False,
 ) -> list[str]:
     """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
 
-    `shards`: the world has some, and what can go wrong with these is likely, too; `plans`: a controller plans them.
+    `shards`: the world has some, and what can go wrong with these is likely, too; `plans`: a controller plans them;
+    `gangs`: pods come in gangs.
     """
     if only:
         return [name for name in KINDS if name in only]
@@ -242,6 +260,10 @@ def draw(
         found.update(name for name in OF_PLANS if rng.random() < 0.7)
         # Nobody but the controller, and who meddles with it, moves nodes.
         found.discard("shards_changed")
+    if gangs:
+        found.update(name for name in OF_GANGS if rng.random() < 0.5)
+        # The settings of sessions stay as they are.
+        found.discard("reload")
     if found and rng.random() < _ROLLED_BACK:
         found.add("rolled_back")
     if found and rng.random() < _NOT_ATTACHED:

@@ -36,6 +36,7 @@ from agent_scheduler.config.schema import Configuration
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
+from .gang_rest import check_gangs, held_by_queues, until_gangs_stand
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, readable, refusal, rules_of
@@ -130,7 +131,10 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
     everyone = cluster_of(nodes, placed)
     found = []
     schedulers = _names(world)
+    held = held_by_queues(world, waits, by)
     for pod in waits:
+        if pod["metadata"]["uid"] in held:
+            continue
         ours = None
         if world.shards is not None:
             ours = world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
@@ -204,6 +208,8 @@ async def come_to_rest(world: World) -> None:
         return
     if not await _until_none(world, late, BOUND_WITHIN, "L1"):
         return
+    if world.gangs is not None and not await until_gangs_stand(world, rules(world)):
+        return
     # Conditions and events have budgets of their own, and series are told every half minute.
     await asyncio.sleep(40.0)
     await _rest(world)
@@ -212,15 +218,22 @@ async def come_to_rest(world: World) -> None:
     deadline = world.loop.time() + _FLUSHED
     while world.plan.fired and world.loop.time() < deadline:
         if all(
-            is_gated(world, pod) or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
+            is_gated(world, pod)
+            or _condition(pod).get("reason") == "QueueFull"
+            or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
             for pod in waiting(world)
         ):
             break
         await asyncio.sleep(5.0)
+    held = held_by_queues(world, waiting(world), rules(world))
     for pod in waiting(world):
+        if pod["metadata"]["uid"] in held and _condition(pod).get("reason") == "QueueFull":
+            continue
         if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
             condition = _condition(pod)
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
+    if world.gangs is not None:
+        check_gangs(world, rules(world))
     _check_claims(world)
     check_claims(world, _names(world))
     _check_history(world)
@@ -305,7 +318,7 @@ def _check_metrics(world: World, process: Process) -> None:
     seen = samples(process)
     waits = waiting(world, rules(world, process.scheduler).names)
     # Those whose claims have gone since they were refused are not behind the gate.
-    gated = sum(is_gated(world, pod) for pod in waits)
+    gated = sum(is_gated(world, pod) or _condition(pod).get("reason") == "QueueFull" for pod in waits)
     told = sum(
         seen[f'scheduler_pending_pods{{queue="{queue}"}}'] for queue in ("active", "backoff", "unschedulable")
     )

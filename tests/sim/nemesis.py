@@ -67,6 +67,8 @@ class Nemesis:
                 world.device_nemesis.strike()
             if world.shard_nemesis is not None:
                 world.shard_nemesis.strike()
+            if world.gang_nemesis is not None:
+                world.gang_nemesis.strike()
             for process in world.processes:
                 self._strike(process)
 

@@ -59,6 +59,10 @@ _GARBAGE = (
 IN_DOUBT = frozenset({"lost_before", "lost_after", "slow", "hangs", "failed", "not_the_server"})
 
 
+#: How the paths of watches end that sessions go by beside pods and nodes.
+_OF_GANGS = ("/podgroups", "/queues")
+
+
 def _always() -> bool:
     return True
 
@@ -197,6 +201,8 @@ class SimTransport(Troubles):
         world.safety.sending(self._process, method, verb, path)
         if verb == "evict":
             world.evictions.sending(self._process, path)
+        if verb == "bind" and world.gang_safety is not None:
+            world.gang_safety.sending_bind(self._process, body or b"")
         if verb == "shard" and world.plan_safety is not None and not self._process.scheduler:
             world.plan_safety.sent(self._process, method, path)
         loop = asyncio.get_running_loop()
@@ -232,6 +238,8 @@ class SimTransport(Troubles):
             self._world.legality.watch(self._process, self._process.fast_path)
             if self._world.allocations is not None:
                 self._world.allocations.watch(self._process, self._process.fast_path)
+            if self._world.gang_safety is not None:
+                self._world.gang_safety.watch(self._process, self._process.fast_path)
 
     # -- watches
 
@@ -304,6 +312,12 @@ class SimTransport(Troubles):
                 late = rng.uniform(0.05, 4.0)
                 self._world.plan.lasts(self._world.loop.time() + 2 * late)
                 self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
+            elif target.endswith(_OF_GANGS) and self.strikes("groups_late", 3.0):
+                late = rng.uniform(0.5, 8.0)
+                self._world.plan.lasts(self._world.loop.time() + 2 * late)
+                self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
+                if past and rng.random() < 0.3:
+                    data = b"".join(rng.choices(past, k=2)) + data
             elif late and self._world.loop.time() >= self._world.plan.ends:
                 late = 0.0
             if self.strikes("duplicate"):

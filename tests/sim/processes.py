@@ -20,6 +20,7 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.process.runtime import Runtime
 
 from .configuring import names_of
+from .gang_load import NAME as BATCH_NAME
 from .loop import PROCESS, START
 from .network import SimTransport
 from .rules import Rules, rules_of
@@ -282,7 +283,8 @@ class Scheduler(Process):
             leases.append((election.resource_namespace, election.resource_name))
         if sharding.mode != "none":
             leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
-        super().__init__(world, name, scheduler=scheduler, names=names_of(scheduler), leases=leases)
+        names = names_of(scheduler) if world.gangs is None else (*names_of(scheduler), BATCH_NAME)
+        super().__init__(world, name, scheduler=scheduler, names=names, leases=leases)
         self.renew_deadline = election.renew_deadline
 
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:

@@ -16,8 +16,8 @@ from .scenarios import DRAWN
 from .world import Options
 
 #: Worlds of each scenario that are always the same, and that are new.
-_KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10}
-_NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4}
+_KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10, "batch": 20, "mixed-batch": 10}
+_NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4, "batch": 6, "mixed-batch": 4}
 #: Scenario -> faults that lead there together to what few worlds reach, and how many worlds have them alone.
 _RARE: dict[str, tuple[int, tuple[str, ...]]] = {
     "churn": (
@@ -42,6 +42,13 @@ _RARE: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "replicas": (4, ("rolled_back", "lost_after", "held_back", "slow", "cut")),
+    "batch": (
+        6,
+        (
+            *("crash", "queue_changed", "members_deleted", "group_changed", "group_written", "groups_late"),
+            *("denied", "lost_after", "failed"),
+        ),
+    ),
     "planned": (3, ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after")),
 }
 #: Where there is no commit.

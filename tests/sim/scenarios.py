@@ -13,6 +13,8 @@ from typing import Any
 
 from .constrained import fill as constrain
 from .device_load import Devices, fill
+from .gang_load import Gangs, count_in_queues
+from .gang_load import fill as gather
 from .plan_load import WARM, Plans, follow, told
 from .shard_load import Shards, share_out
 from .volume_load import fill as store
@@ -40,6 +42,8 @@ class Shape:
     shards: Shards | None = None
     #: Set where a controller says who has which of them.
     plans: Plans | None = None
+    #: Set where pods come in gangs, from queues.
+    gangs: Gangs | None = None
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -58,6 +62,7 @@ class Shape:
             "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
             f"shutdownGracePeriod: 10s\nworkerCount: {self.workers}\n"
             f"conflictPolicy: {policy or self.policy}\n{election}"
+            f"{'' if self.gangs is None else self.gangs.text}"
         )
 
 
@@ -282,6 +287,32 @@ def planned(rng: random.Random) -> Shape:
     return shape
 
 
+def batch(rng: random.Random) -> Shape:
+    """Gangs of pods from queues, more or less than fit, on nodes that come and go."""
+    shape = _shape(rng, nodes=rng.randrange(1, 6))
+    shape.replicas = rng.choice((1, 1, 1, 2))
+    shape.stop_seconds = rng.choice((0.2, 0.2, 2.0))
+    shape.likely = _OF_BATCH
+    shape.gangs = gather(rng, shape.nodes, shape.pods, shape.acts, pod)
+    if rng.random() < 0.3:
+        shape.acts.append((rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late")))
+    return shape
+
+
+def mixed_batch(rng: random.Random) -> Shape:
+    """The pods of another load beside gangs, on the same nodes and from the same queues."""
+    shape = rng.choice((burst, tight, overfull, churn, preempting))(rng)
+    del shape.pods[rng.choice((15, 40)) :]
+    shape.likely = (*_OF_BATCH, "preemptor")
+    shape.gangs = gather(rng, shape.nodes, shape.pods, shape.acts, pod)
+    if rng.random() < 0.6:
+        count_in_queues(rng, shape.gangs, shape.pods)
+    return shape
+
+
+_OF_BATCH = ("crash", "lost_after", "held_back", "pod_deleted", "node_changed", "node_again", "denied")
+
+
 def _shape(rng: random.Random, *, nodes: int) -> Shape:
     return Shape(
         nodes=[node(f"n{number}") for number in range(nodes)],
@@ -295,4 +326,10 @@ DRAWN: dict[str, Callable[[random.Random], Shape]] = {
     each.__name__: each
     for each in (burst, tight, overfull, churn, mixed, constrained, claims, preempting, devices, replicas)
 }
-SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {**DRAWN, "sharded": sharded, "planned": planned}
+SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
+    **DRAWN,
+    "sharded": sharded,
+    "planned": planned,
+    "batch": batch,
+    "mixed-batch": mixed_batch,
+}

@@ -90,6 +90,12 @@ WANTED_OF_PLANS = (
     *("foreign shard of a configured name", "shard retired", "shard written by the next controller"),
     *("plan refused as it was written", "plan not written"),
 )
+#: What the runs of `batch` and `mixed-batch` must have reached between them.
+WANTED_OF_GANGS = (
+    *("gang evicted for another", "gang waits at rest", "members deleted in mid-session"),
+    *("queue changed in mid-session", "crash in mid-session", "status of a group refused"),
+    "crash between status of a group and answer",
+)
 #: Of which the few worlds of a commit need not reach each; those of a soak do.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),
@@ -97,9 +103,10 @@ SELDOM = (
     *("claim lost to another scheduler", "reservation taken back", "woken by a class"),
     *("shard retired", "plan not written", "plan refused as it was written", "overlap settled"),
     *("started over as the store went back", "bind undone with the store"),
+    *("status of a group refused", "crash between status of a group and answer"),
 )
 #: Of all of them.
-WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS)
+WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS, *WANTED_OF_GANGS)
 
 
 class States:

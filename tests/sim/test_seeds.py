@@ -83,7 +83,8 @@ def test_every_fault_is_in_the_documentation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "scenario"), [(2, "preempting"), (12, "devices"), (8, "sharded"), (4, "planned")]
+    ("seed", "scenario"),
+    [(2, "preempting"), (12, "devices"), (8, "sharded"), (4, "planned"), (3, "batch"), (9, "mixed-batch")],
 )
 def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:
     code = (

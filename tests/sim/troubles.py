@@ -29,6 +29,8 @@ def verb_of(method: str, path: str) -> str:
         return "claim"
     if plain.startswith(SHARD_PATH) and method != "GET":
         return "shard"
+    if "/podgroups/" in plain and method == "PATCH":
+        return "group"
     if method == "GET":
         return "list" if plain.rpartition("/")[2] in KINDS_WATCHED else "get"
     if method == "DELETE":
@@ -104,6 +106,8 @@ class Troubles(ABC):
             names.insert(0, "denied")
         elif verb == "shard":
             names = ["shard_written", "denied", *names]
+        elif verb == "group":
+            names = ["group_written", "denied", *names]
         elif verb == "claim":
             names = [*(["claim_taken"] if method == "PATCH" else []), "denied", *names]
         share = 3.0 if verb == "evict" else 1.0

@@ -36,6 +36,10 @@ from .device_cluster import DeviceCluster
 from .device_nemesis import DeviceNemesis
 from .evictions import Evictions
 from .faults import OF_WIRE, Plan, draw
+from .gang_cluster import GangCluster
+from .gang_nemesis import GangNemesis
+from .gang_process import GangController
+from .gang_safety import GangSafety
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .loop import START, Deadlock, SimLoop
@@ -135,6 +139,7 @@ class World:
             likely=self.shape.likely,
             shards=self.shape.shards is not None,
             plans=self.shape.plans is not None,
+            gangs=self.shape.gangs is not None,
             wired=self.wired,
         )
         if options.faults == ():
@@ -190,6 +195,13 @@ class World:
                 self.plans = PlanMap(self, self.shards, self.shape.plans)
                 self.plan_safety = PlanSafety(self, self.plans)
                 self.shard_nemesis = PlanNemesis(self, self.plans)
+        self.gangs: GangCluster | None = None
+        self.gang_safety: GangSafety | None = None
+        self.gang_nemesis: GangNemesis | None = None
+        if self.shape.gangs is not None:
+            self.gangs = GangCluster(self, self.shape.gangs)
+            self.gang_safety = GangSafety(self, self.gangs)
+            self.gang_nemesis = GangNemesis(self, self.gangs)
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -307,6 +319,8 @@ class World:
         if self.shards is not None and self.shape.shards is not None:
             self.plan.lasts(START + self.shape.shards.kind_after)
             self.loop.call_later(self.shape.shards.kind_after, self.shards.install)
+        if self.gangs is not None:
+            self.gangs.install()
         for scheduler in self.shape.schedulers:
             for number in range(self.shape.replicas):
                 name = f"replica-{number}" if self.shards is None else f"{scheduler}.{number}"
@@ -319,6 +333,11 @@ class World:
                 controller = Controller(self, f"controllers.{number}", self.plans.plans)
                 self.processes.append(controller)
                 controller.begin()
+        if self.gangs is not None:
+            for number in range(self.gangs.shape.controllers):
+                keeper = GangController(self, f"keepers.{number}")
+                self.processes.append(keeper)
+                keeper.begin()
         load, nemesis = background[-2:]
         ending = self.loop.create_task(self._until_violated(), name="watching for violations")
         rest = self.loop.create_task(self._rest(load, nemesis), name="coming to rest")

@@ -20,14 +20,25 @@ from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
 from agent_scheduler.config.sharding import ShardingFile, load_sharding
 from agent_scheduler.engine.framework import args
 from agent_scheduler.engine.shards.settings import POLICIES
+from agent_scheduler.telemetry.batch import BatchMetrics
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+
+
+class BesideBatch(Metrics):
+    """A scheduler's with all that a batch scheduler adds."""
+
+    def __init__(self, *, version: str) -> None:
+        super().__init__(version=version)
+        BatchMetrics(self.families)
+
+
 #: The metrics of each kind of process.
-PROCESSES = (Metrics, ControllersMetrics)
+PROCESSES = (BesideBatch, ControllersMetrics)
 
 
 def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:

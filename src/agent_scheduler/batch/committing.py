@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from agent_scheduler.binding.failure import SCHEDULER_ERROR, UNSCHEDULABLE, Messenger
@@ -17,7 +17,9 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.quotas.book import Shortfall
+from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.eviction import Evicted
 
@@ -42,6 +44,17 @@ class BatchObserver(Protocol):
     def eviction_failed(self, victim: str, problem: str) -> None: ...
     def status_write(self, what: str) -> None: ...
     def event_write(self, what: str) -> None: ...
+
+    def sliced(self, seconds: float) -> None:
+        """A session kept the loop for so long."""
+
+    def session_broken(self, result: str) -> None:
+        """A session did not come to its end: `given_up`, as the process stops, or `failed`."""
+
+    def session_ended(
+        self, session: Session, result: Result, *, seconds: float, spent: Mapping[Stage, float]
+    ) -> None:
+        """After so many seconds, of which those of each stage are `spent`; the rest had others."""
 
 
 class Outcomes:

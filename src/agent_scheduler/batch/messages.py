@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Protocol
 
 from agent_scheduler.binding.messages import Messages, budget_of
@@ -79,8 +79,11 @@ class BatchMessages:
         """Of conditions and events, from now on."""
         self._said.set_rates(settings.status_writes, settings.events)
 
-    def tell(self, result: Result, cluster: Cluster) -> Generator[None, None, None]:
-        """What a session came to, one thing at a time. Of pods that no longer wait nothing is said."""
+    def tell(
+        self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]
+    ) -> Generator[None, None, None]:
+        """What a session came to, one thing at a time. Of pods that no longer wait nothing is said. `claims`: UID ->
+        the node on which room is about to be free for it."""
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
@@ -91,8 +94,11 @@ class BatchMessages:
         for pod in result.ungated:
             self._objects.gates.put(pod.uid, pod)
         for each in result.pods:
-            if cluster.waits(each.pod.uid) and each.pod.uid not in cluster.ledger.placements:
-                self.messenger.refused(each.pod, each.reason, each.message, nominated=each.nominated or None)
+            uid = each.pod.uid
+            if cluster.waits(uid) and uid not in cluster.ledger.placements:
+                # The status names a node only if others were evicted from it, and the claim still stands.
+                node = claims.get(uid, "") if each.nominated or each.pod.nominated_node_name else None
+                self.messenger.refused(each.pod, each.reason, each.message, nominated=node)
                 yield
         if self._recorder is not None:
             for event in result.events:

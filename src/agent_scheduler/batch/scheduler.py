@@ -3,16 +3,16 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events, gates
 
-A session is worked off in slices of half a millisecond between turns of the loop, and pods of the fast path go first,
-so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session a
-period, and none while nothing has happened that one could make use of.
+A session is worked off in slices of 0.5 ms between turns of the loop, and pods of the fast path go first, so it never
+holds the loop; what happens in between shows when a gang is committed. There is at most one session a period, and none
+while nothing has happened that one could make use of.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -25,18 +25,18 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
-from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
+from .explaining import BatchExplainer
+from .measuring import Held, hold
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
@@ -61,11 +61,6 @@ class _Stopped(Exception):
     """No session is to go on."""
 
 
-def _run(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
-    yield from session.run()
-    return (yield from close(session, usage.book))
-
-
 def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
     """Plugins that refused pods of a group and class, and of a group."""
     found: dict[Kind | GroupKey, frozenset[str]] = {}
@@ -75,6 +70,20 @@ def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
             for at in (key, (key, job.tasks[uid].pod.cls)):
                 found[at] = found.get(at, NO_PLUGINS) | why.plugins
     return found
+
+
+def _claims(session: Session) -> dict[str, str]:
+    """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
+    the session has counted on room for keep nobody away from it."""
+    jobs = session.jobs.values()
+    leaving = {task.node_name for job in jobs for task in job.by_status[TaskStatus.RELEASING].values()}
+    return {
+        task.uid: task.node_name
+        for job in jobs
+        if job.waiting and session.tiers.job_pipelined(job)
+        for task in job.pipelined_tasks()
+        if task.node_name in leaving
+    }
 
 
 class BatchScheduler:
@@ -100,6 +109,7 @@ class BatchScheduler:
         self._profile = profile
         self._writes = writes
         self._timing = timing
+        self._observer = observer
         self.waiting = waiting
         name = profile.scheduler_name
         waiting.attach(
@@ -147,22 +157,28 @@ class BatchScheduler:
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
         )
+        self.explainer = BatchExplainer(
+            cluster,
+            waiting.groups,
+            profile=lambda: self._profile,
+            last=lambda: self.last,
+            now=timing.now,
+        )
         #: Rules that the next session begins by.
         self._next: tuple[BatchSettings, Profile] | None = None
-        #: UIDs of pods that have a claim on room which is about to be free, told to the fast path by nominations.
-        self._claiming: frozenset[str] = frozenset()
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
-        #: Sessions that were held to their end.
+        #: Sessions that were held to their end, and the last of these.
         self.sessions = 0
+        self.last: Held | None = None
 
     def _begin_anew(self) -> None:
         """A snapshot of which nothing is kept."""
         ledger, name = self._cluster.ledger, self._profile.scheduler_name
         self._snapshot = Snapshot(ledger, self._cluster.handle)
         views = ClassViews(self._profile, self._snapshot)
-        self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes)
+        self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes, self._cluster.events.muted)
 
     def reconfigure(self, settings: BatchSettings, profile: Profile) -> None:
         """From the next session on decide by these: actions, tiers and their arguments, the period, and rates. All else
@@ -203,29 +219,29 @@ class BatchScheduler:
         self.waiting.due.set()
 
     async def _hold_sessions(self) -> None:
-        clock = self._timing.clock
         while True:
             await self.waiting.due.wait()
             if self._stopping.is_set():
                 return
-            began = clock()
             try:
                 await self._session()
             except Exception as error:
                 # A fault in a session must not end the fast path's process; all that it kept may be wrong.
                 _log.error("session_failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
-            pause = began + self._settings.schedule_period - clock()
-            if pause > 0:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._stopping.wait()
+            # From the end of one to the beginning of the next, as Volcano does: however long they take, there is time
+            # between them in which others have the loop for themselves.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.schedule_period):
+                    await self._stopping.wait()
 
     async def _session(self) -> None:
         if self._next is not None:
             self._adopt(*self._next)
             self._next = None
         timing, trial = self._timing, self._trial
+        began = timing.clock()
         self._evictions.see()
+        self._messages.statuses.see()
         try:
             trial.at = time_text(timing.now())
             trial.reset()
@@ -242,49 +258,57 @@ class BatchScheduler:
                 ),
                 now=trial.at,
             )
-            result = await self._worked_off(_run(session, self._cluster.ledger.usage))
+            spent: dict[Stage, float] = {}
+            steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
+            result = await self._worked_off(steps)
             trial.reset()
-            self._keep_claims(session)
-            await self._worked_off(self.waiting.end(_refused_by(session)))
             self.sessions += 1
-            await self._worked_off(self._messages.tell(result, self._cluster))
+            self.last = Held(session, result, timing.now())
+            claims = self._keep_claims(session)
+            await self._worked_off(self.waiting.end(_refused_by(session)))
+            await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
+            self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
         except _Stopped:
+            self._observer.session_broken("given_up")
             trial.reset()
             self.waiting.give_up()
         except BaseException:
+            self._observer.session_broken("failed")
             trial.abandon()
             self._begin_anew()
             self.waiting.give_up()
             raise
 
-    def _keep_claims(self, session: Session) -> None:
-        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise."""
-        claiming = {
-            task.uid: task
-            for job in session.jobs.values()
-            for task in job.by_status[TaskStatus.PIPELINED].values()
-        }
-        queue, pods = self._cluster.queue, self.waiting.pods
-        for uid in self._claiming - claiming.keys():
-            if uid in pods:
-                queue.nominate(pods[uid], "")
-        for uid, task in claiming.items():
-            if uid in pods and queue.nominator.nominated.get(uid, "") != task.node_name:
-                queue.nominate(pods[uid], task.node_name)
-        self._claiming = frozenset(claiming)
+    def _keep_claims(self, session: Session) -> Mapping[str, str]:
+        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
+        what a pod was told by an earlier one, or by another process."""
+        claims = _claims(session)
+        nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
+        pods = self.waiting.pods
+        for uid in dict.fromkeys((*claims, *nominated, *self.waiting.nominated)):
+            pod, node = pods.get(uid), claims.get(uid, "")
+            if pod is None:
+                continue
+            if nominated.get(uid, "") != node:
+                self._cluster.queue.nominate(pod, node)
+            if pod.nominated_node_name and not node and uid not in placed:
+                self._messages.messenger.nominated(pod, "")
+        return claims
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
         """What they come to. Raises _Stopped instead when this is to end."""
         clock, cluster, trial = self._timing.clock, self._cluster, self._trial
         while True:
-            ends = clock() + _SLICE
+            began = clock()
             try:
                 # What a trial has reserved is so for everybody: nobody may have a turn until that is settled.
-                while clock() < ends or trial.holds_reservations:
+                while clock() < began + _SLICE or trial.holds_reservations:
                     next(steps)
             except StopIteration as end:
                 found: T = end.value
                 return found
+            finally:
+                self._observer.sliced(clock() - began)
             for turn in range(_TURNS_AT_MOST):
                 await asyncio.sleep(0)
                 if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):

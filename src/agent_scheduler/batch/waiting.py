@@ -54,6 +54,8 @@ class WaitingPods:
         self._queue: SchedulingQueue[PodInfo] | None = None
         #: Pods of ours without a node, by UID, as last seen.
         self.pods: dict[str, PodInfo] = {}
+        #: Those of them whose status nominates a node, in the order in which that was seen.
+        self.nominated: dict[str, None] = {}
         #: What sessions read of groups and queues, as it was when one was last made due.
         self._group_objects: dict[GroupKey, object] = {}
         self._queue_objects: dict[str, object] = {}
@@ -87,6 +89,10 @@ class WaitingPods:
     def add(self, pod: PodInfo) -> None:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        if pod.nominated_node_name:
+            self.nominated[pod.uid] = None
+        else:
+            self.nominated.pop(pod.uid, None)
         if self.queue.where(pod.uid) is not None:
             self.queue.add(pod)
         if old is None or old.batch != pod.batch or any(map(_matters, pod_change_events(pod, old))):
@@ -94,6 +100,7 @@ class WaitingPods:
 
     def delete(self, uid: str, *, node_name: str = "") -> None:
         pod = self.pods.pop(uid, None)
+        self.nominated.pop(uid, None)
         self.queue.delete(uid, node_name=node_name)
         assert self._cluster is not None
         # Its nomination is kept with those of the fast path, which leaves room for it.

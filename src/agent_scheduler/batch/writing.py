@@ -80,13 +80,21 @@ class GroupStatuses:
         metadata = group.metadata
         key = GroupKey(metadata.namespace, metadata.name)
         decided = self._decided.get(key)
-        if decided is None:
+        if decided is None or (decided.uid, decided.version) != (metadata.uid, metadata.resource_version):
+            # It was written, or somebody else was faster.
             return group.status
-        if (decided.uid, decided.version) == (metadata.uid, metadata.resource_version):
-            return decided.status
-        # It was written, or somebody else was faster.
-        del self._decided[key]
-        return group.status
+        return decided.status
+
+    def see(self) -> None:
+        """Forget what was decided of groups that the watch shows at another version, or no more."""
+        for key, decided in list(self._decided.items()):
+            known = self._groups.groups.get(key)
+            found = None if known is None else known.object
+            if found is None or (decided.uid, decided.version) != (
+                found.metadata.uid,
+                found.metadata.resource_version,
+            ):
+                del self._decided[key]
 
     def forget(self) -> None:
         """What was decided counts no more, unless the watch shows it."""

@@ -89,10 +89,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creating:
-    """Another pod every `every` seconds, for as long as pods are measured."""
+    """Another pod every `every` seconds, for as long as pods are measured; or all of them, and the run goes on until
+    they are bound."""
 
     batch: Batch
     every: float
+    to_the_end: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

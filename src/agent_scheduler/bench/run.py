@@ -22,7 +22,7 @@ from .churn import Churning
 from .judging import Evidence, Tally, Verdict, audit, reasons
 from .load import Ends, Load, bare_rate
 from .measure import Reading
-from .model import Batch, Case, Fate
+from .model import Batch, Case, Creating, Fate
 from .processes import ProcessError
 from .requests import first_of
 from .result import Figures, Latency, Run, figures_of
@@ -106,7 +106,8 @@ class Play:
         self.case = case
         self.namespace = namespace
         self._watch = watch
-        self._tracks = {batch.name: Track(batch) for batch in case.batches}
+        #: Of every batch, by its name.
+        self.tracks = {batch.name: Track(batch) for batch in case.batches}
         self._loads = {
             name: Load(
                 site.transport,
@@ -115,21 +116,21 @@ class Play:
                 scheduler_name=site.scheduler_name,
                 selector=site.selector,
             )
-            for name, track in self._tracks.items()
+            for name, track in self.tracks.items()
         }
         #: Of the measured batch.
-        self.track = self._tracks[case.load.name]
+        self.track = self.tracks[case.load.name]
         self.load = self._loads[case.load.name]
         #: What nodes had left before the run, by name.
         self.capacity: dict[str, dict[str, int]] = {}
         self.free = FreeCapacity({})
-        self.observer = Observer(site.transport, namespace, list(self._tracks.values()), self.free)
+        self.observer = Observer(site.transport, namespace, list(self.tracks.values()), self.free)
         self.began = self._made = time.monotonic()
         self.figures: Figures | None = None
         self.verdict = Verdict()
-        kubelets = (lambda: self.observer.ended) if site.kubelets else None
+        kubelets = (lambda: self.track.ended) if site.kubelets else None
         self._ends = Ends(site.transport, namespace, self.track, kubelets=kubelets)
-        self._churning = Churning(site, case, namespace, self._loads, self._tracks)
+        self._churning = Churning(site, case, namespace, self._loads, self.tracks)
         #: How late this process's own event loop was, seconds: no latency that it measures is known better than that.
         self._lags = [0.0]
         self._lag = LoopLag(self._lags.append, loop=asyncio.get_running_loop(), interval=0.01)
@@ -150,7 +151,7 @@ class Play:
         """How far it came."""
         return ", ".join(
             f"{name}: {track.created:,} of {track.batch.count:,} created, {track.bound_count:,} bound"
-            for name, track in self._tracks.items()
+            for name, track in self.tracks.items()
         )
 
     async def _through(self) -> list[str]:
@@ -178,7 +179,7 @@ class Play:
     async def _make(self, batch: Batch) -> None:
         """The pods of a batch that is there before, and what is to become of them."""
         await self._loads[batch.name].run()
-        track = self._tracks[batch.name]
+        track = self.tracks[batch.name]
         if batch.fate in (Fate.BOUND, Fate.PREEMPTED):
             await until(lambda: track.bound_count >= batch.count)
         elif batch.fate is Fate.WAITS:
@@ -235,7 +236,12 @@ class Play:
         return reasons(self._evidence(figures.flushed))
 
     async def _bound(self, track: Track) -> None:
-        """Until every measured pod was seen bound, or, if that may not be, until nothing more comes."""
+        """Until every measured pod was seen bound, or, if that may not be, until nothing more comes; and all that is
+        created beside them to the end."""
+        for each in self.case.churn:
+            if isinstance(each, Creating) and each.to_the_end:
+                beside = self.tracks[each.batch.name]
+                await until(lambda beside=beside: beside.bound_count >= beside.batch.count)  # type: ignore[misc]
         if track.batch.fate is not Fate.ANY:
             await until(lambda: track.bound_count >= track.batch.count)
             return
@@ -265,11 +271,12 @@ class Play:
             await asyncio.sleep(0.2)
 
     async def _audited(self) -> None:
-        """The verdict on the last state; pods that churn left behind get the time to be bound."""
+        """The verdict on the last state; pods left behind by churn get the time to be bound, and gangs to be whole."""
         deadline = time.monotonic() + _LATE
         while True:
             await self._judge()
-            if not self.verdict.state.left_out or time.monotonic() > deadline:
+            is_settled = not (self.verdict.state.left_out or self.verdict.misplaced)
+            if is_settled or time.monotonic() > deadline:
                 return
             await asyncio.sleep(1.0)
 
@@ -290,7 +297,7 @@ class Play:
                 there=judged.there[name],
                 deleted=deleted.get(name, 0),
             )
-            for name, track in self._tracks.items()
+            for name, track in self.tracks.items()
         ]
         refusals = self.observer.kubelet_refusals.items()
         return Evidence(

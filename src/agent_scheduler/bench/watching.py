@@ -67,7 +67,9 @@ _decode_list = msgspec.json.Decoder(_List).decode
 class Track:
     """The moments of a batch's pods, by number; 0 for what has not happened. Shared by load and observer."""
 
-    __slots__ = ("amounts", "answered", "batch", "bound", "bound_count", "created", "due", "gone", "sent")
+    __slots__ = (
+        "amounts", "answered", "batch", "bound", "bound_count", "created", "due", "ended", "gone", "sent"
+    )  # fmt: skip
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -78,6 +80,8 @@ class Track:
         self.bound_count = 0
         #: Pods that were bound and are no more.
         self.gone = 0
+        #: Pods that kubelets have ended.
+        self.ended = 0
         self.amounts = [amounts(template) for template in batch.templates]
 
     def name(self, number: int) -> str:
@@ -143,8 +147,7 @@ class Observer:
         self._nodes: dict[str, str] = {}
         self._ended: set[str] = set()
         self._running: set[str] = set()
-        #: Pods that kubelets have ended, and with which reasons those that failed.
-        self.ended = 0
+        #: With which reasons pods failed.
         self.kubelet_refusals: Counter[str] = Counter()
         self.ready = asyncio.Event()
         #: When an event came last.
@@ -154,6 +157,11 @@ class Observer:
         self.resumed = 0
         #: Told of a pod's name, its batch and number as it is bound.
         self.on_bound: Callable[[str, Track, int], None] | None = None
+
+    @property
+    def ended(self) -> int:
+        """Pods that kubelets have ended."""
+        return sum(track.ended for track in self._tracks.values())
 
     @property
     def running(self) -> int:
@@ -223,7 +231,9 @@ class Observer:
         elif phase in _FINAL and name not in self._ended:
             self._give_back(name)
             self._ended.add(name)
-            self.ended += 1
+            place = self._place(name)
+            if place is not None:
+                place[0].ended += 1
             if phase == "Failed":
                 self.kubelet_refusals[pod.status.reason or "Failed"] += 1
 

@@ -9,7 +9,7 @@ before its minimum is assumed, and two groups never hold half of what each needs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
@@ -75,10 +75,11 @@ class GroupJudge:
         ledger = self._cluster.ledger
         refused: dict[str, str] = {}
         standing: list[_Standing] = []
+        together = {member.result.pod.uid for member in members}
         with WhatIf(ledger, ledger.columns) as there:
             for member in members:
                 try:
-                    found = self._stands(member, there, admission)
+                    found = self._stands(member, together, there, admission)
                 except Exception as error:
                     # A plugin's fault is this member's failure, as it would be any other pod's.
                     found = f"{type(error).__name__}: {error}"
@@ -108,7 +109,9 @@ class GroupJudge:
             if result.reserves and not reservations and self._prebind is not None:
                 self._prebind.cancel(result.pod)
 
-    def _stands(self, member: Member, there: WhatIf, admission: Admission | None) -> _Standing | str:
+    def _stands(
+        self, member: Member, together: Collection[str], there: WhatIf, admission: Admission | None
+    ) -> _Standing | str:
         """Why not, for people."""
         result = member.result
         pod, node, ledger = result.pod, result.placement.candidates[0], self._cluster.ledger
@@ -126,7 +129,7 @@ class GroupJudge:
         refusing = first_refusing(filters, ledger.columns, node.row)
         if refusing is not None:
             return f"{refusing.plugin.name} refuses node {node.node_name} by now"
-        if not self._is_free(pod, cls, filters, node):
+        if not self._is_free(pod, cls, filters, node, together):
             return f"the room on node {node.node_name} is kept for pods that are nominated to it"
         if admission is not None and (problem := admission.admit(pod)):
             return problem
@@ -150,12 +153,17 @@ class GroupJudge:
         return filters if rejection is None else rejection.message
 
     def _is_free(
-        self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], node: CandidateNode
+        self,
+        pod: PodInfo,
+        cls: PodClass,
+        filters: Sequence[CompiledFilter],
+        node: CandidateNode,
+        together: Collection[str],
     ) -> bool:
         nominations = self._nominations
         if nominations is None or not self._cluster.queue.nominator.nominated:
             return True
-        return bool(nominations.free(pod, cls, filters, (node,)))
+        return bool(nominations.free(pod, cls, filters, (node,), beside=together))
 
     def _reserve(
         self,

@@ -1,7 +1,7 @@
 """The command line of `agent-scheduler explain`.
 
-Exit codes: 0 for a pod that the scheduler knows, 1 for one that it does not, 2 where the command is used wrongly or no
-scheduler can be asked. Each of the latter is one line on standard error.
+Exit codes: 0 for a pod or group that the scheduler knows, 1 for one that it does not, 2 where the command is used
+wrongly or no scheduler can be asked. Each of the latter is one line on standard error.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ import sys
 from pathlib import Path
 
 from .explanation import render
-from .reach import Unreachable, Ways, ask
+from .reach import GROUP_PREFIX, Unreachable, Ways, ask
 
 FOUND, NOT_FOUND, FAILED = 0, 1, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="NAMESPACE/POD", help="the pod that is asked about")
+    parser.add_argument(
+        "pod",
+        metavar="NAMESPACE/POD",
+        help="the pod that is asked about, or podgroup/NAMESPACE/NAME for a group of the batch scheduler's",
+    )
     add_ways(parser)
 
 
@@ -64,9 +68,9 @@ def ways_of(args: argparse.Namespace) -> Ways:
 
 
 def main(args: argparse.Namespace) -> int:
-    namespace, _, name = args.pod.partition("/")
+    namespace, _, name = args.pod.removeprefix(GROUP_PREFIX).partition("/")
     if not namespace or not name or "/" in name:
-        return _fail(f"found {args.pod!r}; allowed: NAMESPACE/POD")
+        return _fail(f"found {args.pod!r}; allowed: NAMESPACE/POD or {GROUP_PREFIX}NAMESPACE/NAME")
     try:
         page = asyncio.run(ask(args.pod, ways_of(args)))
     except Unreachable as error:
@@ -77,7 +81,8 @@ def main(args: argparse.Namespace) -> int:
     elif known:
         print(render(page, bold=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
     if not known:
-        print(f"agent-scheduler explain: pod {args.pod} is not known: {page.get('why')}", file=sys.stderr)
+        asked = args.pod if args.pod.startswith(GROUP_PREFIX) else f"pod {args.pod}"
+        print(f"agent-scheduler explain: {asked} is not known: {page.get('why')}", file=sys.stderr)
     return FOUND if known else NOT_FOUND
 
 

@@ -11,6 +11,8 @@ _PLACES = {
     "active": "active: it is tried next",
     "backoff": "backoff: it is tried again when its backoff ends",
     "unschedulable": "unschedulable: it is tried again when something happens that may help",
+    "waiting": "waiting: sessions of the batch scheduler look at it",
+    "complete": "complete: it has its minimum",
     "gated": "gated: it is not tried until its gate opens",
     "in_flight": "in flight: it is being decided on or bound",
     "bound": "bound",
@@ -27,11 +29,14 @@ def render(page: dict[str, Any], *, bold: bool = False) -> str:
         return f"{_BOLD}{text}{_PLAIN}" if bold else text
 
     sections = [_facts(page)]
+    if page.get("gang"):
+        sections += [[heading(name), *lines] for name, lines in _gang_sections(page["gang"])]
     decision = page.get("decision") or {}
     if decision.get("problem"):
         sections.append([heading("Decision"), f"  a plugin failed: {decision['problem']}"])
     elif decision:
-        sections.append([heading("Decision"), f"  {_verdict(decision)}"])
+        alone = " on the pod by itself" if page.get("gang") else ""
+        sections.append([heading(f"Decision{alone}"), f"  {_verdict(decision)}"])
         if decision["plugins"]:
             sections.append([heading("What refuses nodes"), *_plugins(decision["plugins"])])
         if decision["best"]:
@@ -47,14 +52,16 @@ def render(page: dict[str, Any], *, bold: bool = False) -> str:
 def _facts(page: dict[str, Any]) -> list[str]:
     queue = page.get("queue") or {}
     facts = [
-        ("Pod", page["pod"]),
+        ("Pod", page.get("pod")),
+        ("PodGroup", page.get("podgroup")),
         ("Scheduler", page.get("scheduler_name")),
         ("Priority", page.get("priority")),
         ("Place", _PLACES.get(page["place"], page["place"])),
         ("Why", page.get("why")),
         ("Node", page.get("node")),
         ("Nominated to", page.get("nominated_node")),
-        ("Group", _group(page.get("group"))),
+        ("Group", _group(page.get("group")) or _gang_of(page)),
+        ("One of its pods", page.get("example")),
         ("Gated by", _joined(": ", queue.get("gated_by"), queue.get("gate"))),
         ("Since", queue.get("since")),
         ("Backs off until", queue.get("backoff_until")),
@@ -75,6 +82,63 @@ def _group(group: dict[str, Any] | None) -> str | None:
         return f"{group['name']}, which does not exist; {group['members']} pods name it"
     counts = f"{group['members']} there, {group['scheduled']} scheduled, {group['gated']} gated"
     return _joined(": ", f"{group['name']}, {group['needed']} needed, {counts}", group["message"])
+
+
+def _gang_of(page: dict[str, Any]) -> str | None:
+    """Of a pod's page."""
+    group: str | None = page["gang"]["group"] if "pod" in page and page.get("gang") else None
+    return group
+
+
+#: What a gang waits for, in a sentence.
+_WAITS = {
+    "": "It has its minimum.",
+    "session": "No session has looked at it",
+    "members": "It waits for pods that there are not",
+    "gates": "It waits for scheduling gates",
+    "queue": "It waits for room in a queue, and no node would help",
+    "quota": "It waits for room in a quota of its namespace, and no node would help",
+    "admission": "It waits to be let into its queue",
+    "release": "It waits for room that other pods are about to leave",
+    "nodes": "It waits for nodes",
+}
+
+
+_AMOUNTS = ("capability", "deserved", "used", "missing")
+
+
+def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Headings and lines."""
+    why = _joined(": ", _WAITS.get(gang["waits_for"], gang["waits_for"]), gang["why"])
+    lines = [f"  {why}"]
+    if "minimums" not in gang:
+        return [("Gang", lines)]
+    if gang["would_fit"]:
+        lines.append(f"  Nodes had room for {gang['would_fit']} of its pods, given up since others had none.")
+    counts = (f"{count} {status}" for status, count in gang["members"].items())
+    pods = ", ".join(counts) or "none"
+    lines.append(f"  Phase {gang['phase'] or 'Pending'}, priority {gang['priority']}; pods: {pods}.")
+    rows = [
+        (each["of"], *(str(each[key]) for key in ("needs", "has", "missing"))) for each in gang["minimums"]
+    ]
+    sections = [("Gang", [*lines, *_table(("MINIMUM OF", "NEEDS", "HAS", "MISSING"), rows)])]
+    turn = f"  It is number {gang['place']} of {gang['waiting']} that wait in queue {gang['queue']}."
+    queues = [
+        (each["name"], each["state"], *(_amounts(each[key]) for key in _AMOUNTS)) for each in gang["queues"]
+    ]
+    if queues:
+        table = _table(("QUEUE", "STATE", *map(str.upper, _AMOUNTS)), queues)
+        sections.append(("Queues", [*([turn] if gang["place"] else []), *table]))
+    if gang["refusals"]:
+        refusals = [(str(each["pods"]), each["pod"], each["message"]) for each in gang["refusals"]]
+        sections.append(("What nodes said", _table(("PODS", "SUCH AS", "MESSAGE"), refusals)))
+    said = [f"  {reason}: {message}" for reason, message in gang["said"]]
+    sections.append((f"What the session said that ended {gang['session']['ended']}", said or ["  nothing"]))
+    return sections
+
+
+def _amounts(amounts: dict[str, str]) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in amounts.items()) or "-"
 
 
 def _joined(between: str, *parts: str | None) -> str:

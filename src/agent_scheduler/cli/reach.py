@@ -27,6 +27,8 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response, Transport, TransportError
 from agent_scheduler.serving.sources import TOKEN_HEADER
 
+#: Before a group's name on the command line.
+GROUP_PREFIX = "podgroup/"
 #: Seconds for each request.
 PATIENCE = 15.0
 #: And for the page, where that is a self-check: the scheduler lists the cluster for it.
@@ -46,6 +48,7 @@ class Page(NamedTuple):
 
 
 EXPLAIN = Page("/debug/explain", frozenset({"pod", "place"}))
+EXPLAIN_GROUP = Page("/debug/explain", frozenset({"podgroup", "place"}))
 CHECK = Page("/debug/check", frozenset({"differences", "checked"}), CHECK_PATIENCE)
 
 
@@ -70,12 +73,14 @@ class Ways:
 
 
 async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
-    """The page about `pod` (namespace/name), with `place` unknown for one that the scheduler does not know.
+    """The page about `pod` (namespace/name), or with `podgroup/` before it about a group; `place` is unknown for one
+    that the scheduler does not know.
 
     Raises Unreachable.
     """
-    path = f"{EXPLAIN.path}?{urlencode({'pod': pod}, safe='/')}"
-    return await ask_page(EXPLAIN._replace(path=path), ways, connect=connect)
+    kind, page = ("podgroup", EXPLAIN_GROUP) if pod.startswith(GROUP_PREFIX) else ("pod", EXPLAIN)
+    path = f"{page.path}?{urlencode({kind: pod.removeprefix(GROUP_PREFIX)}, safe='/')}"
+    return await ask_page(page._replace(path=path), ways, connect=connect)
 
 
 async def ask_page(page: Page, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent_scheduler.bench.traces import TRACE_FORMS
 
-from .scenario import NODES, PODS
+from .scenario import GANGS, NODES, PODS
 
 # The libraries of the live view and the report are large and only `main` needs them; a process that merely offers
 # the command must not carry them, but has to know at once that one is missing.
@@ -42,6 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=1, help="of the generated burst (default: %(default)s)")
     parser.add_argument("--waves", type=_at_least(1), default=5, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "--gangs",
+        type=_at_least(0),
+        default=GANGS,
+        metavar="N",
+        help="gangs of 8 pods in each of two queues beside a generated burst (default: %(default)s)",
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="(default: out/demo-report.html)")
     parser.add_argument("--no-report", action="store_true", help="write no report")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")

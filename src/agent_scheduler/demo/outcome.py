@@ -67,6 +67,8 @@ class Outcome:
     workers: int
     start: float
     track: Track
+    #: Of the gangs in each queue beside them.
+    gangs: Sequence[Track] = ()
     observer: Observer
     #: How late the latest pod was sent, seconds.
     latest: float
@@ -138,6 +140,7 @@ class Outcome:
             "hopeless": self.hopeless,
             "bindSeconds": round(self.bind_seconds, 3),
             "podsPerSecond": round(self.pods_a_second, 1),
+            "gangs": {track.batch.name: _gangs_bound(track) for track in self.gangs},
             "createToBindMs": _milliseconds(self.sent_to_bound),
             "createAnsweredToBindMs": _milliseconds(self.answered_to_bound),
             "latestCreateMs": round(self.latest * 1000, 1),
@@ -168,6 +171,7 @@ class Outcome:
             ("pods bound", f"{self.track.bound_count:,}"),
             ("refused: no node has room", f"{refused:,}"),
             ("left out though they fit", f"{len(self.audit.left_out):,}"),
+            *((f"gangs bound whole, queue {track.batch.name}", _gangs_text(track)) for track in self.gangs),
             ("rate of binding", f"{self.pods_a_second:,.0f} pods/s over {self.bind_seconds:.2f} s"),
             ("create sent to bound, p50 / p90 / p99", _latency(self.sent_to_bound)),
             (
@@ -192,6 +196,20 @@ class Outcome:
     def _allocations(self, *resources: str) -> str:
         shares = [self.audit.allocation(resource) for resource in resources]
         return ", ".join("-" if share is None else f"{share:.2%}" for share in shares)
+
+
+def _gangs_bound(track: Track) -> int:
+    """Gangs of which all pods were bound."""
+    assert track.batch.gang is not None, "of gangs"
+    size = track.batch.gang.size
+    starts = range(0, track.batch.count, size)
+    return sum(all(track.bound[start : start + size]) for start in starts)
+
+
+def _gangs_text(track: Track) -> str:
+    assert track.batch.gang is not None, "of gangs"
+    size = track.batch.gang.size
+    return f"{_gangs_bound(track)} of {track.batch.count // size}, of {size} pods each"
 
 
 def _milliseconds(latency: Latency) -> dict[str, float]:

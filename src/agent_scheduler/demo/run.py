@@ -13,6 +13,8 @@ import signal
 import sys
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import orjson
 import uvloop
@@ -20,7 +22,7 @@ from rich.console import Console
 
 from agent_scheduler.bench.embedded import embedded
 from agent_scheduler.bench.measure import machine
-from agent_scheduler.bench.model import Case
+from agent_scheduler.bench.model import Case, Tuning
 from agent_scheduler.bench.processes import ProcessError
 from agent_scheduler.bench.result import Run, percentiles, waits
 from agent_scheduler.bench.run import Play, run_once
@@ -104,7 +106,8 @@ async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outco
 
     Raises `ProcessError` when no pod could be created.
     """
-    case = case_of(workload, workers=args.workers, patience=args.timeout)
+    gangs = args.gangs if args.trace is None else 0
+    case = case_of(workload, workers=args.workers, patience=args.timeout, gangs=gangs)
     sampler = Sampler(case, view)
     # Tokens over plain HTTP on the loopback interface: the demo measures scheduling, not TLS.
     secured = ("--authorization-mode", "RBAC", "--no-tls")
@@ -122,18 +125,27 @@ async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outco
         view.say(f"{len(workload.nodes):,} nodes created; starting the scheduler")
         return own
 
-    site = embedded(
-        case,
-        scheduler_name=args.scheduler_name,
-        cluster_arguments=secured,
-        scheduler_arguments=flags,
-        install=installed,
-    )
-    view.say("starting the cluster")
-    played = await run_once(case, site, watch=sampler.run)
+    with TemporaryDirectory(prefix="agent-scheduler-demo-") as folder:
+        file = Path(folder) / "scheduler.json"
+        file.write_bytes(orjson.dumps(_configuration(case.tuning)))
+        site = embedded(
+            case,
+            scheduler_name=args.scheduler_name,
+            cluster_arguments=secured,
+            scheduler_arguments=("--config", str(file), *flags),
+            install=installed,
+        )
+        view.say("starting the cluster")
+        played = await run_once(case, site, watch=sampler.run)
     if sampler.play is None:
         raise ProcessError("\n".join(played.refused))
     return _outcome(workload, args.workers, played, sampler.play, sampler.samples)
+
+
+def _configuration(tuning: Tuning) -> dict[str, Any]:
+    """All else is said by flags."""
+    batch = {} if tuning.batch is None else {"batch": dict(tuning.batch)}
+    return {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration", **batch}
 
 
 def _outcome(workload: Workload, workers: int, played: Run, play: Play, samples: list[Sample]) -> Outcome:
@@ -142,6 +154,7 @@ def _outcome(workload: Workload, workers: int, played: Run, play: Play, samples:
         workers=workers,
         start=play.began,
         track=play.track,
+        gangs=[track for track in play.tracks.values() if track.batch.gang is not None],
         observer=play.observer,
         latest=play.load.latest,
         audit=play.verdict.state,

@@ -10,16 +10,28 @@ from __future__ import annotations
 import argparse
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agent_scheduler.bench.arrivals import Given, GivenLives
 from agent_scheduler.bench.manifests import template_of
-from agent_scheduler.bench.model import Batch, Case, Fate, Nodes, Tuning
+from agent_scheduler.bench.model import Batch, Case, Creating, Fate, Gang, Nodes, Tuning
 from agent_scheduler.bench.specs import NodeSpec, PodSpec, Workload, compressed, paced
 from agent_scheduler.bench.traces import read_trace
 
 MIB = 1 << 20
 NODES = 500
 PODS = 5000
+#: In each of the two queues beside a generated burst.
+GANGS = 6
+_GANG_SIZE = 8
+#: Seconds between two pods of a queue's gangs.
+_GANG_POD_EVERY = 0.06
+_MEMBER = PodSpec(name="member", requests={"cpu": 1000, "memory": 2048 * MIB}, life=2.0)
+#: Queues by the name of their gangs. The first has room for half of its gangs at a time.
+QUEUES: dict[str, dict[str, Any]] = {
+    "training": {"capability": {"cpu": str(_GANG_SIZE * GANGS // 2)}},
+    "evaluation": {},
+}
 #: A trace that took longer to arrive is compressed to this by default, seconds.
 _ARRIVALS_WITHIN = 60.0
 
@@ -51,8 +63,8 @@ def workload_of(args: argparse.Namespace) -> Workload:
     return replace(workload, nodes=nodes)
 
 
-def case_of(workload: Workload, *, workers: int, patience: float) -> Case:
-    """Pods keep their life by the annotation that simulated kubelets heed."""
+def case_of(workload: Workload, *, workers: int, patience: float, gangs: int = 0) -> Case:
+    """Pods keep their life by the annotation that simulated kubelets heed. `gangs`: in each queue, beside them."""
     load = Batch(
         name="agent",
         count=len(workload.pods),
@@ -65,7 +77,22 @@ def case_of(workload: Workload, *, workers: int, patience: float) -> Case:
         name=workload.name,
         nodes=Nodes(count=len(workload.nodes), given=workload.nodes),
         load=load,
-        tuning=Tuning(workers=workers, events=False),
+        queues=QUEUES if gangs else {},
+        churn=tuple(
+            Creating(
+                batch=Batch(
+                    name=queue,
+                    count=gangs * _GANG_SIZE,
+                    gang=Gang(size=_GANG_SIZE, queue=queue),
+                    templates=(template_of(_MEMBER),),
+                    fate=Fate.ANY,
+                ),
+                every=_GANG_POD_EVERY,
+                to_the_end=True,
+            )
+            for queue in (QUEUES if gangs else ())
+        ),
+        tuning=Tuning(workers=workers, events=False, batch={} if gangs else None),
         patience=patience,
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from agent_scheduler.binding.history import History
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.explain import Explanation, explain
+from agent_scheduler.engine.decide.explain import explain, plain
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.gangs.native import native_key
@@ -142,7 +142,7 @@ class Explainer:
             cls = snapshot.handle.class_of(pod)
             view = ClassView(self._profiles()[pod.scheduler_name], cls, snapshot)
             view.refresh(snapshot)
-            told = _explanation(explain(view, snapshot.columns))
+            told = plain(explain(view, snapshot.columns))
             against = self._nominations.against(pod)
             rows = self._nominations.taken(pod, view, snapshot.columns, against)
         except Exception as error:
@@ -166,22 +166,3 @@ class Explainer:
 
     def _text(self, instant: float) -> str:
         return time_text(self._now() - timedelta(seconds=self._clock() - instant))
-
-
-def _explanation(told: Explanation) -> dict[str, Any]:
-    return {
-        "nodes": told.nodes,
-        "feasible": told.feasible,
-        "message": told.message,
-        "plugins": [
-            {
-                "plugin": each.plugin,
-                "refused": each.refused,
-                "alone": each.alone,
-                "reasons": dict(each.reasons),
-                "near": [miss._asdict() for miss in each.near],
-            }
-            for each in told.plugins
-        ],
-        "best": [ranking._asdict() for ranking in told.best],
-    }

@@ -73,7 +73,7 @@ class GroupTrial:
     ) -> None:
         self._cluster = cluster
         self._snapshot = snapshot
-        self._trial = Trial(cluster.ledger, snapshot, views, writes)
+        self._trial = Trial(cluster.ledger, snapshot, views, writes, cluster.events.muted)
         snapshot.trial = None
 
     def run(self, decide: Decide, members: Sequence[Member], *, have: int, minimum: int) -> Sequence[Tried]:
@@ -95,8 +95,7 @@ class GroupTrial:
                     return [each._replace(reservations=trial.hand_over(each.member.pod)) for each in tried]
                 return tried
             finally:
-                with self._cluster.events.muted():
-                    trial.rollback(START)
+                trial.rollback(START)
                 snapshot.trial = None
 
     def _try(self, decide: Decide, member: Member) -> Tried:
@@ -118,11 +117,10 @@ class GroupTrial:
 
     def _place(self, member: Member, decided: Decided, decision: CandidateNodes) -> Tried:
         view = decided.view
-        with self._cluster.events.muted():
-            for candidate in decision.candidates:
-                if self._trial.try_place(member.pod, candidate.row, view):
-                    placement = CandidateNodes((candidate,), decision.seen)
-                    return Tried(member, Decided(view, placement), candidate.node_name)
+        for candidate in decision.candidates:
+            if self._trial.try_place(member.pod, candidate.row, view):
+                placement = CandidateNodes((candidate,), decision.seen)
+                return Tried(member, Decided(view, placement), candidate.node_name)
         return Tried(member, Decided(view, _NOT_RESERVED, True), None)
 
     def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:

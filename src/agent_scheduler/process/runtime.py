@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
@@ -26,16 +24,16 @@ from agent_scheduler.batch.waiting import WaitingPods
 from agent_scheduler.config.load import Source, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
-from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
-from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
+from agent_scheduler.fastpath.views import PLACES
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.kube.waiting import NotListed
 from agent_scheduler.process.base import Process, run_to_end
+from agent_scheduler.process.debugging import DebugPages
 from agent_scheduler.process.leading import (
     CannotLead,
     after_lease_duration,
@@ -46,7 +44,8 @@ from agent_scheduler.process.leading import (
 )
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, server_of
-from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources, logged_check
+from agent_scheduler.serving.sources import Sources, logged_check
+from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.logs import set_level
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
@@ -278,7 +277,6 @@ class Runtime(Process):
             timing=self._timing,
             groups=None if waiting is None else waiting.groups,
         )
-        metrics.families.read_from(fast_path)
         self._schedulers = (fast_path,)
         if settings is not None and waiting is not None:
             self.batch = BatchScheduler(
@@ -290,10 +288,11 @@ class Runtime(Process):
                 writes=fast_path.writes,
                 evict=fast_path.evict,
                 transport=transport,
-                observer=self._observer,
+                observer=BatchReports(BatchMetrics(metrics.families), self._observer, now=self._timing.now),
                 timing=self._timing,
             )
             self._schedulers = (self.batch, fast_path)
+        metrics.families.read_from(fast_path)
         return fast_path
 
     def _settings_of(self, configuration: Configuration) -> FastPathSettings:
@@ -353,39 +352,15 @@ class Runtime(Process):
         fast_path = self.fast_path
         assert fast_path is not None, "asked while the process runs"
 
-        def queue(query: DebugQuery) -> DebugPage:
-            # One more than is shown: by it the server knows that something was left out.
-            pods = waiting_pods(
-                fast_path.queue, namespace=query.namespace, place=query.place, limit=query.limit + 1
-            )
-            return DebugPage(queue_summary(fast_path.queue), pods)
-
-        def cache(query: DebugQuery) -> DebugPage:
-            return DebugPage(
-                cache_summary(fast_path.ledger), known_nodes(fast_path.ledger, limit=query.limit + 1)
-            )
-
-        def explain(namespace: str, name: str) -> tuple[bool, Mapping[str, Any]]:
-            if not fast_path.is_synced:
-                raise NotReady("pods and nodes have not been listed yet; ask again soon")
-            explained = fast_path.explainer.pod(namespace, name)
-            return explained["place"] != UNKNOWN, {**explained, "leading": self._scheduling}
-
-        async def check() -> Mapping[str, Any]:
-            if not fast_path.is_synced:
-                raise NotReady("pods and nodes have not been listed yet; ask again soon")
-            began = self._timing.clock()
-            report = await fast_path.selfcheck.run()
-            head = {"leading": self._scheduling, "seconds": round(self._timing.clock() - began, 3)}
-            return {**head, **msgspec.to_builtins(report)}
-
+        pages = DebugPages(fast_path, self.batch, leading=lambda: self._scheduling, clock=self._timing.clock)
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: to_dict(self._configuration),
-            queue=queue,
-            cache=cache,
-            explain=explain,
-            check=check,
+            queue=pages.queue,
+            cache=pages.cache,
+            explain=pages.explain,
+            explain_group=None if self.batch is None else pages.explain_group,
+            check=pages.check,
             ready=(
                 Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
                 Check("informer-watch", lambda: named(SILENT, fast_path.stale)),

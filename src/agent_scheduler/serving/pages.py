@@ -21,6 +21,7 @@ from agent_scheduler.serving.sources import (
     TOKEN_HEADER,
     DebugPage,
     DebugQuery,
+    Explain,
     NotReady,
     Sources,
 )
@@ -76,7 +77,10 @@ class Pages:
         if (cache := self._sources.cache) is not None:
             app.router.add_get("/debug/cache", partial(_debug_cache, cache))
         if (explain := self._sources.explain) is not None:
-            app.router.add_get("/debug/explain", partial(_debug_explain, explain))
+            kinds = {"pod": explain}
+            if self._sources.explain_group is not None:
+                kinds["podgroup"] = self._sources.explain_group
+            app.router.add_get("/debug/explain", partial(_debug_explain, kinds))
         if (check := self._sources.check) is not None:
             app.router.add_get("/debug/check", partial(_debug_check, check))
         return app
@@ -141,16 +145,20 @@ async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Re
     return _page(cache(query), query)
 
 
-async def _debug_explain(
-    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]], request: web.Request
-) -> web.Response:
-    _only(request, ("pod",))
-    pod = request.query.get("pod", "")
-    namespace, _, name = pod.partition("/")
+async def _debug_explain(kinds: Mapping[str, Explain], request: web.Request) -> web.Response:
+    """`kinds`: parameters, one of which has to be there."""
+    _only(request, tuple(kinds))
+    given = [kind for kind in kinds if kind in request.query]
+    if len(given) > 1:
+        raise web.HTTPBadRequest(text=f"one of {' and '.join(given)} is enough\n")
+    kind = given[0] if given else "pod"
+    asked = request.query.get(kind, "")
+    namespace, _, name = asked.partition("/")
     if not namespace or not name or "/" in name:
-        raise web.HTTPBadRequest(text=f"pod: found {pod!r}; allowed: NAMESPACE/POD\n")
+        allowed = "NAMESPACE/POD" if kind == "pod" else "NAMESPACE/NAME"
+        raise web.HTTPBadRequest(text=f"{kind}: found {asked!r}; allowed: {allowed}\n")
     try:
-        known, explained = explain(namespace, name)
+        known, explained = kinds[kind](namespace, name)
     except NotReady as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
     return _json(explained, status=200 if known else 404)

@@ -43,6 +43,10 @@ class DebugPage:
     items: Iterable[Any]
 
 
+#: Of a namespace and a name: whether there is such an object, and what to show. Raises NotReady.
+Explain = Callable[[str, str], tuple[bool, Mapping[str, Any]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Where the answers come from. None of these may block; what they give must encode as JSON.
@@ -54,8 +58,10 @@ class Sources:
     configuration: Callable[[], Mapping[str, Any]]
     queue: Callable[[DebugQuery], DebugPage] | None = None
     cache: Callable[[DebugQuery], DebugPage] | None = None
-    #: Of a namespace and a pod's name: whether there is such a pod, and what to show. Raises NotReady.
-    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]] | None = None
+    #: Of a pod.
+    explain: Explain | None = None
+    #: Of a group of the batch scheduler's, if there is one.
+    explain_group: Explain | None = None
     #: What a self-check finds. Raises NotReady.
     check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
     #: Values of `?place` that /debug/queue understands.

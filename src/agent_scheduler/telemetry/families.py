@@ -9,21 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from agent_scheduler.telemetry.series import Counter, Gauge, Histogram, Tally
 
 SeriesT = TypeVar("SeriesT", Counter, Gauge, Histogram)
 NumberT = TypeVar("NumberT", Counter, Gauge)
-#: What is read at a scrape: of an owner, a number, or numbers by the value of the only label.
-Read = Callable[[Any], float | Mapping[str, float]]
+#: What is read at a scrape: of an owner, a number, or numbers by the value of the only label, or by those of all.
+Read = Callable[[Any], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
+
+
+#: Counters to which Volcano gave such a name.
+_NAMED_OTHERWISE: Final = ("volcano_total_preemption_attempts",)
 
 
 class _Family(Generic[SeriesT]):
     """One name and all its series, by label values. Owner of the series; a series is never dropped.
 
     Label values come from closed sets (plugins, results, kinds, configured profiles), never from the cluster's
-    objects, so the number of series is bounded by the configuration.
+    objects, so the number of series is bounded by the configuration. Those of objects are read from their owner at a
+    scrape, and kept nowhere.
     """
 
     #: As `# TYPE` calls it.
@@ -76,8 +81,6 @@ class _NumberFamily(_Family[NumberT]):
     def __init__(
         self, name: str, help_text: str, labels: Sequence[str] = (), *, read: Read | None = None
     ) -> None:
-        if read is not None and len(labels) > 1:
-            raise ValueError(f"{name} has {len(labels)} labels: only one can be read from an owner")
         super().__init__(name, help_text, labels)
         self._read = read
         self.owner: object = None
@@ -88,8 +91,11 @@ class _NumberFamily(_Family[NumberT]):
                 yield f"{series.text} {series.value}"
             return
         found = self._read(self.owner)
-        for value, number in (found if isinstance(found, Mapping) else {"": found}).items():
-            yield f"{self._sample('', (value,) if self.label_names else ())} {number}"
+        if not isinstance(found, Mapping):
+            yield f"{self._sample('', ())} {found}"
+            return
+        for values, number in found.items():
+            yield f"{self._sample('', (values,) if isinstance(values, str) else values)} {number}"
 
 
 class CounterFamily(_NumberFamily[Counter]):
@@ -153,7 +159,7 @@ class Families:
         self._tallies: list[Tally] = []
 
     def counter(self, name: str, help_text: str, *labels: str, read: Read | None = None) -> CounterFamily:
-        if not name.endswith("_total"):
+        if not name.endswith("_total") and name not in _NAMED_OTHERWISE:
             raise ValueError(f"the counter {name} must end in _total")
         return self._keep(CounterFamily(name, help_text, labels, read=read))
 

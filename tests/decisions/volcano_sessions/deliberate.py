@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent_scheduler.engine.session import victims
+from agent_scheduler.engine.session import tiers, victims
+from agent_scheduler.engine.session.hooks import Victims
 from agent_scheduler.engine.session.model import Task
 from agent_scheduler.engine.session.session import Session
 from tests.decisions.volcano_sessions.recording import Case
@@ -32,6 +33,25 @@ def _gang_kept_whole(case: Case, path: str) -> bool:
 
 #: Case -> whether all of it is as recorded when victims go one by one.
 _ONE_BY_ONE: dict[str, bool] = {}
+
+
+def _nobody_that_all_name(case: Case, path: str) -> bool:
+    """Where the plugins of a tier name pods, but no pod is named by all, Volcano takes the next plugin's word alone, as
+    conformance's, which lets all but critical pods go: pods of equal or higher priority, or members without which a
+    gang is none. Here the tier names nobody. Meant is a difference that is not there when votes are counted so."""
+    found = _FORGETFUL.get(case.id)
+    if found is None:
+        with votes_forgotten():
+            found = not differences(case, replay(case))
+            if not found:
+                with victims_one_by_one():
+                    found = not differences(case, replay(case))
+        _FORGETFUL[case.id] = found
+    return found
+
+
+#: Case -> whether all of it is as recorded when votes are forgotten that come to nobody.
+_FORGETFUL: dict[str, bool] = {}
 
 
 def _nominated_in_vain(case: Case, path: str) -> bool:
@@ -64,10 +84,36 @@ def victims_one_by_one() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def votes_forgotten() -> Iterator[None]:
+    """As Volcano counts them."""
+
+    def forgetful(
+        votes: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequence[Task]
+    ) -> Sequence[Task]:
+        for tier in votes:
+            found: Sequence[Task] | None = None
+            for vote in tier:
+                named = vote(preemptor, tasks)
+                if named is None:
+                    continue
+                if not named:
+                    found = None
+                    break
+                found = named if found is None else [task for task in found if task in named] or None
+            if found is not None:
+                return found
+        return ()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tiers, "_victims", forgetful)
+        yield
+
+
 #: By scenario, so that no rule hides what it is not about.
 RULES: Mapping[str, tuple[Rule, ...]] = {
-    "preempt": (_nominated_in_vain, _node_of_equals, _gang_kept_whole),
-    "reclaim": (_nominated_in_vain, _gang_kept_whole),
+    "preempt": (_nominated_in_vain, _node_of_equals, _gang_kept_whole, _nobody_that_all_name),
+    "reclaim": (_nominated_in_vain, _gang_kept_whole, _nobody_that_all_name),
 }
 
 

@@ -128,8 +128,12 @@ def _set_gauges(gauges: dict[str, float], found: Mapping[str, float]) -> None:
 
 
 def _gauges(found: Mapping[str, float]) -> Obj:
-    """Of other resources than cpu and memory only those are recorded of which there is any."""
-    return {name: value for name, value in found.items() if value or "Scalar" not in name}
+    """Of other resources than cpu and memory only those are recorded that are allocated or deserved, if any are."""
+    return {
+        name: value
+        for name, value in found.items()
+        if "Scalar" not in name or (value and name.startswith(("allocated", "deserved")))
+    }
 
 
 def _group(session: Session, each: Any, key: str) -> Obj:

@@ -50,11 +50,22 @@ async def test_a_scheduler_that_cannot_tell_is_one_line_and_exit_code_2(capsys: 
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("pod", ["p", "/p", "ns/", "a/b/c", ""])
+@pytest.mark.parametrize("pod", ["p", "/p", "ns/", "a/b/c", "", "podgroup/g", "podgroup//g"])
 def test_a_pod_that_is_named_wrongly_is_exit_code_2(capsys: Capture, pod: str) -> None:
     assert main(["explain", pod, "--server", "http://127.0.0.1:1"]) == 2
     shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", f"agent-scheduler explain: found {pod!r}; allowed: NAMESPACE/POD\n")
+    allowed = "NAMESPACE/POD or podgroup/NAMESPACE/NAME"
+    assert (shown.out, shown.err) == ("", f"agent-scheduler explain: found {pod!r}; allowed: {allowed}\n")
+
+
+async def test_a_group_is_asked_about_by_its_name(capsys: Capture) -> None:
+    page = {"podgroup": "ns/g", "place": "unknown", "why": "it does not exist, and no pod names it"}
+    async with serving(lambda _: Answer(404, page)) as server:
+        line = ["explain", "podgroup/ns/g", "--server", server.url]
+        assert await asyncio.to_thread(main, line) == 1
+    assert [(each.path, each.query) for each in server.requests] == [("/debug/explain", {"podgroup": "ns/g"})]
+    shown = capsys.readouterr()
+    assert shown.err == f"agent-scheduler explain: podgroup/ns/g is not known: {page['why']}\n"
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,79 @@ def test_a_member_of_a_group_is_shown_with_what_the_others_have_come_to() -> Non
     assert f"{line}: nobody fits\n" in render(REFUSED | {"group": group | {"message": "nobody fits"}})
     missing = render(REFUSED | {"group": group | {"needed": None}})
     assert "g, which does not exist; 4 pods name it\n" in missing
+
+
+GANG: dict[str, Any] = {
+    "group": "ns/train",
+    "phase": "Inqueue",
+    "priority": 100,
+    "waits_for": "queue",
+    "why": "queue team has too little capability left: 1 of cpu missing",
+    "minimums": [
+        {"of": "group", "needs": 4, "has": 1, "missing": 3},
+        {"of": "role master", "needs": 1, "has": 0, "missing": 1},
+    ],
+    "would_fit": 2,
+    "members": {"Pending": 3, "Running": 1},
+    "queues": [
+        {
+            "name": "team",
+            "state": "Open",
+            "capability": {"cpu": "4", "memory": "8Gi"},
+            "deserved": {},
+            "used": {"cpu": "2"},
+            "missing": {"cpu": "1"},
+        },
+    ],
+    "place": 2,
+    "waiting": 5,
+    "refusals": [{"pods": 1, "pod": "train-0", "message": "0/2 nodes are unavailable: 2 Insufficient cpu."}],
+    "said": [["Unschedulable", "3/4 tasks in gang unschedulable"]],
+    "queue": "team",
+    "session": {"uid": "u", "ended": "2026-11-21T09:50:00Z"},
+}
+
+
+def test_a_gang_shows_which_minimum_is_short_on_what_and_how_near_it_is() -> None:
+    shown = render({"podgroup": "ns/train", "place": "waiting", "example": "ns/train-0", "gang": GANG})
+    assert (
+        shown
+        == """\
+PodGroup         ns/train
+Place            waiting: sessions of the batch scheduler look at it
+One of its pods  ns/train-0
+
+Gang
+  It waits for room in a queue, and no node would help: queue team has too little capability left: 1 of cpu missing
+  Nodes had room for 2 of its pods, given up since others had none.
+  Phase Inqueue, priority 100; pods: 3 Pending, 1 Running.
+  MINIMUM OF   NEEDS  HAS  MISSING
+  group        4      1    3
+  role master  1      0    1
+
+Queues
+  It is number 2 of 5 that wait in queue team.
+  QUEUE  STATE  CAPABILITY        DESERVED  USED   MISSING
+  team   Open   cpu=4,memory=8Gi  -         cpu=2  cpu=1
+
+What nodes said
+  PODS  SUCH AS  MESSAGE
+  1     train-0  0/2 nodes are unavailable: 2 Insufficient cpu.
+
+What the session said that ended 2026-11-21T09:50:00Z
+  Unschedulable: 3/4 tasks in gang unschedulable
+"""
+    )
+
+
+def test_a_member_names_its_gang_and_is_judged_by_itself() -> None:
+    decision = {"nodes": 4, "feasible": 2, "message": "", "plugins": [], "best": []}
+    shown = render({"pod": "ns/train-0", "place": "waiting", "gang": GANG, "decision": decision})
+    assert "Group  ns/train\n" in shown
+    assert "Decision on the pod by itself\n  It fits on 2 of 4 nodes.\n" in shown
+
+
+def test_a_gang_that_no_session_has_seen_says_why() -> None:
+    gang = {"group": "ns/train", "waits_for": "session", "why": "queue q does not exist"}
+    shown = render({"pod": "ns/train-0", "place": "waiting", "gang": gang})
+    assert shown.endswith("Gang\n  No session has looked at it: queue q does not exist\n")

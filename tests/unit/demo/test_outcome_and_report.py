@@ -13,7 +13,7 @@ from rich.console import Console
 
 from agent_scheduler.bench.audit import Audit
 from agent_scheduler.bench.measure import Usage, machine
-from agent_scheduler.bench.model import Batch
+from agent_scheduler.bench.model import Batch, Gang
 from agent_scheduler.bench.result import Figures, Latency
 from agent_scheduler.bench.specs import GPU_MILLI, NodeSpec, PodSpec, Workload
 from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
@@ -85,6 +85,15 @@ def test_a_run_with_nothing_wrong_is_ok() -> None:
     assert values["urgentRetries"] is None
     assert values["allocation"] == {"cpu": 0.5}
     assert "OK  every pod that fits is bound" in text_of(final_table(run))
+
+
+def test_gangs_count_once_all_their_pods_are_bound() -> None:
+    track = Track(Batch(name="training", count=9, gang=Gang(size=3)))
+    for number in (0, 1, 2, 3, 5, 6, 7, 8):
+        track.bound[number] = 1.0
+    run = outcome(gangs=[track])
+    assert run.as_json()["gangs"] == {"training": 2}
+    assert ("gangs bound whole, queue training", "2 of 3, of 3 pods each") in run.rows()
 
 
 def test_whatever_is_wrong_makes_the_run_a_failure_and_is_said() -> None:

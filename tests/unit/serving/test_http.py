@@ -47,6 +47,7 @@ class World:
             queue=self.queue,
             cache=self.cache,
             explain=self.explain,
+            explain_group=lambda namespace, name: (True, {"podgroup": f"{namespace}/{name}"}),
             live=(Check("loop", lambda: None if self.alive else "blocked"),),
             ready=(Check("sync", lambda: None if self.synced else "pods not listed yet"),),
             places=("active", "backoff"),
@@ -208,7 +209,17 @@ async def test_a_pod_is_named_by_its_namespace_and_name(client: Client, world: W
     assert text.endswith("; allowed: NAMESPACE/POD\n")
     assert await client.get("/debug/explain?pod=a/b&limit=3") == (
         400,
-        "unknown parameter 'limit'; allowed: pod\n",
+        "unknown parameter 'limit'; allowed: pod, podgroup\n",
+    )
+
+
+async def test_a_group_is_explained_by_a_parameter_of_its_own(client: Client) -> None:
+    assert await client.json("/debug/explain?podgroup=ns/g") == {"podgroup": "ns/g"}
+    status, text = await client.get("/debug/explain?podgroup=g")
+    assert (status, text) == (400, "podgroup: found 'g'; allowed: NAMESPACE/NAME\n")
+    assert await client.get("/debug/explain?podgroup=a/b&pod=a/b") == (
+        400,
+        "one of pod and podgroup is enough\n",
     )
 
 

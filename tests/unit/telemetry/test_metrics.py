@@ -268,8 +268,10 @@ def test_families_refuse_what_would_be_exposed_wrongly() -> None:
         make.counter("x", "x")
     with pytest.raises(ValueError, match="bounds must rise"):
         make.histogram("y", "y", bounds=(1.0, 1.0))
-    with pytest.raises(ValueError, match="only one can be read"):
-        make.gauge("z", "z", "a", "b", read=dict)
+
+
+def test_a_counter_may_have_a_name_of_volcanos_that_ends_otherwise() -> None:
+    assert Families().counter("volcano_total_preemption_attempts", "x").type == "counter"
 
 
 def test_what_an_owner_counts_is_read_of_it_at_each_scrape() -> None:
@@ -281,6 +283,16 @@ def test_what_an_owner_counts_is_read_of_it_at_each_scrape() -> None:
     owner.lost = 4
     assert "\nlost_total 4\n" in make.text()
     assert '\nwaiting{where="a"} 1\n' in make.text()
+
+
+def test_series_that_are_read_may_have_several_labels_and_go_with_what_they_are_about() -> None:
+    make, owner = Families(), SimpleNamespace(shares={("ns", "a"): 0.5, ("ns", "b"): 1})
+    make.gauge("share", "x", "namespace", "name", read=lambda of: of.shares)
+    make.read_from(owner)
+    assert '\nshare{namespace="ns",name="b"} 1\n' in make.text()
+    del owner.shares["ns", "b"]
+    assert 'name="b"' not in make.text()
+    assert '\nshare{namespace="ns",name="a"} 0.5\n' in make.text()
 
 
 def test_feature_gates_are_shown_as_they_are(metrics: Metrics) -> None:

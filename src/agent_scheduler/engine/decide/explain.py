@@ -8,7 +8,7 @@ a cycle without what is kept between cycles, so it is for people who ask and nev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -126,3 +126,23 @@ def _name(columns: Columns, row: int) -> str:
     node = columns.nodes[row]
     assert node is not None, "a row that is present has a node"
     return node.name
+
+
+def plain(told: Explanation) -> dict[str, Any]:
+    """As data that encodes as JSON."""
+    return {
+        "nodes": told.nodes,
+        "feasible": told.feasible,
+        "message": told.message,
+        "plugins": [
+            {
+                "plugin": each.plugin,
+                "refused": each.refused,
+                "alone": each.alone,
+                "reasons": dict(each.reasons),
+                "near": [miss._asdict() for miss in each.near],
+            }
+            for each in told.plugins
+        ],
+        "best": [ranking._asdict() for ranking in told.best],
+    }

@@ -12,7 +12,8 @@ Versions of rows are left alone: they say what the ledger has seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, NamedTuple, NewType, TypeVar
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 #: A place in a journal.
 Mark = NewType("Mark", int)
+Quietly = Callable[[], AbstractContextManager[None]]
 
 START: Final = Mark(0)
 
@@ -233,13 +235,21 @@ class Trial(WhatIf):
     """
 
     def __init__(
-        self, ledger: Ledger, snapshot: Snapshot, views: Mapping[str, ClassViews], writes: Writes
+        self,
+        ledger: Ledger,
+        snapshot: Snapshot,
+        views: Mapping[str, ClassViews],
+        writes: Writes,
+        quietly: Quietly = nullcontext,
     ) -> None:
-        """`views`: by profile, on `snapshot`. `writes`: what plugins give back through."""
+        """`views`: by profile, on `snapshot`. `writes`: what plugins give back through. In `quietly` is reserved and
+        given back: nobody has seen it, and those who wait must not be told, or its own pods would be tried again and
+        again."""
         WhatIf.__init__(self, ledger, snapshot.columns)
         self._snapshot = snapshot
         self._views = views
         self._writes = writes
+        self._quietly = quietly
         snapshot.trial = self
         #: The time, for what plugins write, as the API has it. Set by whoever has a clock.
         self.at = ""
@@ -337,7 +347,8 @@ class Trial(WhatIf):
         assert node is not None, "a feasible row has a node"
         before = self._ledger.sequence
         profile = self._views[pod.scheduler_name].profile
-        reservations = reserve(profile, view.filters, pod, node, at=self.at, writes=self._writes)
+        with self._quietly():
+            reservations = reserve(profile, view.filters, pod, node, at=self.at, writes=self._writes)
         self._follow(before)
         return reservations
 
@@ -346,7 +357,8 @@ class Trial(WhatIf):
         if reservations is not None:
             assert isinstance(pod, PodInfo), "only pods that wait have anything reserved"
             before = self._ledger.sequence
-            unreserve(reservations, pod, self._writes)
+            with self._quietly():
+                unreserve(reservations, pod, self._writes)
             self._follow(before)
 
     def _follow(self, sequence: int) -> None:

@@ -14,7 +14,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -66,10 +66,13 @@ class Nominations:
                 found[row] = nominated
         return found
 
-    def on(self, node_name: str, pod: PodInfo) -> NominatedPods:
-        """The pods nominated to one node that `pod` has to leave room for."""
+    def on(self, node_name: str, pod: PodInfo, *, beside: Collection[str] = ()) -> NominatedPods:
+        """The pods nominated to one node that `pod` has to leave room for; those of the UIDs `beside` get nodes with
+        it, these or others."""
         return tuple(
-            other for other in self._on(node_name) if other.priority >= pod.priority and other.uid != pod.uid
+            other
+            for other in self._on(node_name)
+            if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in beside
         )
 
     def free(
@@ -78,13 +81,15 @@ class Nominations:
         cls: PodClass,
         filters: Sequence[CompiledFilter],
         candidates: Sequence[CandidateNode],
+        *,
+        beside: Collection[str] = (),
     ) -> Sequence[CandidateNode]:
         """The candidates of a pod, decided in class `cls`, whose capacity is not kept for pods that are nominated
-        there."""
+        there. `beside`: as for `on`."""
         ledger = self._ledger
 
         def is_held(each: CandidateNode) -> bool:
-            nominated = self.on(each.node_name, pod)
+            nominated = self.on(each.node_name, pod, beside=beside)
             if not nominated or ledger.rows.get(each.node_name) != each.row:
                 return False
             return not self.leave_room(pod, cls, filters, ledger.columns, each.row, nominated)

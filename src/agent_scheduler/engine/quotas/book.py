@@ -340,6 +340,12 @@ class QuotaBook:
         at = self._queues.get(queue)
         return MappingProxyType(at.own[standing]) if at is not None else EMPTY
 
+    def upwards(self, queue: str) -> list[tuple[QueueInfo, Mapping[str, float]]]:
+        """The queue and those that it lies in, as far as there are any, each with the limits that it declares."""
+        at = self._queues.get(queue)
+        chain = () if at is None else at.chain
+        return [(each.info, MappingProxyType(each.limits)) for each in chain if each.info is not None]
+
     def entries(self) -> Iterator[tuple[str, Entry]]:
         return iter(self._entries.items())
 

@@ -16,6 +16,7 @@ from ..quotas.book import QuotaBook
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Total, Vector, add_to
 from ..state.podinfo import PodInfo
+from .explain import waits_for
 from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
 from .model import HOLDING, Job, TaskStatus
 from .session import Event, Session
@@ -34,6 +35,8 @@ class GroupResult(Struct, frozen=True, kw_only=True):
     write: bool
     #: Status -> tasks.
     tasks: Mapping[str, int]
+    #: One of `explain.WAITS_FOR`; empty for a group that has its minimum.
+    waits_for: str
 
 
 class PodResult(Struct, frozen=True, kw_only=True):
@@ -66,6 +69,8 @@ class Result(Struct, frozen=True, kw_only=True):
     shares: Mapping[str, float]
     #: Queue -> name -> value.
     gauges: Mapping[str, Mapping[str, float]]
+    #: UID -> what keeps a pod back that no node would help; empty where the book was not asked.
+    held: Mapping[str, Hold]
 
 
 def close(session: Session, book: QuotaBook | None = None) -> Generator[None, None, Result]:
@@ -73,14 +78,15 @@ def close(session: Session, book: QuotaBook | None = None) -> Generator[None, No
 
     With the book of queues the conditions of pods are those that are to be written (`written`), else Volcano's.
     """
-    held = None if book is None else (yield from holds(session, book))
+    mapped = book is not None
+    held = {} if book is None else (yield from holds(session, book))
     groups, pods, events = [], [], list(session.events)
     for job in session.jobs.values():
-        result = _group_result(session, job)
+        result = _group_result(session, job, held)
         groups.append(result)
         message = fit_error(job)
         events += _events(job, result, message)
-        pods += _pod_results(job, message, held)
+        pods += _pod_results(job, message, held, mapped=mapped)
         yield
     gauges: dict[str, dict[str, float]] = {}
     for gauges_of in session.tiers.every("gauges"):
@@ -94,10 +100,11 @@ def close(session: Session, book: QuotaBook | None = None) -> Generator[None, No
         ungated=[task.pod for task in session.gates_removed.values()],
         shares=session.shares,
         gauges=gauges,
+        held=held,
     )
 
 
-def _group_result(session: Session, job: Job) -> GroupResult:
+def _group_result(session: Session, job: Job, held: Mapping[str, Hold]) -> GroupResult:
     old = job.group.status
     job.phase = _phase(session, job)
     status = PodGroupStatus(
@@ -111,7 +118,8 @@ def _group_result(session: Session, job: Job) -> GroupResult:
         group=job.group,
         status=status,
         write=_differ(status, old),
-        tasks={each.text: len(job.by_status[each]) for each in TaskStatus if job.by_status[each]},
+        tasks=job.counts,
+        waits_for=waits_for(session, job, held),
     )
 
 
@@ -151,7 +159,7 @@ def _events(job: Job, result: GroupResult, message: str) -> list[Event]:
     return []
 
 
-def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold] | None) -> list[PodResult]:
+def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold], *, mapped: bool) -> list[PodResult]:
     """Of a gated pod the API server has said so itself."""
     found = []
     for status in _WAITING:
@@ -160,7 +168,7 @@ def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold] | None) ->
                 continue
             reason, message, nominated = scheduling_reason(task)
             message = message or job_message
-            if held is not None:
+            if mapped:
                 reason, message = written_condition(reason, message, held.get(task.uid))
             pod = task.pod
             said = pod.condition[:3] if pod.condition is not None else None

@@ -74,9 +74,8 @@ def _named(gauges: Gauges) -> dict[str, float]:
             continue
         named[f"{name}MilliCPU"] = vector.get(CPU, 0)
         named[f"{name}Memory"] = vector.get(MEMORY, 0)
-        if name in ("allocated", "deserved"):
-            others = (resource for resource in vector if resource not in COMMON)
-            named.update({f"{name}Scalar {resource}": vector[resource] for resource in others})
+        others = (resource for resource in vector if resource not in COMMON)
+        named.update({f"{name}Scalar {resource}": vector[resource] for resource in others})
     if gauges.share is not None:
         named["share"] = gauges.share
     if gauges.overused is not None:

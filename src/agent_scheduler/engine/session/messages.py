@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from .fit import histogram
@@ -13,16 +12,21 @@ GROUP_NOT_READY: Final = "pod group is not ready"
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULABLE: Final = "Schedulable"
+_WITHOUT_ROOM: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def fit_error(job: Job) -> str:
     """How its tasks stand, why those that are pending are so, and what one of them lacks (`FitError`)."""
-    counts = {status.text: len(job.by_status[status]) for status in TaskStatus if job.by_status[status]}
+    counts = job.counts
     counts["minAvailable"] = job.minimum
     text = f"{GROUP_READY if job.is_ready else GROUP_NOT_READY}, {histogram(counts)}"
     pending = job.by_status[TaskStatus.PENDING]
     if pending:
-        text += f"; Pending: {histogram(Counter(scheduling_reason(task)[0] for task in pending.values()))}"
+        reasons: dict[str, int] = {}
+        for task in pending.values():
+            reason = _reason(task.attempt[0])
+            reasons[reason] = reasons.get(reason, 0) + 1
+        text += f"; Pending: {histogram(reasons)}"
     if job.job_fit_error:
         return f"{text}. Origin reason is: {job.job_fit_error}"
     for uid, task in job.tasks.items():
@@ -37,16 +41,23 @@ def scheduling_reason(task: Task) -> tuple[str, str, str]:
     says of itself."""
     job = task.job
     status, node, evicting = task.attempt
-    where = f"Pod {task.pod.key} can possibly be assigned to {node}, once"
-    if status is TaskStatus.ALLOCATED:
-        return SCHEDULABLE, f"{where} minAvailable is satisfied", ""
-    if status is TaskStatus.PIPELINED:
-        return (
-            UNSCHEDULABLE,
-            f"{where} resource is released and minAvailable is satisfied",
-            node if evicting else "",
-        )
+    reason = _reason(status)
     if status is TaskStatus.PENDING:
         found = job.fit_errors.get(task.uid)
-        return UNSCHEDULABLE, job.job_fit_error if found is None else found.message, ""
-    return status.text, job.job_fit_error, ""
+        return reason, job.job_fit_error if found is None else found.message, ""
+    if status is TaskStatus.ALLOCATED:
+        return reason, f"{_possible(task, node)} minAvailable is satisfied", ""
+    if status is TaskStatus.PIPELINED:
+        message = f"{_possible(task, node)} resource is released and minAvailable is satisfied"
+        return reason, message, node if evicting else ""
+    return reason, job.job_fit_error, ""
+
+
+def _reason(status: TaskStatus) -> str:
+    if status is TaskStatus.ALLOCATED:
+        return SCHEDULABLE
+    return UNSCHEDULABLE if status in _WITHOUT_ROOM else status.text
+
+
+def _possible(task: Task, node: str) -> str:
+    return f"Pod {task.pod.key} can possibly be assigned to {node}, once"

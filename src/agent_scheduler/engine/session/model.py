@@ -137,7 +137,7 @@ class _Counts:
         self.minimum = minimum
         self.tasks: dict[str, Task] = {}
         #: [status] UID -> task.
-        self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in TaskStatus)
+        self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in _TEXTS)
         #: Tasks in a status of `READY`: that hold room, or succeeded (`ReadyTaskNum`).
         self.ready = 0
         #: Pending tasks that ask for nothing.
@@ -374,7 +374,12 @@ class Job(_Counts):
         return self.by_status[TaskStatus.PIPELINED].values()
 
     def in_statuses(self, statuses: Iterable[int]) -> int:
-        return sum(len(self.by_status[status]) for status in statuses)
+        return sum([len(self.by_status[status]) for status in statuses])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Status -> tasks, of statuses that some have."""
+        return {text: len(tasks) for text, tasks in zip(_TEXTS, self.by_status, strict=True) if tasks}
 
 
 class Requests:

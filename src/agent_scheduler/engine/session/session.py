@@ -7,7 +7,7 @@ decides does not depend on where. The session sees the cluster as it was when it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -62,6 +62,19 @@ class Event(NamedTuple):
     message: str
 
 
+class Stage(NamedTuple):
+    """What a session is at: opening the plugin, doing the action of that name, or closing, which has no name."""
+
+    kind: str
+    name: str
+
+
+#: Kinds of stages.
+OPENING: Final = "plugin"
+ACTING: Final = "action"
+CLOSING: Final = "close"
+
+
 class Session:
     """Owner: the batch scheduler. Not used again after `result`."""
 
@@ -102,6 +115,10 @@ class Session:
         #: Job -> tasks that were sent to be bound, and tasks that were evicted.
         self.bound: dict[str, list[Task]] = {}
         self.evicted: list[tuple[Task, str]] = []
+        #: How often members that were sent were refused, and how often pods were chosen to make room for another.
+        self.refused = 0
+        self.preemptions = 0
+        self.stage = Stage(OPENING, "")
         self.tiers = Tiers(())
         self._take_hooks()
 
@@ -109,7 +126,9 @@ class Session:
         """Open, do all actions, and have the plugins close, one step at a time."""
         yield from self._open()
         for name in self.conf.actions:
+            self.stage = Stage(ACTING, name)
             yield from ACTIONS[name](self)
+        self.stage = Stage(CLOSING, "")
         closings = self.tiers.every("job_closed")
         for job in self.jobs.values():
             for closed in closings:
@@ -129,6 +148,7 @@ class Session:
         for tier in self.conf.tiers:
             opened.append([])
             for option in tier:
+                self.stage = Stage(OPENING, option.name)
                 opened[-1].append((option, PLUGINS[option.name](self, option)))
                 yield
         self.tiers = Tiers(opened)
@@ -184,6 +204,7 @@ class Session:
         job = tasks[0].job
         missing = job.minimum - (job.ready + job.best_effort - len(tasks))
         refused = self._committer.commit(job, tasks, max(missing, 0))
+        self.refused += len(refused)
         for task in tasks:
             if task.uid in refused:
                 self.unplace(task)

@@ -193,8 +193,8 @@ def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
 
 
 def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
-    """Those that all plugins of the first tier name that finds any. A plugin that names none ends its tier, and the
-    next one decides as if the earlier had not been there."""
+    """Those that all plugins of the first tier name that finds any. Where a plugin names none, or none that the others
+    name, its tier has ended, and the next one decides as if it had not been there."""
     for tier in tiers:
         victims: list[Task] | None = None
         for vote in tier:
@@ -208,8 +208,11 @@ def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequenc
                 victims = list(candidates)
             else:
                 named = {task.uid for task in candidates}
-                # None to go on with, as nobody is left, is no decision either.
-                victims = [task for task in victims if task.uid in named] or None
+                victims = [task for task in victims if task.uid in named]
+            if not victims:
+                # Volcano takes this for no vote at all, and the next plugin of the tier then names whom it likes.
+                victims = None
+                break
         if victims is not None:
             return victims
     return []

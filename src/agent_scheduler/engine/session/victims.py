@@ -51,6 +51,7 @@ def make_room(statement: Statement, task: Task, row: int, *, which: Which, vote:
         attempt.discard()
         return False
     evicting = bool(attempt.operations)
+    session.preemptions += evicting
     attempt.pipeline(task, row, evicting=evicting)
     statement.merge(attempt)
     return True

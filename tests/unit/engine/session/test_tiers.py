@@ -97,6 +97,9 @@ def naming(*names: str) -> Hooks:
         # A plugin that names nobody ends its tier, and the next one decides alone.
         ([["a", ""], ["b"]], ["b"]),
         ([["", "a"], ["b"]], ["b"]),
+        # So do plugins that agree on nobody, whatever the rest of the tier says.
+        ([["a", "b", "a b c"], ["c"]], ["c"]),
+        ([["a", "b", "a b c"]], []),
         ([[""], [""]], []),
         ([], []),
     ],

@@ -1,0 +1,171 @@
+"""What the batch scheduler knows about a pod or a group, as plain data: what it waits for, and how near that is.
+
+Made for the one who asks, from the last session and from a snapshot of its own, so that nothing that is kept for
+decisions changes. It takes some milliseconds, in which nothing is scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.groups import Group, Groups
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.explain import explain, plain
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.session.explain import explain_gang
+from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.objects.batch import PodGroup
+from agent_scheduler.objects.times import time_text
+
+from .measuring import Held
+
+BOUND: Final = "bound"
+DELETING: Final = "deleting"
+GATED: Final = "gated"
+IN_FLIGHT: Final = "in_flight"
+#: It is looked at in each session.
+WAITING: Final = "waiting"
+#: Of a group that has its minimum.
+COMPLETE: Final = "complete"
+UNKNOWN: Final = "unknown"
+
+Page = dict[str, Any]
+
+
+class BatchExplainer:
+    """Holds nothing of its own."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        groups: Groups,
+        *,
+        profile: Callable[[], Profile],
+        last: Callable[[], Held | None],
+        now: Callable[[], Any],
+    ) -> None:
+        """`last`: the session whose word it is, if any has ended yet."""
+        self._cluster = cluster
+        self._groups = groups
+        self._profile = profile
+        self._last = last
+        self._now = now
+
+    def pod(self, namespace: str, name: str) -> Page | None:
+        """As the page of the fast path's pods, with `gang`; None for a pod that is not of this scheduler."""
+        pods = self._cluster.pods.values()
+        pod = next((each for each in pods if each.name == name and each.namespace == namespace), None)
+        if pod is None or pod.scheduler_name != self._profile().scheduler_name:
+            return None
+        place, node, why = self._where(pod)
+        key = self._key_of(pod)
+        found: Page = {
+            "pod": pod.key,
+            "time": time_text(self._now()),
+            "uid": pod.uid,
+            "scheduler_name": pod.scheduler_name,
+            "priority": pod.priority,
+            "place": place,
+            "node": node or None,
+            "why": why,
+            "nominated_node": self._cluster.queue.nominator.nominated.get(pod.uid) or None,
+            "gang": self._gang(key),
+        }
+        if place == WAITING and not pod.cls.error:
+            found["decision"] = self._decision(pod)
+        return found
+
+    def group(self, namespace: str, name: str) -> Page:
+        """Of a PodGroup of Volcano's. `place` is UNKNOWN if there is none and no pod names one."""
+        found: Page = {"podgroup": f"{namespace}/{name}", "time": time_text(self._now())}
+        key = GroupKey(namespace, name)
+        known = self._groups.groups.get(key)
+        if known is None:
+            return {**found, "place": UNKNOWN, "why": "it does not exist, and no pod names it"}
+        gang = self._gang(key)
+        job = self._job(key)
+        complete = job is not None and not gang["waits_for"]
+        found |= {"place": COMPLETE if complete else WAITING, "gang": gang}
+        task = None if job is None or complete else _example(job)
+        if task is not None and task.uid in self._cluster.pods:
+            found["example"] = task.pod.key
+            found["decision"] = self._decision(self._cluster.pods[task.uid])
+        return found
+
+    # ---- where
+
+    def _where(self, pod: PodInfo) -> tuple[str, str, str]:
+        """Its place, its node if it has one or is about to, and a word on that."""
+        if pod.node_name:
+            return BOUND, pod.node_name, ""
+        placement = self._cluster.ledger.placements.get(pod.uid)
+        if placement is not None:
+            return IN_FLIGHT, placement.node_name, f"it is being bound to {placement.node_name}"
+        if pod.deleting:
+            return DELETING, "", "it is being deleted, and nobody needs a node for it"
+        if pod.gates:
+            return GATED, "", f"scheduling gates: {', '.join(pod.gates)}"
+        return WAITING, "", pod.cls.error and f"its spec cannot be used: {pod.cls.error}"
+
+    # ---- the gang
+
+    def _key_of(self, pod: PodInfo) -> GroupKey:
+        """A pod that names no group is one of its own."""
+        key = pod.batch.group if pod.batch is not None else None
+        return GroupKey(pod.namespace, pod.uid) if key is None else key
+
+    def _job(self, key: GroupKey) -> Job | None:
+        last = self._last()
+        job = None if last is None else last.session.jobs.get(f"{key.namespace}/{key.name}")
+        return job if job is not None and job.group.key == key else None
+
+    def _gang(self, key: GroupKey) -> Page:
+        """`group` is empty for a pod that is a group of its own."""
+        last, job = self._last(), self._job(key)
+        known = self._groups.groups.get(key)
+        found: Page = {"group": "" if known is None else f"{key.namespace}/{key.name}"}
+        if last is None or job is None:
+            return {**found, "waits_for": "session", "why": self._why_no_session(known)}
+        book = self._cluster.ledger.usage.book
+        told = msgspec.to_builtins(explain_gang(last.session, last.result, job, book))
+        for each in told["minimums"]:
+            each["missing"] = max(each["needs"] - each["has"], 0)
+        session = {"uid": last.session.uid, "ended": time_text(last.ended)}
+        return {**told, **found, "queue": job.queue, "session": session}
+
+    def _why_no_session(self, known: Group | None) -> str:
+        if known is not None and known.object is None:
+            return "there is no PodGroup of that name; its members wait for it"
+        if known is not None and isinstance(known.object, PodGroup):
+            queue = known.object.spec.queue
+            if queue and queue not in self._groups.queues:
+                return f"queue {queue} does not exist"
+        return "no session has looked at it yet"
+
+    # ---- nodes
+
+    def _decision(self, pod: PodInfo) -> Page:
+        """What the nodes as they are would say of the pod by itself. A plugin that raises leaves `problem` in place of
+        all else."""
+        cluster = self._cluster
+        try:
+            snapshot = Snapshot(cluster.ledger, cluster.handle)
+            snapshot.refresh()
+            view = ClassView(self._profile(), cluster.handle.class_of(pod), snapshot)
+            view.refresh(snapshot)
+            return plain(explain(view, snapshot.columns))
+        except Exception as error:
+            return {"problem": f"{type(error).__name__}: {error}"}
+
+
+def _example(job: Job) -> Task | None:
+    """Of those that wait one that found no node, if any was looked for."""
+    refused = next((job.tasks[uid] for uid in job.fit_errors if uid in job.tasks), None)
+    return refused or next((task for task in job.tasks.values() if not task.node_name), None)

@@ -1,0 +1,373 @@
+"""The metrics of the batch scheduler: Volcano's by Volcano's names (`pkg/scheduler/metrics`), and its own.
+
+What is said of queues and jobs is read, at each scrape, from the last session: of one that is gone nothing is kept.
+Volcano's `volcano_queue_pod_group_*_count` are those of the controllers here as there (`telemetry.controllers`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.quotas.vector import COMMON, CPU, MEMORY
+from agent_scheduler.engine.session.close import Result
+from agent_scheduler.engine.session.explain import WAITS_FOR
+from agent_scheduler.engine.session.model import Job
+from agent_scheduler.engine.session.session import ACTING, OPENING, Session, Stage
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.telemetry.families import Families, Read
+from agent_scheduler.telemetry.observers import FastPathObserver
+from agent_scheduler.telemetry.series import exponential
+
+_MILLISECONDS: Final = exponential(5, 2, 15)
+_JOB_MILLISECONDS: Final = exponential(32, 2, 10)
+_SESSION_SECONDS: Final = exponential(0.001, 2, 16)
+_SLICE_SECONDS: Final = exponential(0.00025, 2, 12)
+
+#: How a session may end: to its end, since the process stops, or by a fault.
+SESSION_RESULTS: Final = ("completed", "given_up", "failed")
+ATTEMPT_RESULTS: Final = ("scheduled", "unschedulable", "error")
+EVICTING_ACTIONS: Final = ("preempt", "reclaim")
+
+#: Part of a metric's name -> that of a session's gauge, and what it is for people.
+_AMOUNTS: Final = {
+    "allocated": ("allocated", "What a queue's tasks hold"),
+    "request": ("request", "What a queue's tasks hold and ask for"),
+    "deserved": ("deserved", "What a queue deserves"),
+    "real_capacity": ("realCapacity", "The most that a queue can have, by its limits and by what there is"),
+}
+
+_Queues = Mapping[str, float]
+_Series = Mapping[tuple[str, ...], float]
+
+
+class BatchMetrics:
+    """Owner of what the last session said, and of the families that count. An attribute is named as its metric.
+
+    Made where a batch scheduler is configured; without one there are no such families.
+    """
+
+    def __init__(self, families: Families) -> None:
+        self._families = families
+        #: None until a session has ended.
+        self.last: tuple[Session, Result] | None = None
+        #: (job, queue, namespace) -> milliseconds from its creation to when members of it were last bound.
+        self.job_durations: dict[tuple[str, ...], float] = {}
+        self._latencies()
+        self._outcomes()
+        self._of_jobs()
+        self._of_queues()
+        self._own()
+
+    def _latencies(self) -> None:
+        make = self._families
+        self.e2e = make.histogram(
+            "volcano_e2e_scheduling_latency_milliseconds",
+            "Duration of a session, others' turns included.",
+            bounds=_MILLISECONDS,
+        ).labels()
+        self.plugin = make.histogram(
+            "volcano_plugin_scheduling_latency_milliseconds",
+            "Duration of opening a plugin; what it is asked later counts for the action that asks.",
+            "plugin",
+            "OnSession",
+            bounds=_MILLISECONDS,
+        )
+        self.action = make.histogram(
+            "volcano_action_scheduling_latency_milliseconds",
+            "Duration of an action in a session, without others' turns.",
+            "action",
+            bounds=_MILLISECONDS,
+        )
+        self.task = make.histogram(
+            "volcano_task_scheduling_latency_milliseconds",
+            "Time from a pod's creation to the session that had it bound.",
+            bounds=_MILLISECONDS,
+        ).labels()
+        self.job = make.histogram(
+            "volcano_e2e_job_scheduling_latency_milliseconds",
+            "Time from a job's creation to a session that had members of it bound.",
+            bounds=_JOB_MILLISECONDS,
+        ).labels()
+
+    def _outcomes(self) -> None:
+        make = self._families
+        attempts = make.counter(
+            "volcano_schedule_attempts_total",
+            "Pods that sessions looked at: scheduled (sent to be bound), unschedulable, or error (the bind failed).",
+            "result",
+        )
+        self.attempts = {result: attempts.labels(result) for result in ATTEMPT_RESULTS}
+        self.preemption_victims = make.gauge(
+            "volcano_pod_preemption_victims", "Pods that the last session had evicted."
+        )
+        self.preemption_attempts = make.counter(
+            "volcano_total_preemption_attempts", "Pods for which others were chosen to be evicted."
+        )
+
+    def _of_jobs(self) -> None:
+        make = self._families
+        make.gauge(
+            "volcano_unschedule_task_count",
+            "Members that a job lacks of its minimum; absent for one that lacks none.",
+            "job_id",
+            read=lambda _: self._unscheduled(),
+        )
+        make.gauge(
+            "volcano_unschedule_job_count", "Jobs that lack members.", read=lambda _: len(self._lacking())
+        )
+        make.gauge(
+            "volcano_job_share",
+            "Dominant share of a job, of those that hold anything; with the plugin drf.",
+            "job_ns",
+            "job_id",
+            read=lambda _: self._shares(),
+        )
+        make.gauge(
+            "volcano_e2e_job_scheduling_duration",
+            "Milliseconds from a job's creation to when members of it were last bound.",
+            "job_name",
+            "queue",
+            "job_namespace",
+            read=lambda _: self.job_durations,
+        )
+
+    def _of_queues(self) -> None:
+        for name, (gauge, text) in _AMOUNTS.items():
+            self._amount(name, text, self._reader(gauge))
+        self._amount("capacity", "What a queue may have, where it says so", self._capacities)
+        make = self._families
+        for name, text in (
+            ("share", "Greatest part of what a queue deserves that is allocated."),
+            ("overused", "1 for a queue that has more than it deserves, else 0."),
+        ):
+            make.gauge(f"volcano_queue_{name}", text, "queue_name", read=_at_a_scrape(self._gauges, name))
+        make.gauge(
+            "volcano_queue_weight",
+            "Weight of a queue.",
+            "queue_name",
+            read=lambda _: {queue.name: queue.weight for queue in self._queue_infos()},
+        )
+
+    def _amount(self, name: str, text: str, read: Callable[[str], _Queues]) -> None:
+        """The three families of an amount. `read`: of `MilliCPU` or `Memory` by queue."""
+        make = self._families
+        for end, unit, key in (
+            ("milli_cpu", "thousandths of a core", "MilliCPU"),
+            ("memory_bytes", "bytes", "Memory"),
+        ):
+            make.gauge(
+                f"volcano_queue_{name}_{end}",
+                f"{text}, in {unit}.",
+                "queue_name",
+                read=_at_a_scrape(read, key),
+            )
+        make.gauge(
+            f"volcano_queue_{name}_scalar_resources",
+            f"{text} of any other resource, in thousandths.",
+            "queue_name",
+            "resource",
+            read=lambda _: self._scalars(read),
+        )
+
+    def _own(self) -> None:
+        make = self._families
+        sessions = make.counter(
+            "agent_scheduler_batch_sessions_total",
+            "Sessions, by how they ended: completed, given_up (the process stops), or failed by a defect.",
+            "result",
+        )
+        self.sessions = {result: sessions.labels(result) for result in SESSION_RESULTS}
+        self.session_seconds = make.histogram(
+            "agent_scheduler_batch_session_duration_seconds",
+            "Duration of a session, others' turns included.",
+            bounds=_SESSION_SECONDS,
+        ).labels()
+        self.busy = make.counter(
+            "agent_scheduler_batch_session_busy_seconds_total",
+            "Time in sessions without others' turns: its rate is the share of a CPU that goes into them.",
+        ).labels()
+        self.slices = make.histogram(
+            "agent_scheduler_batch_slice_duration_seconds",
+            "How long a slice of a session kept the loop.",
+            bounds=_SLICE_SECONDS,
+        ).labels()
+        make.gauge(
+            "agent_scheduler_batch_groups_waiting",
+            "Groups without their minimum, a pod without a group being one of its own, by what they wait for.",
+            "reason",
+            read=lambda _: self._waiting(),
+        )
+        self.groups_bound = make.counter(
+            "agent_scheduler_batch_groups_bound_total", "Groups of which a session had members bound."
+        ).labels()
+        self.pods_bound = make.counter(
+            "agent_scheduler_batch_pods_bound_total", "Pods that sessions sent to be bound."
+        ).labels()
+        self.refused = make.counter(
+            "agent_scheduler_batch_commits_refused_total",
+            "Pods that a session placed and that were not sent, since their group no longer fitted then.",
+        ).labels()
+        evictions = make.counter(
+            "agent_scheduler_batch_evictions_total", "Pods that sessions had evicted, by action.", "action"
+        )
+        self.evictions = {action: evictions.labels(action) for action in EVICTING_ACTIONS}
+
+    # ---- read from the last session
+
+    def _lacking(self) -> list[tuple[Job, int]]:
+        if self.last is None:
+            return []
+        found = []
+        for job in self.last[0].jobs.values():
+            lacks = job.minimum - job.ready - job.best_effort
+            if lacks > 0:
+                found.append((job, lacks))
+        return found
+
+    def _unscheduled(self) -> _Queues:
+        found: Counter[str] = Counter()
+        for job, lacks in self._lacking():
+            if not is_bare(job):
+                # Volcano's label lacks the namespace.
+                found[job.name] += lacks
+        return found
+
+    def _shares(self) -> _Series:
+        if self.last is None:
+            return {}
+        session, result = self.last
+        jobs = ((session.jobs[uid], share) for uid, share in result.shares.items() if share)
+        return {(job.namespace, job.name): share for job, share in jobs if not is_bare(job)}
+
+    def _waiting(self) -> _Queues:
+        groups = () if self.last is None else self.last[1].groups
+        counts = Counter(each.waits_for for each in groups)
+        return {reason: counts[reason] for reason in WAITS_FOR}
+
+    def _reader(self, gauge: str) -> Callable[[str], _Queues]:
+        return lambda key: self._gauges(f"{gauge}{key}")
+
+    def _gauges(self, name: str) -> _Queues:
+        gauges = {} if self.last is None else self.last[1].gauges
+        return {queue: values[name] for queue, values in gauges.items() if name in values}
+
+    def _scalars(self, read: Callable[[str], _Queues]) -> _Series:
+        names = {f"Scalar {resource}": resource for resource in self._resources()}
+        return {
+            (queue, resource): value
+            for name, resource in names.items()
+            for queue, value in read(name).items()
+        }
+
+    def _resources(self) -> Iterator[str]:
+        """Other than cpu and memory, of which anything is known."""
+        if self.last is None:
+            return
+        session, result = self.last
+        found: dict[str, None] = {}
+        for values in result.gauges.values():
+            found |= dict.fromkeys(name.split(" ", 1)[1] for name in values if "Scalar " in name)
+        for queue in session.queues.values():
+            found |= dict.fromkeys(each for each in queue.capability or {} if each not in COMMON)
+        yield from found
+
+    def _queue_infos(self) -> list[QueueInfo]:
+        return [] if self.last is None else list(self.last[0].queues.values())
+
+    def _capacities(self, key: str) -> _Queues:
+        resource = {"MilliCPU": CPU, "Memory": MEMORY}.get(key) or key.removeprefix("Scalar ")
+        return {
+            queue.name: queue.capability[resource]
+            for queue in self._queue_infos()
+            if queue.capability is not None and resource in queue.capability
+        }
+
+
+def _at_a_scrape(read: Callable[[str], _Queues], name: str) -> Read:
+    return lambda _: read(name)
+
+
+def is_bare(job: Job) -> bool:
+    """Whether it is a pod that names no group: such pods have no series of their own."""
+    return job.group.key == GroupKey(job.namespace, job.group.uid)
+
+
+class BatchReports:
+    """What the batch scheduler reports (`batch.committing.BatchObserver`).
+
+    What both schedulers report alike goes where the fast path's goes.
+    """
+
+    def __init__(
+        self, metrics: BatchMetrics, observer: FastPathObserver, *, now: Callable[[], datetime]
+    ) -> None:
+        self._metrics = metrics
+        self._now = now
+        self._attempted = observer.attempted
+        self.malformed = observer.malformed
+        self.bind_failed = observer.bind_failed
+        self.eviction_failed = observer.eviction_failed
+        self.status_write = observer.status_write
+        self.event_write = observer.event_write
+
+    def attempted(self, profile: str, result: str, started: float) -> None:
+        self._attempted(profile, result, started)
+        if result == "error":
+            self._metrics.attempts[result].inc()
+
+    def sliced(self, seconds: float) -> None:
+        self._metrics.busy.inc(seconds)
+        self._metrics.slices.observe(seconds)
+
+    def session_broken(self, result: str) -> None:
+        """It did not come to its end: `given_up` or `failed`."""
+        self._metrics.sessions[result].inc()
+
+    def session_ended(
+        self, session: Session, result: Result, *, seconds: float, spent: Mapping[Stage, float]
+    ) -> None:
+        """`spent`: seconds of each stage, without others' turns."""
+        metrics = self._metrics
+        metrics.last = session, result
+        metrics.sessions["completed"].inc()
+        metrics.session_seconds.observe(seconds)
+        metrics.e2e.observe(seconds * 1000)
+        for option in (each for tier in session.conf.tiers for each in tier):
+            duration = spent.get(Stage(OPENING, option.name), 0.0)
+            metrics.plugin.labels(option.name, "OnSessionOpen").observe(duration * 1000)
+        for action in session.conf.actions:
+            metrics.action.labels(action).observe(spent.get(Stage(ACTING, action), 0.0) * 1000)
+        unschedulable = sum(len(job.fit_errors) for job in session.jobs.values())
+        metrics.attempts["unschedulable"].inc(unschedulable)
+        self._bound(session)
+        metrics.refused.inc(session.refused)
+        metrics.preemption_victims.set(len(session.evicted))
+        metrics.preemption_attempts.inc(session.preemptions)
+        for _, action in session.evicted:
+            metrics.evictions[action].inc()
+
+    def _bound(self, session: Session) -> None:
+        metrics, now = self._metrics, self._now().timestamp()
+        for uid, tasks in session.bound.items():
+            job = session.jobs[uid]
+            for task in tasks:
+                metrics.task.observe(_since(task.pod.created, now))
+            if not is_bare(job):
+                duration = _since(job.created, now)
+                metrics.job.observe(duration)
+                metrics.job_durations[job.name, job.queue, job.namespace] = duration
+            metrics.groups_bound.inc()
+            metrics.pods_bound.inc(len(tasks))
+            metrics.attempts["scheduled"].inc(len(tasks))
+        there = {(job.name, job.queue, job.namespace) for job in session.jobs.values()}
+        for gone in metrics.job_durations.keys() - there:
+            del metrics.job_durations[gone]
+
+
+def _since(created: str, now: float) -> float:
+    """Milliseconds, of whole seconds; 0 for an object that does not say when it was created."""
+    return max(now - datetime.fromisoformat(created).timestamp(), 0.0) * 1000 if created else 0.0

@@ -1,0 +1,74 @@
+"""The kinds of gangs and queues in a world's cluster, and who keeps queues open where no controller does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import yaml
+
+from embedded_kubernetes.store import Record
+
+from .gang_load import API, GROUPS_OF_DEFAULT, Gangs
+
+if TYPE_CHECKING:
+    from .world import World
+
+Json = dict[str, Any]
+
+QUEUES, GROUPS = ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "podgroups")
+PODS = ("", "pods")
+MERGE = "application/merge-patch+json"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_DEFINITIONS = Path(__file__).parents[2] / "config" / "crd"
+
+
+class GangCluster:
+    """Made with its world. What it says is read from the store."""
+
+    def __init__(self, world: World, shape: Gangs) -> None:
+        self._world = world
+        self.shape = shape
+        for name in ("queues", "podgroups"):
+            definition = yaml.safe_load((_DEFINITIONS / f"scheduling.volcano.sh_{name}.yaml").read_text())
+            world.call("POST", _CRDS, definition)
+        definition = yaml.safe_load((_DEFINITIONS / "bus.volcano.sh_commands.yaml").read_text())
+        world.call("POST", _CRDS, definition)
+
+    def install(self) -> None:
+        """Make the first queues."""
+        for body in self.shape.queues:
+            self.make_queue(body)
+
+    def make_queue(self, body: Json) -> None:
+        """Also where there is one. Its state is what `body` says, where nobody else says it."""
+        self._world.call(
+            "POST", f"{API}/queues", {key: each for key, each in body.items() if key != "status"}
+        )
+        self.set_state(body["metadata"]["name"], body["status"]["state"])
+
+    def set_state(self, name: str, state: str) -> None:
+        self._world.call("PATCH", f"{API}/queues/{name}/status", {"status": {"state": state}}, MERGE)
+
+    def patch_queue(self, name: str, spec: Json) -> None:
+        self._world.call("PATCH", f"{API}/queues/{name}", {"spec": spec}, MERGE)
+
+    def patch_group(self, name: str, body: Json) -> None:
+        self._world.call("PATCH", f"{GROUPS_OF_DEFAULT}/{name}", body, MERGE)
+
+    # -- what is there
+
+    def queues(self) -> dict[str, Json]:
+        return {record.name: orjson.loads(record.data) for record in self._records(QUEUES)}
+
+    def groups(self) -> dict[str, Json]:
+        """By name: all are in one namespace."""
+        return {record.name: orjson.loads(record.data) for record in self._records(GROUPS)}
+
+    def pods(self) -> list[Json]:
+        return [orjson.loads(record.data) for record in self._records(PODS)]
+
+    def _records(self, kind: tuple[str, str]) -> Iterator[Record]:
+        return iter(list(self._world.store.tables[kind].scan("")))

@@ -1,0 +1,264 @@
+"""Gangs, the queues that they wait in, and by which settings they are scheduled; all drawn from the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Body = dict[str, Any]
+
+#: By which pods ask for the batch scheduler.
+NAME = "volcano"
+API = "/apis/scheduling.volcano.sh/v1beta1"
+GROUPS_OF_DEFAULT = f"{API}/namespaces/default/podgroups"
+GROUP_NAME = "scheduling.k8s.io/group-name"
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+ROLE = "volcano.sh/task-spec"
+RUN_SECONDS = "agent-scheduler.io/run-seconds"
+#: Classes of groups and of their members.
+PRIORITIES = {"lesser": 10, "usual": 100, "greater": 1000}
+
+_FIRST = "{name: priority}, {name: gang}, {name: conformance}"
+_SECOND = {
+    "proportion": "{name: overcommit}, {name: predicates}, {name: proportion}, {name: nodeorder}",
+    "capacity": "{name: predicates}, {name: capacity}, {name: nodeorder}",
+    "tree": "{name: predicates}, {name: capacity, enableHierarchy: true}, {name: nodeorder}",
+}
+_DRF = {True: "{name: drf}", False: "{name: drf, enablePreemptable: false}"}
+
+
+@dataclass
+class Gangs:
+    """What is there of queues from the beginning, and the settings of the sessions."""
+
+    queues: list[Body] = field(default_factory=list)
+    actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
+    #: Of the plugins that divide the cluster: proportion, capacity, or tree for a capacity of queues in a tree.
+    divides: str = "proportion"
+    #: Whether shares decide, too, who is evicted for whom: drf has a vote where no earlier tier names anybody.
+    by_share: bool = False
+    pdb: bool = False
+    binpack: bool = False
+    #: Replicas of the controllers of queues and groups; 0: somebody opens queues by hand.
+    controllers: int = 0
+    #: Groups that are there or will be, by name.
+    groups: dict[str, Body] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The section of the configuration."""
+        more = [", {name: pdb}" if self.pdb else "", ", {name: binpack}" if self.binpack else ""]
+        return (
+            f'batch: {{schedulerName: {NAME}, actions: "{", ".join(self.actions)}", tiers: ['
+            f"{{plugins: [{_FIRST}{more[0]}]}}, "
+            f"{{plugins: [{_DRF[self.by_share]}, {_SECOND[self.divides]}{more[1]}]}}]}}\n"
+        )
+
+
+def queue(name: str, *, state: str = "Open", **spec: Any) -> Body:
+    return {**_typed("Queue"), "metadata": {"name": name}, "spec": spec, "status": {"state": state}}
+
+
+def group(name: str, *, minimum: int, **spec: Any) -> Body:
+    return {**_typed("PodGroup"), "metadata": {"name": name}, "spec": {"minMember": minimum, **spec}}
+
+
+def _typed(kind: str) -> Body:
+    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": kind}
+
+
+def fill(
+    rng: random.Random,
+    nodes: list[Body],
+    pods: list[tuple[float, Body]],
+    acts: list[tuple[float, str, str, Body | None]],
+    pod: Callable[..., Body],
+) -> Gangs:
+    """Adds gangs of pods and bare ones, priority classes, and what changes in time."""
+    gangs = Gangs(
+        actions=rng.choice(
+            (
+                ("enqueue", "allocate", "backfill"),
+                ("enqueue", "allocate", "backfill"),
+                ("allocate", "backfill"),
+                ("enqueue", "allocate", "preempt", "backfill"),
+                ("enqueue", "allocate", "reclaim", "backfill"),
+                ("enqueue", "allocate", "preempt", "reclaim", "backfill"),
+            )
+        ),
+        divides=rng.choice(("proportion", "capacity", "capacity", "tree")),
+        by_share=rng.random() < 0.3,
+        pdb=rng.random() < 0.2,
+        binpack=rng.random() < 0.3,
+        controllers=rng.choice((0, 0, 1)),
+    )
+    cpus = 4 * len(nodes)
+    leaves = _queues(rng, gangs, cpus)
+    for name, value in PRIORITIES.items():
+        body: Body = {"metadata": {"name": name}, "value": value}
+        acts.append((0.0, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
+    if gangs.pdb:
+        _budgets(rng, acts)
+    if {"preempt", "reclaim"} & set(gangs.actions) and rng.random() < 0.8:
+        _crowd(rng, gangs, cpus, leaves, pods, acts, pod)
+    asked = 0.0
+    most = cpus * rng.choice((0.5, 1.0, 1.5, 2.5))
+    for number in range(rng.randrange(3, 15)):
+        if asked > most:
+            break
+        asked += _gang(rng, gangs, f"g{number}", leaves, pods, acts, pod)
+    for number in range(rng.choice((0, 0, 3, 8))):
+        bare = pod(f"bare-{number}", cpu=rng.choice((0, 100, 700)), lives=rng.choice((None, 2.0, 6.0)))
+        _ask(bare, rng.choice(("", *leaves)))
+        pods.append((rng.uniform(0, 12), bare))
+    return gangs
+
+
+def _queues(rng: random.Random, gangs: Gangs, cpus: int) -> list[str]:
+    """The names of those that groups may name."""
+    gangs.queues = [queue("root", reclaimable=False), queue("default", parent="root")]
+    leaves = ["default"]
+    for number in range(rng.choice((0, 1, 2, 3))):
+        name, spec = f"q{number}", _limits(rng, cpus)
+        if gangs.divides == "tree" and rng.random() < 0.5:
+            above = f"above-{number}"
+            gangs.queues.append(queue(above, parent="root", **_limits(rng, cpus)))
+            spec["parent"] = above
+            if rng.random() < 0.5:
+                gangs.queues.append(queue(f"{name}-beside", parent=above))
+                leaves.append(f"{name}-beside")
+        gangs.queues.append(queue(name, **spec))
+        leaves.append(name)
+    return leaves
+
+
+def _limits(rng: random.Random, cpus: int) -> Body:
+    spec: Body = {"weight": rng.choice((1, 1, 2, 5))}
+    if rng.random() < 0.5:
+        spec["capability"] = {"cpu": str(max(1, int(cpus * rng.choice((0.25, 0.5, 1.0)))))}
+    if rng.random() < 0.5:
+        spec["deserved"] = {"cpu": str(max(1, int(cpus * rng.choice((0.1, 0.25))))), "memory": "4Gi"}
+    if rng.random() < 0.2:
+        spec["reclaimable"] = False
+    return spec
+
+
+def _budgets(rng: random.Random, acts: list[tuple[float, str, str, Body | None]]) -> None:
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    for number in range(3):
+        spec = {
+            "selector": {"matchLabels": {"gang": f"g{number}"}},
+            "minAvailable": rng.choice((1, 2, "60%")),
+        }
+        acts.append((0.0, "POST", path, {"metadata": {"name": f"budget-{number}"}, "spec": spec}))
+
+
+def _crowd(
+    rng: random.Random,
+    gangs: Gangs,
+    cpus: int,
+    leaves: list[str],
+    pods: list[tuple[float, Body]],
+    acts: list[tuple[float, str, str, Body | None]],
+    pod: Callable[..., Body],
+) -> None:
+    """Gangs of little worth that fill the cluster and stay, and some of more that come when they run."""
+    queues = rng.sample(leaves, min(len(leaves), 2))
+    cpu, late = rng.choice((500, 1000)), rng.choice((5.0, 7.0))
+    for number in range(max(1, int(cpus * 1000 / cpu / rng.choice((2, 3, 4))))):
+        size = rng.choice((2, 3, 4))
+        _members(rng, gangs, f"low-{number}", size, cpu, 0.1, pods, acts, pod)
+        spec = gangs.groups[f"low-{number}"]["spec"]
+        spec.update(minMember=rng.choice((1, size - 1, size)), queue=queues[0], priorityClassName="lesser")
+    for number in range(rng.choice((1, 2, 3))):
+        _members(rng, gangs, f"high-{number}", rng.choice((1, 2, 4)), cpu, late, pods, acts, pod)
+        spec = gangs.groups[f"high-{number}"]["spec"]
+        spec.update(queue=rng.choice(queues), priorityClassName="greater")
+
+
+def _members(
+    rng: random.Random,
+    gangs: Gangs,
+    name: str,
+    size: int,
+    cpu: int,
+    at: float,
+    pods: list[tuple[float, Body]],
+    acts: list[tuple[float, str, str, Body | None]],
+    pod: Callable[..., Body],
+) -> None:
+    """A gang of alike pods that stay."""
+    body = gangs.groups[name] = group(name, minimum=size)
+    acts.append((at, "POST", GROUPS_OF_DEFAULT, body))
+    for number in range(size):
+        made = pod(f"{name}-{number}", cpu=cpu, terminationGracePeriodSeconds=rng.choice((0, 1, 30)))
+        _ask(made, "", group=name)
+        made["metadata"]["labels"] = {"gang": name}
+        pods.append((at + rng.uniform(0, 0.1), made))
+
+
+def _gang(
+    rng: random.Random,
+    gangs: Gangs,
+    name: str,
+    leaves: list[str],
+    pods: list[tuple[float, Body]],
+    acts: list[tuple[float, str, str, Body | None]],
+    pod: Callable[..., Body],
+) -> float:
+    """The cpus that it asks for."""
+    size = rng.choice((1, 2, 2, 3, 4, 4, 6, 9))
+    minimum = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2), 1))
+    spec: Body = {
+        "queue": rng.choice((*leaves, *leaves, "default", "nowhere" if rng.random() < 0.1 else "default"))
+    }
+    roles = ["", ""]
+    if size > 1 and rng.random() < 0.25:
+        roles = ["head", "worker"]
+        spec["minTaskMember"] = {"head": 1, "worker": max(1, minimum - 1)}
+        minimum = rng.choice((1 + spec["minTaskMember"]["worker"], minimum))
+    cpu = rng.choice((100, 300, 500, 500, 1000, 2000))
+    if rng.random() < 0.3:
+        spec["minResources"] = {"cpu": f"{cpu * minimum}m", "memory": f"{64 * minimum}Mi"}
+    if rng.random() < 0.6:
+        spec["priorityClassName"] = rng.choice(tuple(PRIORITIES))
+    at = rng.choice((0.1, 0.1, 4.0, 9.0)) + rng.uniform(0, rng.choice((0.2, 3.0)))
+    body = gangs.groups[name] = group(name, minimum=minimum, **spec)
+    late = rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 3.0)))
+    acts.append((at + late, "POST", GROUPS_OF_DEFAULT, body))
+    lives = rng.choice((None, None, 3.0, 8.0, rng.uniform(1, 20)))
+    spread = rng.choice((0.0, 0.0, 0.05, 4.0))
+    for number in range(size):
+        role = roles[0] if number == 0 else roles[1]
+        extra: Body = {"terminationGracePeriodSeconds": rng.choice((0, 1, 30))}
+        if "priorityClassName" in spec:
+            extra["priorityClassName"] = spec["priorityClassName"]
+        made = pod(f"{name}-{number}", cpu=2 * cpu if role == "head" else cpu, lives=lives, **extra)
+        _ask(made, "", group=name, role=role)
+        made["metadata"]["labels"] = {"gang": name}
+        if rng.random() < 0.05:
+            made["metadata"]["annotations"]["volcano.sh/preemptable"] = "false"
+        pods.append((at + rng.uniform(0, spread), made))
+    return size * cpu / 1000
+
+
+def _ask(pod: Body, queue_name: str, *, group: str = "", role: str = "") -> None:
+    """Have the batch scheduler see to the pod."""
+    pod["spec"]["schedulerName"] = NAME
+    said = pod["metadata"].setdefault("annotations", {})
+    if group:
+        said[GROUP_NAME] = group
+    if role:
+        said[ROLE] = role
+    if queue_name:
+        said[QUEUE_NAME] = queue_name
+
+
+def count_in_queues(rng: random.Random, gangs: Gangs, pods: list[tuple[float, Body]]) -> None:
+    """Some pods of the fast path say that they are in a queue."""
+    names = [each["metadata"]["name"] for each in gangs.queues if each["metadata"]["name"] != "root"]
+    for _, pod in pods:
+        if pod["spec"]["schedulerName"] != NAME and rng.random() < 0.5:
+            pod["metadata"].setdefault("annotations", {})[QUEUE_NAME] = rng.choice(names)

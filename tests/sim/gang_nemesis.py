@@ -1,0 +1,157 @@
+"""What happens to groups and queues while they are scheduled, and at which moments of a session."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from embedded_kubernetes.requests import Request
+
+from . import gang_reading as read
+from .gang_cluster import GangCluster
+from .gang_load import API, GROUPS_OF_DEFAULT, PRIORITIES
+from .gang_load import group as made_group
+from .gang_load import queue as made_queue
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+Json = dict[str, Any]
+
+
+class GangNemesis:
+    """Users and administrators, and crashes at bad moments. Its own requests never fail."""
+
+    def __init__(self, world: World, cluster: GangCluster) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._rng = random.Random(f"{world.seed} gang nemesis")
+
+    def strike(self) -> None:
+        """Asked again and again as long as there are faults."""
+        plan, now = self._world.plan, self._world.loop.time()
+        for act in (self.group_changed, self.queue_changed):
+            if plan.strikes(act.__name__, now=now, share=1.5):
+                act()
+        if plan.strikes("members_deleted", now=now, share=0.5):
+            self._delete_some()
+
+    # -- moments
+
+    def session_begins(self, process: Process) -> None:
+        """What it goes by changes, and it may die, while it goes on."""
+        plan, now, rng = self._world.plan, self._world.loop.time(), self._rng
+        if plan.strikes("members_deleted", now=now, share=2.0):
+            self._world.states.reached("members deleted in mid-session")
+            self._soon(self._delete_some)
+        if plan.strikes("queue_changed", now=now, share=1.0):
+            self._world.states.reached("queue changed in mid-session")
+            self._soon(self.queue_changed)
+        if plan.strikes("group_changed", now=now, share=1.0):
+            self._soon(self.group_changed)
+        if plan.strikes("crash", now=now, share=0.5):
+            self._world.states.reached("crash in mid-session")
+            self._world.loop.call_later(
+                rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05))), process.kill
+            )
+
+    def status_written(self, process: Process) -> None:
+        """A status was written, and its answer is not there yet."""
+        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=0.3):
+            self._world.states.reached("crash between status of a group and answer")
+            process.kill("killed between the status of a group and the answer")
+
+    def _soon(self, act: Any) -> None:
+        self._world.loop.call_later(self._rng.choice((0.0, 0.0005, 0.003, 0.02)), act)
+
+    # -- members
+
+    def _delete_some(self) -> None:
+        """Of one gang, one member or several, whatever is being done with them."""
+        by_group: dict[str, list[Json]] = {}
+        for pod in self._cluster.pods():
+            if read.group_of(pod) and not read.is_leaving(pod):
+                by_group.setdefault(read.group_of(pod), []).append(pod)
+        if not by_group:
+            return
+        members = by_group[self._rng.choice(sorted(by_group))]
+        for pod in self._rng.sample(members, self._rng.choice((1, 1, len(members)))):
+            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+            self._world.call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
+            if self._rng.random() < 0.5:
+                self._later(self._rng.choice((0.0, 0.5, 3.0)), lambda pod=pod: self._again(pod))
+
+    def _again(self, pod: Json) -> None:
+        """As a controller would make it again."""
+        metadata = {
+            key: pod["metadata"][key] for key in ("name", "labels", "annotations") if key in pod["metadata"]
+        }
+        spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
+        self._world.call("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
+
+    # -- groups
+
+    def group_changed(self) -> None:
+        groups = self._cluster.groups()
+        if not groups:
+            return
+        name = self._rng.choice(sorted(groups))
+        group, rng = groups[name], self._rng
+        change = rng.choice(("minimum", "minimum", "queue", "class", "delete", "recreate", "phase"))
+        if change == "minimum":
+            least = max(1, group["spec"].get("minMember", 1) + rng.choice((-1, -1, 1)))
+            self._cluster.patch_group(name, {"spec": {"minMember": least}})
+        elif change == "queue":
+            names = [
+                each for each in sorted(self._cluster.queues()) if not each.startswith(("root", "above"))
+            ]
+            self._cluster.patch_group(name, {"spec": {"queue": rng.choice(names or ["default"])}})
+        elif change == "class":
+            self._cluster.patch_group(name, {"spec": {"priorityClassName": rng.choice(sorted(PRIORITIES))}})
+        elif change == "phase":
+            # Somebody else's controller.
+            self._cluster.patch_group(name, {"status": {"phase": rng.choice(("Pending", "Inqueue"))}})
+        else:
+            self._world.call("DELETE", f"{GROUPS_OF_DEFAULT}/{name}")
+            wait = 0.0 if change == "recreate" else rng.choice((0.5, 4.0))
+            body = made_group(name, **{"minimum": 1, **group["spec"]})
+            self._later(wait, lambda: self._world.call("POST", GROUPS_OF_DEFAULT, body))
+
+    def group_written(self, asked: Request) -> None:
+        """Somebody was faster with a PodGroup by a moment."""
+        name = asked.path.split("/")[7]
+        if name in self._cluster.groups():
+            label = {"example.com/change": str(self._rng.randrange(1000))}
+            self._cluster.patch_group(name, {"metadata": {"labels": label}})
+
+    # -- queues
+
+    def queue_changed(self) -> None:
+        queues = {name: each for name, each in self._cluster.queues().items() if name != "root"}
+        if not queues:
+            return
+        name = self._rng.choice(sorted(queues))
+        queue, rng = queues[name], self._rng
+        change = rng.choice(("close", "close", "lower", "lower", "raise", "weight", "delete"))
+        spec = queue.get("spec") or {}
+        if change == "close":
+            self._cluster.set_state(name, rng.choice(("Closed", "Closing")))
+            self._later(rng.choice((0.01, 0.5, 5.0)), lambda: self._cluster.set_state(name, "Open"))
+        elif change == "lower":
+            self._cluster.patch_queue(name, {"capability": {"cpu": rng.choice(("1", "2", "500m"))}})
+            if rng.random() < 0.8:
+                back = {"capability": spec.get("capability")}
+                self._later(rng.choice((0.01, 0.5, 5.0)), lambda: self._cluster.patch_queue(name, back))
+        elif change == "raise":
+            self._cluster.patch_queue(name, {"capability": {"cpu": rng.choice(("4", "8", "64"))}})
+        elif change == "weight":
+            self._cluster.patch_queue(name, {"weight": rng.randrange(1, 9)})
+        else:
+            self._world.call("DELETE", f"{API}/queues/{name}")
+            body = made_queue(name, **spec)
+            self._later(rng.choice((0.0, 0.5, 5.0)), lambda: self._cluster.make_queue(body))
+
+    def _later(self, seconds: float, act: Any) -> None:
+        self._world.plan.lasts(self._world.loop.time() + seconds)
+        self._world.loop.call_later(seconds, act)

@@ -1,0 +1,74 @@
+"""A replica of the controllers of queues and groups: `agent-scheduler controllers --enable queue,podgroup`."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from agent_scheduler.config.schema import LeaderElection, Logging, Serving
+from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
+from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings
+from agent_scheduler.controllers.sharding.controller import ControllerSettings
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.process.controller_flags import LEASE, PODGROUP, QUEUE, ControllersSettings
+from agent_scheduler.process.controllers import ControllersProcess
+
+from .gang_load import NAME
+from .processes import Process
+from .shard_load import FENCE, LEASE_NAMESPACE
+
+if TYPE_CHECKING:
+    from .world import World
+
+#: What a controller of shards would go by, if one were enabled.
+_NOTHING = ShardingSettings(
+    parse_scheduler_configs(DEFAULT_SCHEDULER_CONFIGS).plan, 60.0, False, "--scheduler-configs"
+)
+
+
+class GangController(Process):
+    """One of its replicas."""
+
+    exposure = 0.3
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
+        self.program: ControllersProcess | None = None
+        election = LeaderElection(leader_elect=True, resource_name=LEASE, resource_namespace=LEASE_NAMESPACE)
+        self.renew_deadline = election.renew_deadline
+        self._settings = ControllersSettings(
+            enabled=(PODGROUP, QUEUE),
+            kubeconfig="",
+            election=election,
+            serving=Serving(port=0),
+            logging=Logging(),
+            sharding=ControllerSettings(
+                flags=_NOTHING,
+                lease_namespace=LEASE_NAMESPACE,
+                fence=FENCE,
+            ),
+            podgroup=PodGroupSettings(schedulers=(NAME,)),
+        )
+
+    def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
+        program = self.program = ControllersProcess(
+            self._settings,
+            transport=self._way(),
+            timing=timing,
+            identity=self.identity,
+            abort=lambda _code: self.kill("aborted itself"),
+        )
+        return program.run(signals=False)
+
+    def _stop(self) -> None:
+        assert self.program is not None
+        self.program.stop()
+
+    def leads(self) -> bool:
+        program = self.program
+        return program is not None and bool(program.leases.names) and program.leases.held
+
+    @property
+    def metrics(self) -> Any:
+        return None if self.program is None else self.program.metrics

@@ -1,0 +1,143 @@
+"""Groups, queues and their pods as the API has them, read plainly: Volcano's rules, and nothing of the engine's.
+
+Amounts are in millicores and bytes, of cpu and memory alone: worlds with gangs ask for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_scheduler.objects.quantity import resource_value
+
+from .gang_load import GROUP_NAME, NAME, QUEUE_NAME, ROLE
+
+Json = dict[str, Any]
+Amounts = Mapping[str, int]
+
+RESOURCES = ("cpu", "memory")
+_ENDED = ("Succeeded", "Failed")
+ROOT, DEFAULT = "root", "default"
+
+
+def amounts(resources: Mapping[str, Any] | None) -> Counter[str]:
+    return Counter({name: resource_value(name, (resources or {}).get(name, "0")) for name in RESOURCES})
+
+
+def requests(pod: Json) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        total.update(amounts((container.get("resources") or {}).get("requests")))
+    return total
+
+
+def asks_for_nothing(pod: Json) -> bool:
+    return not any(requests(pod).values())
+
+
+def annotation(pod: Json, name: str) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(name, ""))
+
+
+def group_of(pod: Json) -> str:
+    """The name of its group; empty for none."""
+    return annotation(pod, GROUP_NAME)
+
+
+def is_batch(pod: Json) -> bool:
+    return bool(pod["spec"].get("schedulerName") == NAME)
+
+
+def is_leaving(pod: Json) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def phase(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def has_ended(pod: Json) -> bool:
+    return phase(pod) in _ENDED
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether it counts for its gang (`ReadyTaskNum`): it has room, or has done its part."""
+    if phase(pod) == "Succeeded":
+        return True
+    return bool(pod["spec"].get("nodeName")) and not is_leaving(pod) and phase(pod) != "Failed"
+
+
+def waits(pod: Json) -> bool:
+    return not (pod["spec"].get("nodeName") or is_leaving(pod) or has_ended(pod))
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """How many members have to have room, and of each role where these count."""
+
+    members: int
+    roles: Mapping[str, int]
+
+    def lacks(self, ready: Iterable[Json]) -> str:
+        """What is missing if these are ready; empty if nothing is."""
+        there = list(ready)
+        if len(there) < self.members:
+            return f"{len(there)} of {self.members} members"
+        counted = Counter(annotation(pod, ROLE) for pod in there)
+        return ", ".join(
+            f"{counted[role]} of {least} {role}s"
+            for role, least in self.roles.items()
+            if counted[role] < least
+        )
+
+
+def minimum(group: Json) -> Minimum:
+    spec = group.get("spec") or {}
+    # The definition of the kind gives a group that says nothing a minimum of 1.
+    members = spec.get("minMember", 1)
+    roles = spec.get("minTaskMember") or {}
+    return Minimum(members, roles if members >= sum(roles.values()) else {})
+
+
+def queue_of_group(group: Json) -> str:
+    return (group.get("spec") or {}).get("queue") or DEFAULT
+
+
+def queue_of(pod: Json, group: Callable[[str], Json | None]) -> str:
+    """The queue in which a pod counts; empty for none. `group`: by name."""
+    if said := annotation(pod, QUEUE_NAME):
+        return said
+    if name := group_of(pod):
+        found = group(name)
+        return "" if found is None else queue_of_group(found)
+    return DEFAULT if is_batch(pod) else ""
+
+
+def chain(name: str, queues: Mapping[str, Json]) -> list[str]:
+    """A queue and those above it, as far as there are any."""
+    found: list[str] = []
+    while name in queues and name not in found:
+        found.append(name)
+        name = "" if name == ROOT else (queues[name].get("spec") or {}).get("parent") or ROOT
+    return found
+
+
+def is_open(queue: Json | None) -> bool:
+    return queue is not None and (queue.get("status") or {}).get("state") == "Open"
+
+
+def limits(queue: Json) -> dict[str, int]:
+    """What it may hold of which resource; 0 is no limit."""
+    declared = (queue.get("spec") or {}).get("capability") or {}
+    return {name: limit for name, limit in amounts(declared).items() if name in declared and limit > 0}
+
+
+def above_limits(holds: Amounts, queue: Json) -> str:
+    """By which resource a queue that holds so much is above its capability; empty if by none."""
+    return ", ".join(
+        f"{holds[name]} of {limit} {name}"
+        for name, limit in limits(queue).items()
+        if holds.get(name, 0) > limit
+    )

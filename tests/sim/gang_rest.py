@@ -1,0 +1,274 @@
+"""What must become true of gangs once the faults have ended.
+
+L16 a gang that fits whole has its minimum, as have members above it that fit; nothing of a session is left under way,
+    and what is said of groups is so: their phases, their numbers, and why those wait that wait
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent_scheduler.objects.quantity import resource_value
+
+from . import gang_reading as read
+from .gang_cluster import GangCluster
+from .rules import Rules, cluster_of, readable, refusal
+
+if TYPE_CHECKING:
+    from .world import World
+
+Json = dict[str, Any]
+
+NODES = ("", "nodes")
+#: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
+#: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
+BOUND_WITHIN = 90.0
+_PHASES = ("Pending", "Inqueue", "Running", "Unknown", "Completed")
+
+
+class Standing:
+    """Groups, their members, queues and nodes at a moment, from the store."""
+
+    def __init__(self, world: World, cluster: GangCluster, by: Rules) -> None:
+        self._world = world
+        self._by = by
+        self._divides = cluster.shape.divides
+        self._enqueues = "enqueue" in cluster.shape.actions
+        self.groups, self.queues = cluster.groups(), cluster.queues()
+        self.pods = cluster.pods()
+        self.nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
+        self.members: dict[str, list[Json]] = {}
+        for pod in self.pods:
+            if read.is_batch(pod):
+                self.members.setdefault(read.group_of(pod), []).append(pod)
+        there = {node["metadata"]["name"] for node in self.nodes}
+        self.placed = [
+            pod for pod in self.pods if pod["spec"].get("nodeName") in there and not read.has_ended(pod)
+        ]
+        self._cluster = cluster_of(self.nodes, self.placed)
+        self._used: dict[str, Counter[str]] = {name: Counter() for name in there}
+        self._on: Counter[str] = Counter()
+        for pod in self.placed:
+            self._used[pod["spec"]["nodeName"]].update(read.requests(pod))
+            self._on[pod["spec"]["nodeName"]] += 1
+
+    # -- who should have been bound
+
+    def late(self) -> list[str]:
+        """Groups, or pods that are in none, that could have more members bound."""
+        found = []
+        for name, group in self.groups.items():
+            if problem := self._could(name, group):
+                found.append(f"{name} {problem}")
+        for pod in self.members.get("", ()):
+            if not read.waits(pod) or pod["spec"].get("schedulingGates"):
+                continue
+            if self._fits([pod], 1) and self._may_hold(read.queue_of(pod, self.groups.get), [pod], 1):
+                found.append(f"{pod['metadata']['name']} would fit by itself")
+        return found
+
+    def _could(self, name: str, group: Json) -> str:
+        members = self.members.get(name, [])
+        pending = [pod for pod in members if read.waits(pod)]
+        ready = [pod for pod in members if read.is_ready(pod)]
+        least = read.minimum(group)
+        if not pending or least.lacks([*pending, *ready]):
+            return ""
+        if not self._is_let_in(name, group):
+            return ""
+        needed = max(1, least.members - len(ready))
+        if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
+            # In whatever order they are tried.
+            needed = len(pending)
+        if not self._fits(pending, needed):
+            return ""
+        if not self._may_hold(read.queue_of_group(group), pending, needed):
+            return ""
+        return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
+
+    def _is_let_in(self, name: str, group: Json) -> bool:
+        """Whether it is asked for its resources no more: before, it may be outbid by groups that do not fit."""
+        if not self._enqueues or not (group.get("spec") or {}).get("minResources"):
+            return True
+        if (group.get("status") or {}).get("phase") not in ("Pending", "", None):
+            return True
+        others = (pods for each, pods in self.members.items() if each != name)
+        phases = ((other.get("status") or {}).get("phase") for other in self.groups.values())
+        return "Inqueue" not in phases and not any(read.waits(pod) for pods in others for pod in pods)
+
+    def _fits(self, pending: list[Json], needed: int) -> bool:
+        """Whether so many find room, however they are laid out: each is taken to be as large as the largest."""
+        largest: Counter[str] = Counter()
+        for pod in pending:
+            for resource, amount in read.requests(pod).items():
+                largest[resource] = max(largest[resource], amount)
+        places = 0
+        for node in self.nodes:
+            name = node["metadata"]["name"]
+            if any(refusal(pod, node, self._cluster, self._by) is not None for pod in pending):
+                continue
+            allocatable = node["status"]["allocatable"]
+            left = [int(allocatable["pods"]) - self._on[name]]
+            for resource, amount in largest.items():
+                if amount:
+                    free = resource_value(resource, allocatable[resource]) - self._used[name][resource]
+                    left.append(free // amount)
+            places += max(0, min(left))
+        return places >= needed
+
+    def is_held(self, pod: Json) -> bool:
+        """Whether the queue of a pod of the fast path's has no room for it."""
+        queue = read.queue_of(pod, self.groups.get)
+        return bool(queue) and bool(self.queues) and not self._declares_room(queue, [pod], 1)
+
+    def _may_hold(self, queue: str, pending: list[Json], needed: int) -> bool:
+        """Whether the queue and those above it have room for so many, by what they declare; and, where the cluster is
+        divided by weight, whether there is enough for all that anybody asks for."""
+        if not self._declares_room(queue, pending, needed):
+            return False
+        return self._divides != "proportion" or self._is_enough_for_all()
+
+    def _declares_room(self, queue: str, pending: list[Json], needed: int) -> bool:
+        if not read.is_open(self.queues.get(queue)):
+            return False
+        largest: Counter[str] = Counter()
+        for pod in pending:
+            for resource, amount in read.requests(pod).items():
+                largest[resource] = max(largest[resource], amount)
+        for name in read.chain(queue, self.queues):
+            holds = self.holds()[name]
+            more = {resource: holds[resource] + needed * amount for resource, amount in largest.items()}
+            if read.above_limits(more, self.queues[name]):
+                return False
+        return True
+
+    def holds(self) -> Mapping[str, Counter[str]]:
+        found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
+        for pod in self.placed:
+            for name in read.chain(read.queue_of(pod, self.groups.get), self.queues):
+                found[name].update(read.requests(pod))
+        return found
+
+    def _is_enough_for_all(self) -> bool:
+        asked: Counter[str] = Counter()
+        for pod in self.pods:
+            if not read.has_ended(pod) and (read.is_batch(pod) or pod["spec"].get("nodeName")):
+                asked.update(read.requests(pod))
+        total: Counter[str] = Counter()
+        for node in self.nodes:
+            total.update(read.amounts(node["status"]["allocatable"]))
+        return all(asked[resource] <= total[resource] for resource in read.RESOURCES)
+
+    # -- what is said
+
+    def untrue(self) -> list[str]:
+        """What statuses say of groups that is not so."""
+        found = []
+        for name, group in self.groups.items():
+            members = self.members.get(name, [])
+            if read.queue_of_group(group) not in self.queues or not members:
+                continue
+            status = group.get("status") or {}
+            counted = Counter(read.phase(pod) for pod in members if not read.is_leaving(pod))
+            for field, phase in (("running", "Running"), ("succeeded", "Succeeded"), ("failed", "Failed")):
+                if status.get(field, 0) != counted[phase]:
+                    found.append(f"{name} says {status.get(field, 0)} {field}; {counted[phase]} are")
+            found += self._phase(name, group, members)
+        return found
+
+    def _phase(self, name: str, group: Json, members: list[Json]) -> list[str]:
+        status = group.get("status") or {}
+        phase = status.get("phase") or ""
+        conditions = {each["type"]: each for each in status.get("conditions") or ()}
+        if phase not in _PHASES:
+            return [f"{name} is in the phase {phase!r}"]
+        has = [pod for pod in members if pod["spec"].get("nodeName") or read.has_ended(pod)]
+        ended = sum(read.has_ended(pod) for pod in has)
+        minimum = read.minimum(group).members
+        if len(has) < minimum and phase in ("Running", "Completed"):
+            return [f"{name} is {phase} with {len(has)} of {minimum}"]
+        if len(has) >= minimum and phase in ("Pending", "Inqueue"):
+            return [f"{name} is {phase} with {len(has)} of {minimum}"]
+        if phase == "Completed" and ended < len(has):
+            return [f"{name} is Completed, and {len(has) - ended} of it run"]
+        short = read.minimum(group).lacks([pod for pod in members if read.is_ready(pod)])
+        if short and any(map(read.waits, members)) and "Unschedulable" not in conditions:
+            return [f"{name} lacks {short} and does not say so: {sorted(conditions)}"]
+        return []
+
+    def silent(self) -> list[str]:
+        """Members that wait and do not say why, of groups that sessions look at."""
+        found = []
+        for name, members in self.members.items():
+            group = self.groups.get(name)
+            for pod in members:
+                queue = read.queue_of_group(group) if group else read.queue_of(pod, self.groups.get)
+                if not read.waits(pod) or (name and group is None) or queue not in self.queues:
+                    continue
+                if pod["spec"].get("schedulingGates"):
+                    continue
+                conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
+                if conditions.get("PodScheduled", {}).get("status") != "False":
+                    found.append(f"{pod['metadata']['name']} waits and says {conditions.get('PodScheduled')}")
+        return found
+
+
+def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:
+    """UIDs of those pods of the fast path's whose queues have no room for them."""
+    if world.gangs is None or not pods:
+        return set()
+    standing = Standing(world, world.gangs, by)
+    return {pod["metadata"]["uid"] for pod in pods if standing.is_held(pod)}
+
+
+async def until_gangs_stand(world: World, by: Rules) -> bool:
+    """Whether all that fits is bound soon enough."""
+    assert world.gangs is not None, "it has gangs"
+    deadline = world.loop.time() + BOUND_WITHIN
+    while late := Standing(world, world.gangs, by).late():
+        if world.loop.time() >= deadline:
+            for each in late[:3]:
+                world.safety.violated("L16", f"{each}, and is not bound after {BOUND_WITHIN:g} s")
+            return False
+        await asyncio.sleep(1.0)
+    return True
+
+
+def check_gangs(world: World, by: Rules) -> None:
+    """At rest."""
+    assert world.gangs is not None, "it has gangs"
+    standing = Standing(world, world.gangs, by)
+    world.safety.checked["L16"] += 1
+    if any(map(read.waits, (pod for pods in standing.members.values() for pod in pods))):
+        world.states.reached("gang waits at rest")
+    for problem in (*standing.untrue(), *standing.silent()):
+        world.safety.violated("L16", problem)
+    for process in world.processes:
+        batch = process.runtime.batch if process.runtime is not None else None
+        transport = process.transport
+        if batch is None or transport is None or transport.closed or not process.leads():
+            continue
+        there = {pod["metadata"]["uid"] for pod in standing.pods if not read.is_leaving(pod)}
+        versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
+        # The rest is forgotten when the next session begins.
+        left = {
+            "victims": batch._evictions._leaving & there,
+            "statuses": [
+                key.name
+                for key, decided in batch._messages.statuses._decided.items()
+                if versions.get(key.name) == decided.version
+            ],
+            "in flight": batch.waiting._in_flight,
+        }
+        for what, those in left.items():
+            if those:
+                world.safety.violated(
+                    "L16", f"{process.identity}: {what} are left: {sorted(map(str, those))}"
+                )
+        if batch.waiting.due.is_set():
+            world.safety.violated("L16", f"{process.identity}: a session is due though nothing happens")

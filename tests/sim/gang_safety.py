@@ -1,0 +1,331 @@
+"""What holds of gangs and queues at every moment, judged from the API's own objects.
+
+S27 no bind of a gang is sent before its minimum has room: in all, and of each role where these count
+S28 no queue, nor one above it, is given more than its capability, and none is given any that is not open
+S29 what was tried and taken back leaves no trace, and no session fails
+S30 pods that a session evicts are of lower priority in the same queue, or are in a queue that lets others reclaim; no
+    budget is broken, and a gang keeps its minimum or loses all
+S31 the phase of a group goes from one to another as Volcano's does
+
+What a process had seen is taken from it as versions alone, and what it has given away as UIDs and nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from embedded_kubernetes.store import Event
+
+from . import gang_reading as read
+from .gang_cluster import GROUPS, QUEUES, GangCluster
+from .gang_load import PRIORITIES
+
+if TYPE_CHECKING:
+    from agent_scheduler.batch.scheduler import BatchScheduler
+    from agent_scheduler.fastpath.scheduler import FastPath
+
+    from .processes import Process
+    from .world import World
+
+Json = dict[str, Any]
+
+PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = "Pending", "Inqueue", "Running", "Unknown", "Completed"
+#: Phase of a group -> those in which one session may leave it.
+_NEXT: Mapping[str, frozenset[str]] = {
+    "": frozenset((PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED)),
+    PENDING: frozenset((PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED)),
+    INQUEUE: frozenset((INQUEUE, RUNNING, UNKNOWN, COMPLETED)),
+    RUNNING: frozenset((RUNNING, PENDING, UNKNOWN, COMPLETED)),
+    UNKNOWN: frozenset((UNKNOWN, PENDING, RUNNING, COMPLETED)),
+    COMPLETED: frozenset((COMPLETED, PENDING, RUNNING, UNKNOWN)),
+}
+
+
+class SeenGangs:
+    """Groups and queues as one process had seen them at a moment, in the API's own words."""
+
+    def __init__(self, safety: GangSafety, process: Process, fast_path: FastPath) -> None:
+        self._safety = safety
+        self._fast_path = fast_path
+        self._groups = _batch(process)._pictures._groups
+
+    def group(self, name: str) -> Json | None:
+        known = self._groups.groups.get(GroupKey("default", name))
+        return self._object(None if known is None else known.object)
+
+    def queues(self) -> dict[str, Json]:
+        return {name: found for name, each in self._groups.queues.items() if (found := self._object(each))}
+
+    def _object(self, found: Any) -> Json | None:
+        if found is None:
+            return None
+        return self._safety.object(found.metadata.uid, found.metadata.resource_version)
+
+    def members(self, name: str) -> list[Json]:
+        """On the nodes that the process has given them, too."""
+        known = self._groups.groups.get(GroupKey("default", name))
+        return [] if known is None else [self._placed(pod) for pod in known.members.values()]
+
+    def _placed(self, pod: Any) -> Json:
+        found = self._safety.world.evictions.object(pod.uid, pod.resource_version)
+        placement = self._fast_path.ledger.placements.get(pod.uid)
+        if placement is None or read.has_ended(found):
+            return found
+        return {**found, "spec": {**found["spec"], "nodeName": placement.node_name}}
+
+    def pod(self, uid: str) -> Json | None:
+        info = self._fast_path.cluster.pods.get(uid)
+        return None if info is None else self._placed(info)
+
+    def queue_of(self, pod: Json) -> str:
+        return read.queue_of(pod, self.group)
+
+    def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
+        """What the pods of these queues, and of those below them, have been given."""
+        found: dict[str, Counter[str]] = {name: Counter() for name in names}
+        for uid in self._fast_path.ledger.placements:
+            if (pod := self.pod(uid)) is not None:
+                for name in read.chain(self.queue_of(pod), queues):
+                    if name in found:
+                        found[name].update(read.requests(pod))
+        return found
+
+
+def _batch(process: Process) -> BatchScheduler:
+    assert process.runtime is not None and process.runtime.batch is not None, "it schedules gangs"
+    return process.runtime.batch
+
+
+class GangSafety:
+    """Subscribes to the store. Owner of what each process has given to gangs, and of whom it has evicted for some."""
+
+    def __init__(self, world: World, cluster: GangCluster) -> None:
+        self.world = world
+        self.cluster = cluster
+        #: UID and version -> a group or queue.
+        self._versions: dict[tuple[str, str], bytes] = {}
+        self._read: dict[tuple[str, str], Json] = {}
+        #: (Identity, pod's UID) -> the group and the moment in which it was given room; and what the group lacked when
+        #: that moment was over.
+        self._given: dict[tuple[str, str], tuple[str, float]] = {}
+        self._lacked: dict[tuple[str, str, float], str] = {}
+        #: (Process, pod's UID) of those that a session had evicted.
+        self._victims: set[tuple[str, str]] = set()
+        for kind in (GROUPS, QUEUES):
+            world.store.tables[kind].subscribers.append(self._note)
+
+    def _note(self, event: Event) -> None:
+        record = event.record
+        self._versions[record.uid, str(record.rv)] = record.data
+        what = orjson.loads(record.data)
+        status = what.get("status") or {}
+        said = status.get("phase") or status.get("state") or ""
+        self.world.trace("", f"{record.key or record.name} {event.type} {said}")
+
+    def object(self, uid: str, version: str) -> Json:
+        key = uid, version
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = orjson.loads(self._versions[key])
+        return found
+
+    # -- what a process does
+
+    def watch(self, process: Process, fast_path: FastPath) -> None:
+        """Hear of what it gives away, and of its sessions. Idempotent."""
+        batch: Any = process.runtime.batch if process.runtime is not None else None
+        if batch is None or getattr(batch, "judged", False):
+            return
+        batch.judged = True
+        ledger: Any = fast_path.ledger
+        assume, hold, tell = ledger.assume, batch._session, batch._tell
+        evict = batch._evictions.evict
+
+        def assumed(pod: Any, row: int) -> None:
+            assume(pod, row)
+            self._judge_room(process, fast_path, pod.uid)
+
+        async def held() -> None:
+            self._judge_trial(process, batch)
+            if self.world.gang_nemesis is not None:
+                self.world.gang_nemesis.session_begins(process)
+            try:
+                await hold()
+            except Exception as error:
+                self.world.safety.violated("S29", f"{process.identity}: a session fails: {error!r}")
+                raise
+            self._judge_trial(process, batch)
+
+        def told(session: Any, result: Any) -> None:
+            self._judge_session(process, fast_path, session, result)
+            tell(session, result)
+
+        def evicted(task: Any, reason: str) -> bool:
+            done: bool = evict(task, reason)
+            if done:
+                self._victims.add((process.name, task.uid))
+            return done
+
+        ledger.assume, batch._session, batch._tell, batch._evictions.evict = assumed, held, told, evicted
+
+    def is_victim(self, process: Process, uid: str) -> bool:
+        """Whether a session of the process had the pod evicted."""
+        return (process.name, uid) in self._victims
+
+    # -- room
+
+    def _judge_room(self, process: Process, fast_path: FastPath, uid: str) -> None:
+        if self.world.backups.is_unaware(process):
+            return
+        seen = SeenGangs(self, process, fast_path)
+        pod = seen.pod(uid)
+        if pod is None:
+            return
+        self._judge_queues(process, seen, pod)
+        name = read.group_of(pod)
+        if not name or not read.is_batch(pod):
+            return
+        now = self.world.loop.time()
+        self._given[process.identity, uid] = name, now
+        group = seen.group(name)
+        if group is None:
+            self._lacked[process.identity, name, now] = "a group"
+            return
+        members = [each for each in seen.members(name) if read.is_batch(each)]
+        # Who asks for nothing has room everywhere, and waits for nobody.
+        ready = [each for each in members if read.is_ready(each) or _needs_no_room(each)]
+        self._lacked[process.identity, name, now] = read.minimum(group).lacks(ready)
+
+    def _judge_queues(self, process: Process, seen: SeenGangs, pod: Json) -> None:
+        queues, name = seen.queues(), seen.queue_of(pod)
+        if not queues or not name:
+            return
+        self.world.safety.checked["S28"] += 1
+        if not read.is_open(queues.get(name)):
+            state = (queues.get(name) or {}).get("status")
+            self._wrong("S28", process, f"gives {_name(pod)} room, whose queue {name} is not open: {state}")
+        for above, holds in seen.holds(read.chain(name, queues), queues).items():
+            if problem := read.above_limits(holds, queues[above]):
+                self._wrong("S28", process, f"gives {_name(pod)} room, and queue {above} has {problem}")
+
+    def sending_bind(self, process: Process, body: bytes) -> None:
+        """A bind leaves a process."""
+        uid = (orjson.loads(body).get("metadata") or {}).get("uid", "")
+        given = self._given.get((process.identity, uid))
+        if given is None or self.world.backups.is_unaware(process):
+            return
+        self.world.safety.checked["S27"] += 1
+        name, at = given
+        if lacks := self._lacked[process.identity, name, at]:
+            self._wrong("S27", process, f"binds a member of {name}, which has {lacks}")
+
+    # -- sessions
+
+    def _judge_trial(self, process: Process, batch: BatchScheduler) -> None:
+        """Between two sessions nothing is hypothetical, and what it is made on is what there is."""
+        self.world.safety.checked["S29"] += 1
+        trial, snapshot, ledger = batch._trial, batch._snapshot, batch._cluster.ledger
+        if not trial.is_empty:
+            self._wrong("S29", process, "something stays hypothetical after a session")
+            return
+        if trial.holds_reservations:
+            self._wrong("S29", process, "something stays reserved after a session")
+        if snapshot.sequence != ledger.sequence:
+            return
+        mine, true, size = snapshot.columns, ledger.columns, ledger.columns.size
+        if not np.array_equal(mine.requested[:, :size], true.requested[:, :size]):
+            self._wrong("S29", process, "the room on nodes is not what it was before the session")
+        for name in ("hypothetical_pods", "hypothetical_ports", "absent"):
+            if left := getattr(mine, name):
+                self._wrong("S29", process, f"{name} are left after a session: {left}")
+
+    def _judge_session(self, process: Process, fast_path: FastPath, session: Any, result: Any) -> None:
+        if self.world.backups.is_unaware(process):
+            return
+        for each in result.groups:
+            self.world.safety.checked["S31"] += 1
+            old, new = each.group.status.phase, each.status.phase
+            if new not in _NEXT.get(old, frozenset((new,))):
+                self._wrong("S31", process, f"takes {each.group.name} from {old} to {new}")
+        if session.evicted:
+            self._judge_evictions(process, SeenGangs(self, process, fast_path), session)
+
+    def _judge_evictions(self, process: Process, seen: SeenGangs, session: Any) -> None:
+        self.world.safety.checked["S30"] += 1
+        self.world.states.reached("gang evicted for another")
+        gainers = [
+            pod
+            for job in session.jobs.values()
+            for task in job.pipelined_tasks()
+            if task.evicting and (pod := seen.pod(task.uid)) is not None
+        ]
+        names = set()
+        for task, reason in session.evicted:
+            victim = seen.pod(task.uid)
+            if victim is None:
+                continue
+            names.add(read.group_of(victim))
+            if problem := self._has_no_right(seen, victim, gainers, reason):
+                self._wrong("S30", process, f"evicts {_name(victim)} ({reason}): {problem}")
+        gone = {task.uid for task, _ in session.evicted}
+        for name in names - {""}:
+            self._judge_broken(process, seen, name, gone)
+
+    def _has_no_right(self, seen: SeenGangs, victim: Json, gainers: list[Json], reason: str) -> str:
+        if not gainers:
+            return "nobody has a claim on the room"
+        queue = seen.queue_of(victim)
+        if (victim["metadata"].get("annotations") or {}).get("volcano.sh/preemptable") == "false":
+            return "it says that it is not to be"
+        if reason == "reclaim":
+            reclaimable = (seen.queues().get(queue, {}).get("spec") or {}).get("reclaimable", True)
+            if not reclaimable:
+                return f"its queue {queue} is not reclaimable"
+            return (
+                "" if any(seen.queue_of(each) != queue for each in gainers) else "for nobody of another queue"
+            )
+        if self.cluster.shape.by_share:
+            return "" if any(seen.queue_of(each) == queue for each in gainers) else "for nobody of its queue"
+        mine = _priority_of_group(seen, victim)
+        for each in gainers:
+            same = read.group_of(each) == read.group_of(victim)
+            if same and each["spec"].get("priority", 0) > victim["spec"].get("priority", 0):
+                return ""
+            if not same and seen.queue_of(each) == queue and _priority_of_group(seen, each) > mine:
+                return ""
+        return "for nobody of higher priority in its queue"
+
+    def _judge_broken(self, process: Process, seen: SeenGangs, name: str, gone: set[str]) -> None:
+        group = seen.group(name)
+        if group is None:
+            return
+        stay = [
+            each
+            for each in seen.members(name)
+            if read.is_batch(each) and read.is_ready(each) and each["metadata"]["uid"] not in gone
+        ]
+        running = [each for each in stay if not read.has_ended(each)]
+        if running and (lacks := read.minimum(group).lacks(stay)):
+            self._wrong("S30", process, f"leaves {name} with {lacks}")
+
+    def _wrong(self, name: str, process: Process, what: str) -> None:
+        self.world.safety.violated(name, f"{process.identity} {what}")
+
+
+def _needs_no_room(pod: Json) -> bool:
+    return read.waits(pod) and read.asks_for_nothing(pod)
+
+
+def _priority_of_group(seen: SeenGangs, pod: Json) -> int:
+    group = seen.group(read.group_of(pod)) if read.group_of(pod) else None
+    return PRIORITIES.get(((group or {}).get("spec") or {}).get("priorityClassName", ""), 0)
+
+
+def _name(pod: Json) -> str:
+    return str(pod["metadata"]["name"])

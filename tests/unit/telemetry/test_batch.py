@@ -1,0 +1,227 @@
+"""What sessions report, by Volcano's names and by ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from agent_scheduler.batch.committing import BatchObserver
+from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.conf import SessionConf
+from agent_scheduler.engine.session.session import Stage
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
+from agent_scheduler.telemetry.families import Families
+from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.observers import FastPathObserver
+
+from ..engine.session.scene import Scene, conf
+from ..engine.world import node
+from .test_metrics import scrape
+
+QUEUES = conf("priority", "gang", "drf", "capacity", "predicates", "nodeorder")
+GPU = "nvidia.com/gpu"
+
+
+class Recording:
+    """A process's metrics, and what a batch scheduler reports to them."""
+
+    def __init__(self) -> None:
+        self.families = Families()
+        self.metrics = Metrics(version="1")
+        observer = FastPathObserver(self.metrics, clock=lambda: 0.0, policy="p")
+        self.reports = BatchReports(
+            BatchMetrics(self.families),
+            observer,
+            now=lambda: datetime(2026, 1, 1, 0, 1, tzinfo=UTC),
+        )
+        # As the process does; what sessions said is read of no other object.
+        self.families.read_from(object())
+
+    def session(
+        self, scene: Scene, how: SessionConf = QUEUES, *, spent: Mapping[Stage, float] | None = None
+    ) -> None:
+        book = QuotaBook()
+        for each in scene.queues:
+            book.set_queue(each)
+        session, result = scene.run(how, book=book)
+        self.reports.session_ended(session, result, seconds=0.25, spent=spent or {})
+
+    def values(self, prefix: str) -> dict[str, float]:
+        lines = [line for line in self.families.text().splitlines() if line.startswith(prefix)]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def two_queues() -> Scene:
+    scene = Scene(node("a", cpu="4"))
+    scene.queues.append(
+        QueueInfo(
+            name="q", parent="root", weight=3, capability={"cpu": 3000, GPU: 2000}, deserved={"cpu": 2000}
+        )
+    )
+    return scene
+
+
+def test_before_the_first_session_nothing_is_said_of_queues_and_jobs() -> None:
+    assert Recording().values("volcano_queue_") == {}
+    assert Recording().values("volcano_unschedule") == {"volcano_unschedule_job_count": 0}
+
+
+def test_queues_are_shown_as_the_last_session_left_them() -> None:
+    scene, recording = two_queues(), Recording()
+    scene.gang("runs", 1, queue="q")
+    recording.session(scene)
+    values = recording.values("volcano_queue_")
+
+    def of(name: str, queue: str = "q") -> float:
+        return values[f'volcano_queue_{name}{{queue_name="{queue}"}}']
+
+    assert of("allocated_milli_cpu") == 1000
+    assert of("deserved_milli_cpu") == 2000
+    assert of("request_milli_cpu") == 1000
+    assert of("capacity_milli_cpu") == 3000
+    assert of("real_capacity_milli_cpu") == 3000
+    assert of("weight") == 3
+    assert of("share") == 0.5
+    assert of("allocated_memory_bytes") == 0
+    assert f'volcano_queue_capacity_scalar_resources{{queue_name="q",resource="{GPU}"}}' in values
+    assert 'volcano_queue_capacity_milli_cpu{queue_name="default"}' not in values
+
+
+def test_series_of_a_queue_or_group_that_is_gone_go_with_it() -> None:
+    scene, recording = two_queues(), Recording()
+    scene.gang("g", 9, queue="q")
+    scene.gang("runs", 1)
+    recording.session(scene)
+    assert any('"q"' in name for name in recording.values("volcano_queue_"))
+    assert recording.values("volcano_unschedule_task") == {'volcano_unschedule_task_count{job_id="g"}': 9}
+    assert len(recording.values("volcano_job_share")) == 1
+    assert len(recording.values("volcano_e2e_job_scheduling_duration")) == 1
+    scene.queues.pop()
+    scene.groups.clear()
+    recording.session(scene)
+    for prefix in ("volcano_unschedule_task", "volcano_job_share", "volcano_e2e_job_scheduling_duration"):
+        assert recording.values(prefix) == {}
+    assert not any('"q"' in name for name in recording.values("volcano_queue_"))
+
+
+def test_what_was_bound_is_counted_and_how_long_it_took_since_it_was_made() -> None:
+    scene, recording = Scene(node("a", cpu="4")), Recording()
+    scene.gang("g", 2, created="2026-01-01T00:00:30Z")
+    scene.gang("large", 9)
+    recording.session(scene, conf())
+    assert recording.values("agent_scheduler_batch_groups_bound") == {
+        "agent_scheduler_batch_groups_bound_total": 1
+    }
+    assert recording.values("agent_scheduler_batch_pods_bound") == {
+        "agent_scheduler_batch_pods_bound_total": 2
+    }
+    assert recording.values("volcano_schedule_attempts_total") == {
+        'volcano_schedule_attempts_total{result="scheduled"}': 2,
+        'volcano_schedule_attempts_total{result="unschedulable"}': 1,
+        'volcano_schedule_attempts_total{result="error"}': 0,
+    }
+    tasks = recording.values("volcano_task_scheduling_latency_milliseconds")
+    assert tasks["volcano_task_scheduling_latency_milliseconds_count"] == 2
+    # Members are made at 0:00:00 and 0:00:01.
+    assert tasks["volcano_task_scheduling_latency_milliseconds_sum"] == 60_000 + 59_000
+    assert recording.values("volcano_e2e_job_scheduling_duration") == {
+        'volcano_e2e_job_scheduling_duration{job_name="g",queue="default",job_namespace="default"}': 30_000
+    }
+
+
+def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:
+    scene, recording = two_queues(), Recording()
+    scene.gang("full", 9, queue="q")
+    scene.gang("nodes", 5)
+    scene.group("members", minMember=2)
+    recording.session(scene)
+    values = recording.values("agent_scheduler_batch_groups_waiting")
+    assert {name.split('"')[1]: number for name, number in values.items() if number} == {
+        "queue": 1,
+        "nodes": 1,
+        "members": 1,
+    }
+    assert len(values) == 7, "those that nobody waits for are 0"
+
+
+def test_a_pod_without_a_group_has_no_series_of_its_own() -> None:
+    scene, recording = Scene(node("a", cpu="1")), Recording()
+    group = scene.group("g")
+    bare = msgspec.structs.replace(group, key=GroupKey("default", "some-uid"), uid="some-uid")
+    scene.groups[0] = bare
+    scene.members[bare.key] = scene.members.pop(group.key)
+    recording.session(scene)
+    assert recording.values("volcano_unschedule_task") == recording.values("volcano_job_share") == {}
+
+
+def test_evictions_are_counted_by_action() -> None:
+    scene, recording = Scene(node("a", cpu="2")), Recording()
+    scene.more["priorities"] = {"high": 9}
+    scene.group("old")
+    for _ in range(2):
+        scene.member("old", node="a", annotations={"volcano.sh/preemptable": "true"})
+    scene.gang("g", 1, phase="Inqueue", priorityClassName="high")
+    scene.members[GroupKey("default", "g")][0] = msgspec.structs.replace(
+        scene.members[GroupKey("default", "g")][0], priority=9
+    )
+    recording.session(scene, conf("priority", "gang", "predicates", actions="allocate preempt"))
+    assert recording.values("agent_scheduler_batch_evictions_total") == {
+        'agent_scheduler_batch_evictions_total{action="preempt"}': 1,
+        'agent_scheduler_batch_evictions_total{action="reclaim"}': 0,
+    }
+    assert recording.values("volcano_pod_preemption_victims") == {"volcano_pod_preemption_victims": 1}
+    assert recording.values("volcano_total_preemption") == {"volcano_total_preemption_attempts": 1}
+
+
+def test_members_that_the_binder_refuses_are_counted() -> None:
+    scene, recording = Scene(node("a", cpu="4")), Recording()
+    scene.gang("g", 2)
+    scene.cluster.refused = {"g-0", "g-1"}
+    recording.session(scene)
+    assert recording.values("agent_scheduler_batch_commits_refused") == {
+        "agent_scheduler_batch_commits_refused_total": 2
+    }
+
+
+def test_stages_are_measured_by_volcanos_names() -> None:
+    recording = Recording()
+    spent = {Stage("plugin", "gang"): 0.001, Stage("action", "allocate"): 0.02, Stage("close", ""): 1.0}
+    recording.session(Scene(node("a")), conf("gang", actions="allocate backfill"), spent=spent)
+    plugin = recording.values("volcano_plugin_scheduling_latency_milliseconds_sum")
+    assert plugin == {
+        'volcano_plugin_scheduling_latency_milliseconds_sum{plugin="gang",OnSession="OnSessionOpen"}': 1.0
+    }
+    action = recording.values("volcano_action_scheduling_latency_milliseconds_sum")
+    assert action == {
+        'volcano_action_scheduling_latency_milliseconds_sum{action="allocate"}': 20.0,
+        'volcano_action_scheduling_latency_milliseconds_sum{action="backfill"}': 0.0,
+    }
+    e2e = recording.values("volcano_e2e_scheduling_latency_milliseconds_sum")
+    assert e2e == {"volcano_e2e_scheduling_latency_milliseconds_sum": 250.0}
+
+
+def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
+    recording = Recording()
+    reports: BatchObserver = recording.reports
+    reports.sliced(0.002)
+    reports.sliced(0.001)
+    reports.session_broken("failed")
+    reports.attempted("volcano", "error", 0.0)
+    assert recording.values("agent_scheduler_batch_session_busy") == {
+        "agent_scheduler_batch_session_busy_seconds_total": 0.003
+    }
+    assert recording.values("agent_scheduler_batch_sessions_total") == {
+        'agent_scheduler_batch_sessions_total{result="completed"}': 0,
+        'agent_scheduler_batch_sessions_total{result="given_up"}': 0,
+        'agent_scheduler_batch_sessions_total{result="failed"}': 1,
+    }
+    assert (
+        recording.values("volcano_schedule_attempts_total")['volcano_schedule_attempts_total{result="error"}']
+        == 1
+    )
+    name = 'scheduler_schedule_attempts_total{profile="volcano",result="error"}'
+    assert scrape(recording.metrics)[name] == 1
