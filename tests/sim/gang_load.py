@@ -89,7 +89,7 @@ def fill(
             )
         ),
         divides=rng.choice(("proportion", "capacity", "capacity", "tree")),
-        by_share=rng.random() < 0.3,
+        by_share=rng.random() < 0.15,
         pdb=rng.random() < 0.2,
         binpack=rng.random() < 0.3,
         controllers=rng.choice((0, 0, 1)),

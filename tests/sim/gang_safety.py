@@ -144,7 +144,8 @@ class GangSafety:
             return
         batch.judged = True
         ledger: Any = fast_path.ledger
-        assume, hold, tell = ledger.assume, batch._session, batch._tell
+        assume, hold, keep = ledger.assume, batch._session, batch._keep_claims
+        tell, sessions = batch._messages.tell, []
         evict = batch._evictions.evict
 
         def assumed(pod: Any, row: int) -> None:
@@ -162,9 +163,13 @@ class GangSafety:
                 raise
             self._judge_trial(process, batch)
 
-        def told(session: Any, result: Any) -> None:
-            self._judge_session(process, fast_path, session, result)
-            tell(session, result)
+        def kept(session: Any) -> Any:
+            sessions[:] = [session]
+            return keep(session)
+
+        def told(result: Any, *about: Any, **more: Any) -> Any:
+            self._judge_session(process, fast_path, sessions.pop(), result)
+            return tell(result, *about, **more)
 
         def evicted(task: Any, reason: str) -> bool:
             done: bool = evict(task, reason)
@@ -172,7 +177,8 @@ class GangSafety:
                 self._victims.add((process.name, task.uid))
             return done
 
-        ledger.assume, batch._session, batch._tell, batch._evictions.evict = assumed, held, told, evicted
+        ledger.assume, batch._session, batch._keep_claims = assumed, held, kept
+        batch._messages.tell, batch._evictions.evict = told, evicted
 
     def is_victim(self, process: Process, uid: str) -> bool:
         """Whether a session of the process had the pod evicted."""

@@ -3,9 +3,9 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events, gates
 
-A session is worked off in slices of 0.5 ms between turns of the loop, and pods of the fast path go first, so it never
-holds the loop; what happens in between shows when a gang is committed. There is at most one session a period, and none
-while nothing has happened that one could make use of.
+A session is worked off in slices of half a millisecond between turns of the loop, and pods of the fast path go first,
+so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session a
+period, and none while nothing has happened that one could make use of.
 """
 
 from __future__ import annotations
@@ -262,10 +262,10 @@ class BatchScheduler:
             steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
             result = await self._worked_off(steps)
             trial.reset()
-            self.sessions += 1
-            self.last = Held(session, result, timing.now())
             claims = self._keep_claims(session)
             await self._worked_off(self.waiting.end(_refused_by(session)))
+            self.sessions += 1
+            self.last = Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
             self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
         except _Stopped:

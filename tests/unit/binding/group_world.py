@@ -18,6 +18,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -99,6 +100,7 @@ class World:
             background=self.background,
             timing=timing,
         )
+        self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         self.binder = Binder(
             cluster=self.cluster,
             wake=lambda: None,
@@ -109,9 +111,9 @@ class World:
             timing=timing,
             observer=self.reports,
             prebind=self.prebind,
+            nominations=Nominations(self.queue.nominator, self.ledger, self.snapshot, lambda _: profile),
         )
         self.classes = PodClasses()
-        self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         self.views = ClassViews(profile, self.snapshot)
         self.trial = Trial(self.ledger, self.snapshot, {name: self.views}, cast(Any, None))
         self._version = 0

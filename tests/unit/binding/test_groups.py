@@ -197,3 +197,29 @@ async def test_without_run_no_group_is_committed() -> None:
     world.nodes("a")
     assert world.commit(world.gang(world.pod("x")), 1) == {"x": "binds are not sent now"}
     assert not world.placed
+
+
+async def test_members_do_not_leave_room_for_one_anothers_nominations() -> None:
+    async with binding(World(PROFILE)) as world:
+        world.nodes("a", "b")
+        x, y = world.pod("x"), world.pod("y")
+        members = world.gang(x, y)
+        first, second = (each.result.placement.candidates[0].node_name for each in members)
+        # As an earlier session had it, the other way round.
+        world.cluster.queue.nominate(x, second)
+        world.cluster.queue.nominate(y, first)
+        assert world.commit(members, 2) == {}
+        assert world.placed == {"x": first, "y": second}
+        for uid in "xy":
+            await world.answer(uid)
+        await world.binder.drained()
+
+
+async def test_members_leave_room_for_the_nominations_of_others() -> None:
+    async with binding(World(PROFILE)) as world:
+        world.nodes("a", "b")
+        members = world.gang(world.pod("x"), world.pod("y"))
+        node_name = members[1].result.placement.candidates[0].node_name
+        world.cluster.queue.nominate(world.pod("other"), node_name)
+        assert "kept for pods that are nominated" in world.commit(members, 2)["y"]
+        assert world.placed == {}

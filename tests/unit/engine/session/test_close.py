@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agent_scheduler.engine.session.close import Result
+from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.objects.batch import PodGroupStatus
 
 from ..world import node
-from .scene import Scene, status_of, told
+from .scene import Scene, finished, status_of, told
 
 
 def again(scene: Scene, result: Result) -> None:
@@ -36,6 +36,34 @@ def test_nothing_is_written_twice() -> None:
     assert not second.groups[0].write
     assert not second.pods
     assert not any(each.write for each in second.queues)
+
+
+def test_that_another_session_found_the_same_is_not_written() -> None:
+    scene = Scene(node("a", cpu="1"))
+    scene.gang("g", 2)
+    _, first = scene.run()
+    again(scene, first)
+    session = scene.session(now="2026-01-01T00:00:09Z")
+    session.uid = "another"
+    for _ in session.run():
+        pass
+    (group,) = finished(close(session)).groups
+    (condition,) = group.status.conditions or ()
+    assert condition.transition_id == "another" and not group.write
+
+
+def test_a_member_that_ends_is_written_though_the_phase_stays() -> None:
+    scene = Scene(node("a"))
+    group = scene.group("g", minMember=1, phase="Running")
+    for phase in ("Running", "Running"):
+        scene.member("g", node="a", phase=phase)
+    again(scene, scene.run()[1])
+    there = scene.members[group.key]
+    there[1] = msgspec.structs.replace(
+        there[1], batch=msgspec.structs.replace(there[1].batch, phase="Failed")
+    )
+    (result,) = scene.run()[1].groups
+    assert (result.status.phase, result.status.failed, result.write) == ("Running", 1, True)
 
 
 def test_a_group_that_waits_says_why_each_time() -> None:
