@@ -114,7 +114,9 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
     if "minimums" not in gang:
         return [("Gang", lines)]
     if gang["would_fit"]:
-        lines.append(f"  Nodes had room for {gang['would_fit']} of its pods, given up since others had none.")
+        lines.append(
+            f"  {gang['would_fit']} of its pods had a node, and gave it up as the gang was not complete."
+        )
     counts = (f"{count} {status}" for status, count in gang["members"].items())
     pods = ", ".join(counts) or "none"
     lines.append(f"  Phase {gang['phase'] or 'Pending'}, priority {gang['priority']}; pods: {pods}.")

@@ -192,7 +192,7 @@ One of its pods  ns/train-0
 
 Gang
   It waits for room in a queue, and no node would help: queue team has too little capability left: 1 of cpu missing
-  Nodes had room for 2 of its pods, given up since others had none.
+  2 of its pods had a node, and gave it up as the gang was not complete.
   Phase Inqueue, priority 100; pods: 3 Pending, 1 Running.
   MINIMUM OF   NEEDS  HAS  MISSING
   group        4      1    3
