@@ -315,11 +315,11 @@ class GangSafety:
         group = seen.group(name)
         if group is None:
             return
-        stay = [
-            each
-            for each in seen.members(name)
-            if read.is_batch(each) and read.is_ready(each) and each["metadata"]["uid"] not in gone
-        ]
+        ready = [each for each in seen.members(name) if read.is_batch(each) and read.is_ready(each)]
+        if read.minimum(group).lacks(ready):
+            # It is none any more.
+            return
+        stay = [each for each in ready if each["metadata"]["uid"] not in gone]
         running = [each for each in stay if not read.has_ended(each)]
         if running and (lacks := read.minimum(group).lacks(stay)):
             self._wrong("S30", process, f"leaves {name} with {lacks}")
