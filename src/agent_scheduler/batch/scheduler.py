@@ -267,6 +267,7 @@ class BatchScheduler:
             trial.reset()
             claims = self._keep_claims(session)
             await self._worked_off(self.waiting.end(_refused_by(session)))
+            self.waiting.decided(result.groups)
             self.sessions += 1
             self.last = Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))

@@ -10,7 +10,7 @@ all of its group and class, so that a thousand like it cost no more than one:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -19,10 +19,11 @@ from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.session.close import GroupResult, differ
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.objects.batch import NativePodGroup, PodGroup, Queue
+from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue
 
 #: What a pod is refused by that no node was looked for: its queue is full, or its group not let in. Events of quota and
 #: of the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
@@ -59,6 +60,9 @@ class WaitingPods:
         #: What sessions read of groups and queues, as it was when one was last made due.
         self._group_objects: dict[GroupKey, object] = {}
         self._queue_objects: dict[str, object] = {}
+        #: Statuses that the last session decided on, and the versions of groups as last seen.
+        self._decided: dict[GroupKey, PodGroupStatus] = {}
+        self._shown: dict[GroupKey, str] = {}
         self._standing_for: dict[Kind, str] = {}
         self._in_flight: dict[str, Entry] = {}
         #: Whether some wait for no node in particular.
@@ -137,11 +141,24 @@ class WaitingPods:
     # ---- groups and queues
 
     def group_changed(self, key: GroupKey) -> None:
-        """What this scheduler writes itself, a status, is no reason for a session."""
+        """A status is no reason for a session if it is what the last one decided on."""
         group = self.groups.groups.get(key)
+        found = None if group is None else group.object
+        if isinstance(found, PodGroup) and self._shown.get(key) != found.metadata.resource_version:
+            self._shown[key] = found.metadata.resource_version
+            decided = self._decided.get(key)
+            if decided is not None and differ(decided, found.status):
+                # Somebody else wrote it, or it was decided on by an older version than this one.
+                self.due.set()
+        elif found is None:
+            self._shown.pop(key, None)
         read = None if group is None or group.object is None else _read_of_group(group.object)
         if self._changed(self._group_objects, key, read):
             self.due.set()
+
+    def decided(self, groups: Iterable[GroupResult]) -> None:
+        """What a session came to of all groups."""
+        self._decided = {each.group.key: each.status for each in groups}
 
     def queue_changed(self, name: str) -> None:
         queue = self.groups.queues.get(name)

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from agent_scheduler.batch.waiting import NOT_TRIED, WaitingPods
+from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
+from agent_scheduler.engine.session.close import GroupResult
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import batch
@@ -168,4 +170,17 @@ def test_a_member_that_had_ended_is_due_when_it_goes() -> None:
     world.session(pod)
     assert not world.is_due
     world.waiting.groups.delete_pod(pod.uid)
+    assert world.is_due
+
+
+def test_a_status_that_is_not_what_was_decided_is_due() -> None:
+    world = World("a")
+    world.group(phase="Running")
+    group = of_pod_group(world.waiting.groups.groups[KEY].object)  # type: ignore[arg-type]
+    status = batch.PodGroupStatus(phase="Inqueue")
+    assert world.is_due
+    world.waiting.decided([GroupResult(group=group, status=status, write=True, tasks={})])
+    world.group(version=2, phase="Inqueue")
+    assert not world.is_due
+    world.group(version=3, phase="Running")
     assert world.is_due

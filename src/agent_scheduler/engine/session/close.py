@@ -117,7 +117,7 @@ def _group_result(session: Session, job: Job, held: Mapping[str, Hold]) -> Group
     return GroupResult(
         group=job.group,
         status=status,
-        write=_differ(status, old),
+        write=differ(status, old),
         tasks=job.counts,
         waits_for=waits_for(session, job, held),
     )
@@ -137,7 +137,7 @@ def _phase(session: Session, job: Job) -> str:
     return INQUEUE if job.phase == INQUEUE else PENDING
 
 
-def _differ(new: PodGroupStatus, old: PodGroupStatus) -> bool:
+def differ(new: PodGroupStatus, old: PodGroupStatus) -> bool:
     """Whether there is anything to write: not when a condition was found to hold, or in which session."""
     numbers = ("phase", "running", "succeeded", "failed")
     if any(getattr(new, name) != getattr(old, name) for name in numbers):
