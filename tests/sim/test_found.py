@@ -68,6 +68,11 @@ FOUND = [
     pytest.param(
         "replicas", 1795576538289, id="the only list of after a backup is cut before it reaches the process"
     ),
+    pytest.param(
+        "devices",
+        1795579682897,
+        id="a pod is refused while its claim whose devices failed is written for another",
+    ),
 ]
 
 #: With the faults that it takes.

@@ -43,10 +43,6 @@ class KeyLocks:
     def __iter__(self) -> Iterator[ClaimKey]:
         return iter(self._locks)
 
-    def __contains__(self, key: object) -> bool:
-        """Whether anybody writes the claim or waits to."""
-        return key in self._locks
-
     def of(self, key: ClaimKey) -> KeyLock:
         """To be entered at once: `async with`, which waits for those who came before."""
         lock = self._locks.get(key)
@@ -266,7 +262,7 @@ class ClaimWriter:
         # Others who were to be taken out of it may have been by now, and the watch may have told of that before.
         seen, alone = devices.claim(claim.key), is_last(claim, devices, pod)
         others_came = not alone and frozenset(claim.reserved_for) <= {pod.uid}
-        if seen is None or _use(seen) != _use(claim) or others_came:
+        if seen is None or _use(seen) != _use(claim) or others_came or devices.is_deallocated(claim.key):
             return None
         version = devices.latest_version(claim.key)
         write = (
@@ -284,9 +280,9 @@ class ClaimWriter:
         return is_last(claim, self._devices, pod_ref(pod))
 
     def to_deallocate(self, demand: Demand, pod: PodInfo) -> ClaimInfo | None:
-        """A claim that keeps the pod from nodes, and that nobody else uses, or nobody can, or is about to change."""
-        claim = to_deallocate(demand, self._devices, pod_ref(pod))
-        return None if claim is not None and claim.key in self._locks else claim
+        """A claim that keeps the pod from nodes, and that nobody else uses, or nobody can. Also one that is being
+        written: the watch may have told of that before the decision, and nothing else would wake the pod."""
+        return to_deallocate(demand, self._devices, pod_ref(pod))
 
     async def _send(self, write: Write, wanted: Callable[[], bool]) -> Patched:
         path = claim_path(*write.claim)

@@ -51,8 +51,8 @@ class PodClaims:
         self.extended = ExtendedClaims(claims, writer=self.writer, patch=patch, create=create, delete=delete)
         self._is_pending = is_pending
         self._beside = beside
-        #: UIDs of the refused pods that wait for a claim of theirs to be deallocated.
-        self._retrying: set[str] = set()
+        #: UID of each refused pod that waits for a claim of its to be deallocated -> what its latest refusal asks for.
+        self._asked: dict[str, Callable[[], Awaitable[bool]]] = {}
 
     # ---- Reserve and PreBind
 
@@ -124,24 +124,33 @@ class PodClaims:
         return said
 
     def _until_done(self, pod: PodInfo, send: Callable[[], Awaitable[bool]]) -> None:
-        """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up."""
+        """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up. A later
+        refusal takes the place of an earlier one, whose claim may be another by now."""
         uid = pod.uid
-        if uid in self._retrying:
+        is_under_way = uid in self._asked
+        self._asked[uid] = send
+        if is_under_way:
             return
 
         async def repeat() -> None:
             try:
                 while True:
                     pending = await self._is_pending(pod) if self._cluster.waits(uid) else False
+                    asked = self._asked[uid]
                     # A pod that has a node, whatever the watch has shown, uses what would be deallocated.
-                    if pending is False or (pending and await send()):
+                    done = pending is False or (pending and await asked())
+                    if self._asked[uid] is not asked:
+                        continue
+                    if done:
                         return
                     await asyncio.sleep(_RETRY)
             finally:
-                self._retrying.discard(uid)
+                end()
 
-        self._retrying.add(uid)
-        self._beside(repeat, lambda: self._retrying.discard(uid))
+        def end() -> None:
+            del self._asked[uid]
+
+        self._beside(repeat, end)
 
     async def _remove_left_over(self, pod: PodInfo) -> bool:
         return await self.extended.take_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from agent_scheduler.cluster import changes
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.kube.transport import Response, Transport
 from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED, DRIVER, Attaching
 from tests.embedded import PODS, until
 
@@ -27,18 +29,16 @@ def _is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "_LOOK_AGAIN", 3600.0)
 
 
-async def report(found: Devices, claim: str, kind: str) -> None:
+async def report(found: Devices, claim: str, kind: str, message: str = "m") -> None:
     """As the driver does, of all devices of the claim."""
     results = (await found.claims())[claim]["status"]["allocation"]["devices"]["results"]
-    condition = {"type": kind, "status": "True", "reason": "R", "message": "m"}
+    condition = {"type": kind, "status": "True", "reason": "R", "message": message}
     condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     reports = [
         {**{name: each[name] for name in ("driver", "pool", "device")}, "conditions": [condition]}
         for each in results
     ]
-    await found.cluster.ask(
-        "PATCH", f"{CLAIMS}/{claim}/status", {"status": {"devices": reports}}, content_type=MERGE
-    )
+    await _patch_status(found, claim, {"devices": reports})
 
 
 async def told(found: Devices, reason: str) -> list[str]:
@@ -245,9 +245,7 @@ async def test_pods_that_share_a_claim_whose_devices_failed_do_not_keep_it_for_o
         pods = await found.cluster.pods()
         users = [{"resource": "pods", "name": name, "uid": pods[name]["metadata"]["uid"]} for name in names]
         await _allocate(found, "c", at="2099-01-01T00:00:00Z")
-        await found.cluster.ask(
-            "PATCH", f"{CLAIMS}/c/status", {"status": {"reservedFor": users}}, content_type=MERGE
-        )
+        await _patch_status(found, "c", {"reservedFor": users})
         await report(found, "c", ATTACH_FAILED)
         async with scheduling(found.cluster.transport) as running:
 
@@ -261,6 +259,83 @@ async def test_pods_that_share_a_claim_whose_devices_failed_do_not_keep_it_for_o
             await found.audit()
             await until(lambda: nothing_assumed(running))
             assert running.reports.counts["after flush"] == 0
+
+
+class Holding(Transport):
+    """Keeps back the answer to the first request that takes a pod out of a claim, until it is let go."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.carried_out, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        answer = await self._inner.request(method, path, **more)
+        if b"$patch" in (more.get("body") or b"") and path.startswith(CLAIMS):
+            self.carried_out.set()
+            await self.let_go.wait()
+        return answer
+
+    def stream(self, path: str, *, read_timeout: float) -> Any:
+        return self._inner.stream(path, read_timeout=read_timeout)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.mark.parametrize("is_reported_again", [False, True])
+async def test_a_pod_that_is_refused_while_its_failed_claim_is_written_for_another_has_it_deallocated(
+    is_reported_again: bool,
+) -> None:
+    """The watch tells of the write before its answer comes, so nothing wakes the pod when that does. Nor when it was
+    refused for something else of the claim meanwhile."""
+    async with devices("n1", attaching=Attaching(None)) as found:
+        await found.add_claim("c")
+        gate = [{"name": "example.com/g"}]
+        pods = [
+            await found.add_pod("p", claim="c"),
+            await found.add_pod("q", claim="c", schedulingGates=gate),
+        ]
+        users = [
+            {"resource": "pods", "name": each["metadata"]["name"], "uid": each["metadata"]["uid"]}
+            for each in pods
+        ]
+        await _allocate(found, "c", at="2099-01-01T00:00:00Z")
+        await _patch_status(found, "c", {"reservedFor": users})
+        await report(found, "c", ATTACH_FAILED)
+        transport = Holding(found.cluster.transport)
+        async with scheduling(transport) as running:
+            attempts = running.reports.attempts
+
+            async def refused(*, after: int) -> None:
+                await until(lambda: attempts["unschedulable"] > after)
+                await until(lambda: running.fast_path.queue.pending().unschedulable == 2)
+
+            await transport.carried_out.wait()
+            seen = attempts["unschedulable"]
+            await found.cluster.ask(
+                "PATCH", f"{PODS}/q", {"spec": {"schedulingGates": None}}, content_type=MERGE
+            )
+            await refused(after=seen)
+            if is_reported_again:
+                seen = attempts["unschedulable"]
+                await report(found, "c", ATTACH_FAILED, "once more")
+                await refused(after=seen + 1)
+            transport.let_go.set()
+
+            async def both() -> bool:
+                claim = (await found.claims())["c"]
+                return not claim["status"].get("devices") and await found.reserved("c") == ["p", "q"]
+
+            await until(both)
+            await report(found, "c", ATTACHED)
+            await until(lambda: all_placed(found, 2))
+            await found.audit()
+            await until(lambda: nothing_assumed(running))
+            assert running.reports.counts["after flush"] == 0
+
+
+async def _patch_status(found: Devices, claim: str, status: dict[str, Any]) -> None:
+    await found.cluster.ask("PATCH", f"{CLAIMS}/{claim}/status", {"status": status}, content_type=MERGE)
 
 
 async def _allocate(found: Devices, claim: str, *, at: str) -> None:

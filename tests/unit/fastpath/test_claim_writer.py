@@ -257,6 +257,17 @@ async def test_a_claim_that_is_another_by_now_is_left_alone() -> None:
     assert len(world.server.sent) == 1 and world.devices.allocation(KEY) is not None
 
 
+async def test_a_claim_that_keeps_two_pods_from_nodes_is_deallocated_once() -> None:
+    """The second has waited for the answer, which is there before the watch shows the claim."""
+    world = Claims(Patched("7"))
+    world.see(6)
+    seen = world.devices.claim(KEY)
+    assert seen is not None
+    pods = (POD, PodRef("default", "q", "uid-q"))
+    ended = await asyncio.gather(*(world.writer.deallocate(seen, pod, wanted=lambda: True) for pod in pods))
+    assert ended == [None, None] and len(world.server.sent) == 1
+
+
 async def test_a_claim_is_not_deallocated_for_a_pod_that_no_longer_asks_for_it() -> None:
     world = Claims(Patched("", Failure(FailureClass.CONFLICT)))
     seen = world.devices.claim(KEY)
