@@ -291,7 +291,7 @@ async def _all_rights_of_the_scheduler(installed: Installation) -> None:
     work = Work(installed)
     await work.shard()
     await work.plain()
-    await work.group()
+    await work.native_gang()
     await work.volumes()
     await work.devices()
     await work.extended_resources()
@@ -339,16 +339,16 @@ class Work:
         await self._ask("POST", PODS, pod("plain"))
         await bound(self._installed, "plain")
 
-    async def group(self) -> None:
+    async def native_gang(self) -> None:
         policy = {"gang": {"minCount": 2}}
         await self._ask(
             "POST",
             "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
-            {"metadata": {"name": "gang"}, "spec": {"schedulingPolicy": policy}},
+            {"metadata": {"name": "native"}, "spec": {"schedulingPolicy": policy}},
         )
-        names = ["gang-0", "gang-1"]
+        names = ["native-0", "native-1"]
         for name in names:
-            await self._ask("POST", PODS, pod(name, schedulingGroup={"podGroupName": "gang"}))
+            await self._ask("POST", PODS, pod(name, schedulingGroup={"podGroupName": "native"}))
         await bound(self._installed, *names)
 
     async def volumes(self) -> None:

@@ -30,6 +30,7 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
@@ -87,6 +88,21 @@ def _claims(session: Session) -> dict[str, str]:
     }
 
 
+def _queue(
+    settings: BatchSettings, profile: Profile, waiting: WaitingPods, cluster: Cluster, timing: Timing
+) -> SchedulingQueue[PodInfo]:
+    """Of representatives of what waits."""
+    return SchedulingQueue(
+        clock=timing.clock,
+        hint_maps={profile.scheduler_name: profile.hint_map()},
+        settings=settings.queue,
+        pre_queueing_hints=settings.pre_queueing_hints,
+        on_ready=waiting.ready,
+        on_deadline=waiting.deadline_moved.set,
+        is_pending=cluster.waits,
+    )
+
+
 class BatchScheduler:
     """Owner of the sessions, and of the snapshot and trial that they are held on."""
 
@@ -113,19 +129,7 @@ class BatchScheduler:
         self._timing = timing
         self._observer = observer
         self.waiting = waiting
-        name = profile.scheduler_name
-        waiting.attach(
-            cluster,
-            SchedulingQueue(
-                clock=timing.clock,
-                hint_maps={name: profile.hint_map()},
-                settings=settings.queue,
-                pre_queueing_hints=settings.pre_queueing_hints,
-                on_ready=waiting.ready,
-                on_deadline=waiting.deadline_moved.set,
-                is_pending=cluster.waits,
-            ),
-        )
+        waiting.attach(cluster, _queue(settings, profile, waiting, cluster, timing))
         try_again = waiting.due.set
         self._messages = BatchMessages(
             settings,
@@ -135,38 +139,22 @@ class BatchScheduler:
             timing=timing,
             try_again=try_again,
         )
-        messenger = self._messages.messenger
-        waiting.tell(messenger.settled)
+        waiting.tell(self._messages.messenger.settled)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
-        self._committer = GroupCommitter(
-            cluster,
-            binder.commit_group,
-            Outcomes(messenger, observer, try_again=try_again),
-            messenger=messenger,
-            profile=profile,
-            clock=timing.clock,
-            try_again=try_again,
-            admission=cluster.ledger.usage,
-        )
+        self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue
         self._binder = binder
         self._pictures = Pictures(
             cluster,
             waiting.groups,
-            scheduler_name=name,
+            scheduler_name=profile.scheduler_name,
             default_queue=settings.default_queue,
             status_of=self._messages.statuses.of,
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
             pdbs=pdbs,
         )
-        self.explainer = BatchExplainer(
-            cluster,
-            waiting.groups,
-            profile=lambda: self._profile,
-            last=lambda: self.last,
-            now=timing.now,
-        )
+        self.explainer = self._explaining()
         #: Rules that the next session begins by.
         self._next: tuple[BatchSettings, Profile] | None = None
         self._begin_anew()
@@ -175,6 +163,28 @@ class BatchScheduler:
         #: Sessions that were held to their end, and the last of these.
         self.sessions = 0
         self.last: Held | None = None
+
+    def _committing(self, binder: Binder) -> GroupCommitter:
+        messenger, try_again = self._messages.messenger, self.waiting.due.set
+        return GroupCommitter(
+            self._cluster,
+            binder.commit_group,
+            Outcomes(messenger, self._observer, try_again=try_again),
+            messenger=messenger,
+            profile=self._profile,
+            clock=self._timing.clock,
+            try_again=try_again,
+            admission=self._cluster.ledger.usage,
+        )
+
+    def _explaining(self) -> BatchExplainer:
+        return BatchExplainer(
+            self._cluster,
+            self.waiting.groups,
+            profile=lambda: self._profile,
+            last=lambda: self.last,
+            now=self._timing.now,
+        )
 
     def _begin_anew(self) -> None:
         """A snapshot of which nothing is kept."""

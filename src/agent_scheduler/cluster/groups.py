@@ -18,7 +18,7 @@ from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.objects import batch
 
 from .cluster import Cluster
-from .informers import Kind
+from .kinds import Kind
 
 #: What `Kind.name` and metrics call Kubernetes' own PodGroup, beside Volcano's.
 NATIVE_POD_GROUP: Final = "PodGroup.scheduling.k8s.io"

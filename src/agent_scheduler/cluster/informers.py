@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
@@ -26,12 +24,13 @@ from agent_scheduler.kube.reflector import Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, NotListed
-from agent_scheduler.kube.watch_events import DELETED, Change, Decode, Object, ReadEvent
+from agent_scheduler.kube.watch_events import DELETED, Change, Object
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QUEUE_NAME
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
 
-from .cluster import Cluster, Events
+from .cluster import Cluster
+from .kinds import Kind
 
 R = TypeVar("R", bound=Object)
 
@@ -55,67 +54,6 @@ class InformerObserver(Protocol):
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
         """A change could not be taken in. The cache lacks it; the changes behind it go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of object that is watched: where it is, how it is read, and who is told of it.
-
-    What `read` gives has `metadata` with uid, name, namespace and resource_version; it raises msgspec.DecodeError.
-    """
-
-    name: str
-    path: str
-    read: Decode[Any]
-    set: Callable[[Any], None]
-    delete: Callable[[Any], None]
-    query: dict[str, str] | None = None
-    #: How its events are read, if there is a quicker way than by `read`.
-    read_event: ReadEvent[Any] | None = None
-    #: Whether a server may not have it; that counts as having none.
-    optional: bool = False
-    #: Whether decisions on an old view of it could give the same room or device away twice, and nobody would notice.
-    #: Of volumes the API server does: they are written with the version that was seen.
-    vital: bool = False
-    #: What is kept of an object, where that is as it was read.
-    known: Callable[[Any], Any] | None = None
-
-
-def cached_kind(
-    events: Events,
-    kind: Resource,
-    path: str,
-    read: Decode[R],
-    *,
-    known: Callable[[R], R | None],
-    put: Callable[[R], bool],
-    drop: Callable[[R], bool],
-    changed: Callable[[R], None] = lambda _: None,
-    optional: bool = False,
-    vital: bool = False,
-) -> Kind:
-    """A kind whose objects a catalogue keeps, and whose changes wake pods.
-
-    `known` is what the catalogue has of an object; `put` and `drop` say whether a decision can see the change, and if
-    so `events` are told, and then `changed` is called.
-    """
-    added, updated, deleted = (
-        ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
-    )
-
-    def change(new: R) -> None:
-        old = known(new)
-        if put(new):
-            events.move_all(added if old is None else updated, old, new)
-            changed(new)
-
-    def delete(gone: R) -> None:
-        old = known(gone)
-        if drop(gone):
-            events.move_all(deleted, old, None)
-            changed(gone)
-
-    return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital, known=known)
 
 
 class Informers:

@@ -23,7 +23,7 @@ from agent_scheduler.kube.transport import segment
 
 from .changes import Changes
 from .cluster import Events
-from .informers import Kind, cached_kind
+from .kinds import Kind, cached_kind
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
 

@@ -17,7 +17,7 @@ from agent_scheduler.engine.volumes.reservation import unreserve
 
 from .changes import Changes
 from .cluster import Events
-from .informers import Kind, cached_kind
+from .kinds import Kind, cached_kind
 
 CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from agent_scheduler.cluster.informers import Informers, Kind
+from agent_scheduler.cluster.informers import Informers
+from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport

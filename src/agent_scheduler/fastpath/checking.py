@@ -17,7 +17,8 @@ import msgspec
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.informers import Informers, Kind
+from agent_scheduler.cluster.informers import Informers
+from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine import selfcheck
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot

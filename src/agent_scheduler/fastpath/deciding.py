@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.plugin_writes import PluginWrites
@@ -14,7 +16,7 @@ from .observer import FastPathObserver
 from .shard import Shard
 from .state import State
 from .watching import Watching
-from .worker import Views, Worker
+from .worker import Views, Worker, WorkerPool
 from .writing import Binding
 
 
@@ -96,6 +98,16 @@ def build_workers(
         )
         for index in range(settings.workers)
     ]
+
+
+def build_pool(workers: Sequence[Worker], state: State, binding: Binding, timing: Timing) -> WorkerPool:
+    return WorkerPool(
+        workers,
+        feed=state.feed,
+        binder=binding.binder,
+        clock=timing.clock,
+        search=state.cluster.devices.budget,
+    )
 
 
 def build_explainer(state: State, timing: Timing) -> Explainer:

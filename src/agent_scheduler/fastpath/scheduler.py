@@ -16,7 +16,6 @@ from contextlib import suppress
 # np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
-from agent_scheduler.binding.messages import Messages
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.record import QueueRecorder
@@ -24,13 +23,12 @@ from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 
 from .checking import SelfCheck
-from .deciding import build_explainer, build_gangs, build_preemption, build_workers
+from .deciding import build_explainer, build_gangs, build_pool, build_preemption, build_workers
 from .observer import FastPathObserver
 from .settings import FastPathSettings
 from .state import build_state
 from .watching import Watching, build_shard
-from .worker import WorkerPool
-from .writing import build_binding, build_calls
+from .writing import build_binding, build_calls, build_messages
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
 _FLUSH_SECONDS = 30.0
@@ -52,25 +50,17 @@ class FastPath:
     ) -> None:
         """`groups` are kept from the same watches, where there is a batch scheduler beside."""
         self._timing = timing
-        self._messages = Messages(
-            transport,
-            name=settings.name,
-            identity=settings.identity,
-            status_writes=settings.status_writes,
-            events=settings.events,
-            event_buffer=settings.event_buffer,
-            observer=observer,
-            timing=timing,
-        )
+        self._messages = build_messages(settings, transport=transport, observer=observer, timing=timing)
         messenger = self._messages.messenger
         state = build_state(
             settings, messenger=messenger, observer=observer, recorder=recorder, timing=timing
         )
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
-        state.ledger.usage.on_active = self._set_gates
+        usage = state.ledger.usage
+        usage.on_active, usage.on_room = self._set_gates, state.queue.activate
         if groups is not None:
-            groups.count_in(state.ledger.usage)
+            groups.count_in(usage)
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
         self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
         self._informers, self.pdbs = self._watching.informers, self._watching.pdbs
@@ -97,13 +87,7 @@ class FastPath:
         self._workers = build_workers(
             state, binding, self.preemption, self.shard, self._gangs, views, observer=observer, timing=timing
         )
-        self._pool = WorkerPool(
-            self._workers,
-            feed=state.feed,
-            binder=self.binder,
-            clock=timing.clock,
-            search=state.cluster.devices.budget,
-        )
+        self._pool = build_pool(self._workers, state, binding, timing)
         self.explainer = build_explainer(state, timing)
         self.selfcheck = SelfCheck(
             informers=self._informers,

@@ -54,16 +54,10 @@ def build_state(
     timing: Timing,
 ) -> State:
     """`messenger` is told of pods that wait no more."""
-    ledger = Ledger()
+    ledger, groups = Ledger(), NativeGroups()
     devices = Devices(ledger.touch)
-    groups = NativeGroups()
-    rules = Rules(
-        settings,
-        ledger,
-        devices,
-        groups,
-        QueueGate(ledger.usage, told=lambda pod, short: messenger.refused(pod, QUEUE_FULL, str(short))),
-    )
+    gate = QueueGate(ledger.usage, told=lambda pod, short: messenger.refused(pod, QUEUE_FULL, str(short)))
+    rules = Rules(settings, ledger, devices, groups, gate)
     feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
 
     def waits(uid: str) -> bool:
@@ -87,7 +81,6 @@ def build_state(
         is_pending=waits,
     )
     feed.attach(queue)
-    ledger.usage.on_room = queue.activate
     cluster = Cluster(
         ledger=ledger,
         devices=devices,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.messages import Messages
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.plugin_writes import Background, PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
@@ -14,6 +15,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
 from .observer import FastPathObserver
+from .settings import FastPathSettings
 from .shard import Shard
 from .state import State
 from .watching import Watching
@@ -26,6 +28,21 @@ class Binding:
     failures: FailureHandler
     writes: PluginWrites
     binder: Binder
+
+
+def build_messages(
+    settings: FastPathSettings, *, transport: Transport, observer: FastPathObserver, timing: Timing
+) -> Messages:
+    return Messages(
+        transport,
+        name=settings.name,
+        identity=settings.identity,
+        status_writes=settings.status_writes,
+        events=settings.events,
+        event_buffer=settings.event_buffer,
+        observer=observer,
+        timing=timing,
+    )
 
 
 def build_calls(state: State, shard: Shard | None, *, transport: Transport, timing: Timing) -> Calls:

@@ -18,7 +18,8 @@ import msgspec
 from ..errors import Cause
 from ..resource import ALL_VERBS, Column, Object, Resource, Shape, Subresource
 from . import metadata, names
-from .rules import compile_defaults, compile_rules
+from .defaults import compile_defaults
+from .rules import compile_rules
 
 Check = Callable[[Object, Object | None], Iterable[Cause]]
 StatusCheck = Callable[[Object, Object], Iterable[Cause]]

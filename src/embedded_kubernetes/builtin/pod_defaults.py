@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from ..resource import Object
+from .defaults import default_part
 from .placement import DEFAULT_TOLERATIONS
 from .pod_resources import container_requests
-from .rules import default_part
 
 #: A repository name below an optional registry host, as image references have it.
 _REPOSITORY = re.compile(

@@ -1,4 +1,4 @@
-"""Checks and defaults that a kind states as data (`data/kinds.json`): by path, a value or a list of rules.
+"""Checks that a kind states as data (`data/kinds.json`): by path, a list of rules.
 
 A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends
 in `?` ends the path where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A
@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent_scheduler.objects.quantity import milli_value
 
@@ -27,6 +26,7 @@ from ..resource import Object
 from ..schema_source import data
 from . import causes, names
 from .metadata import check_annotations, check_labels
+from .paths import EMPTY, Step, steps_of, where_set
 from .selectors import check_label_selector
 
 
@@ -63,66 +63,6 @@ NEW: Any = _New()
 #: The causes of a value at a path, which was stored as the last argument.
 Rule = Callable[[str, Any, Any], Iterable[Cause]]
 Check = Callable[[Object, Object | None], Iterable[Cause]]
-_EMPTY = (None, "")
-
-
-class _Step(NamedTuple):
-    name: str
-    each: bool
-    optional: bool
-
-
-def _steps(path: str) -> tuple[_Step, ...]:
-    return (
-        ()
-        if not path
-        else tuple(
-            _Step(part.rstrip("?").removesuffix("[*]"), part.endswith("[*]"), part.endswith("?"))
-            for part in path.split(".")
-        )
-    )
-
-
-def _where_set(path: str) -> str | None:
-    """The field without which nothing lies at a path, if its first is one: most objects have few of those."""
-    first, *_ = _steps(path)
-    return first.name if first.each or first.optional else None
-
-
-def compile_defaults(defaults: Mapping[str, Any]) -> Callable[[Object], None]:
-    """A function that fills in what an object leaves out, in place; what lies on the way is made."""
-    entries = [(_where_set(path), _steps(path), value) for path, value in defaults.items()]
-
-    def fill(obj: Object) -> None:
-        for field, steps, value in entries:
-            if field is None or field in obj:
-                _fill(obj, steps, value)
-
-    return fill
-
-
-def default_part(name: str, value: Any) -> None:
-    """Fill in what a part leaves out, by its defaults in `data/defaults.json`."""
-    _part_defaults(name)(value)
-
-
-@cache
-def _part_defaults(name: str) -> Callable[[Object], None]:
-    return compile_defaults(data("defaults.json")[name])
-
-
-def _fill(node: Any, steps: tuple[_Step, ...], value: Any) -> None:
-    step, rest = steps[0], steps[1:]
-    if not rest:
-        if node.get(step.name) in _EMPTY:
-            node[step.name] = deepcopy(value)
-    elif step.each:
-        for item in node.get(step.name) or ():
-            _fill(item, rest, value)
-    elif not step.optional:
-        _fill(node.setdefault(step.name, {}), rest, value)
-    elif node.get(step.name) is not None:
-        _fill(node[step.name], rest, value)
 
 
 def compile_rules(rules: Mapping[str, Any]) -> Check:
@@ -146,7 +86,7 @@ def _part(name: str) -> Rule:
 
 
 def _below(rules: Mapping[str, Any]) -> Rule:
-    entries = [(_where_set(path), _reached(_steps(path), _chain(chain))) for path, chain in rules.items()]
+    entries = [(where_set(path), _reached(steps_of(path), _chain(chain))) for path, chain in rules.items()]
 
     def check(at: str, value: Any, was: Any) -> list[Cause]:
         found: list[Cause] = []
@@ -174,7 +114,7 @@ def _chain(written: Sequence[Any], *, first: bool = False) -> Rule:
     return check
 
 
-def _reached(steps: tuple[_Step, ...], rule: Rule) -> Rule:
+def _reached(steps: tuple[Step, ...], rule: Rule) -> Rule:
     """The rule, of what is found by these steps."""
     if not steps:
         return rule
@@ -193,7 +133,7 @@ def _reached(steps: tuple[_Step, ...], rule: Rule) -> Rule:
 
     def check_field(at: str, value: Any, was: Any) -> Iterable[Cause]:
         held = value.get(name) if value else None
-        if optional and held in _EMPTY:
+        if optional and held in EMPTY:
             return ()
         before = was.below(name) if type(was) is _New else was.get(name) if was else None
         return inner(f"{at}.{name}" if at else name, held, before)

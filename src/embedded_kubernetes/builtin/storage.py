@@ -11,8 +11,9 @@ from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import check_format, check_one_of, forbidden, immutable, invalid, required
+from .defaults import default_part
 from .kind import Logic
-from .rules import check_part, default_part
+from .rules import check_part
 from .selectors import check_node_selector
 from .volumes import (
     VOLUME_MODES,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.cluster.informers import Kind
+from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import merged
 from agent_scheduler.controllers.work_queue import WorkQueue
 from agent_scheduler.kube.retry import Backoff, Timing

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.cluster.groups import pod_groups
-from agent_scheduler.cluster.informers import Kind
+from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.create import create_once, delete_once

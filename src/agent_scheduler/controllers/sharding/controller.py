@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent_scheduler.cluster.informers import Informers, Kind
+from agent_scheduler.cluster.informers import Informers
+from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine.shards.plan import Plan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
