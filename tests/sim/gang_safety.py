@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from embedded_kubernetes.store import Event
 
@@ -283,7 +284,10 @@ class GangSafety:
             names.add(read.group_of(victim))
             if problem := self._has_no_right(seen, victim, gainers, reason):
                 self._wrong("S30", process, f"evicts {_name(victim)} ({reason}): {problem}")
+        # With those whose eviction an earlier session has decided on, and that may not be carried out yet.
         gone = {task.uid for task, _ in session.evicted}
+        for job in session.jobs.values():
+            gone.update(job.by_status[TaskStatus.RELEASING])
         for name in names - {""}:
             self._judge_broken(process, seen, name, gone)
 

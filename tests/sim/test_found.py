@@ -73,6 +73,11 @@ FOUND = [
         1795579682897,
         id="a pod is refused while its claim whose devices failed is written for another",
     ),
+    pytest.param(
+        "mixed-batch",
+        2568,
+        id="a gang is evicted in two sessions, and what the first one decided on is not carried out yet",
+    ),
 ]
 
 #: With the faults that it takes.
