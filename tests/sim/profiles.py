@@ -30,7 +30,7 @@ _RARE: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "preempting": (6, ("preemptor", "room_taken", "crash", "denied", "held_back", "bound_elsewhere")),
     "devices": (
-        6,
+        14,
         (
             "claim_taken",
             "claim_changed",

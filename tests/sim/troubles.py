@@ -111,7 +111,7 @@ class Troubles(ABC):
         elif verb == "claim":
             names = [*(["claim_taken"] if method == "PATCH" else []), "denied", *names]
         share = 3.0 if verb == "evict" else 1.0
-        shares = {"claim_taken": 2.0, "shard_written": 2.0}
+        shares = {"claim_taken": 2.0, "shard_written": 2.0, "group_written": 3.0}
         if verb == "shard":
             # There are few of them.
             share = 3.0
