@@ -96,6 +96,7 @@ def _reclaim(nodes: int) -> Case:
             gang=Gang(size=8, queue="second"),
         ),
         tuning=_RECLAIM,
+        runs_pods=True,
         at=float(nodes),
     )
 

@@ -129,15 +129,17 @@ async def embedded(
     case: Case,
     *,
     scheduler_name: str = "agent-scheduler",
-    cluster_arguments: Sequence[str] = ("--no-kubelets",),
+    cluster_arguments: Sequence[str] | None = None,
     scheduler_arguments: Sequence[str] | None = None,
     install: Install | None = None,
 ) -> AsyncIterator[EmbeddedSite]:
     """A cluster with the case's nodes; the caller starts the scheduler.
 
-    `scheduler_arguments` replace the configuration file that the case's tuning makes. Raises ProcessError, and
-    RequestFailed.
+    Without `cluster_arguments` there are kubelets where the case's pods have to run. `scheduler_arguments` replace the
+    configuration file that the case's tuning makes. Raises ProcessError, and RequestFailed.
     """
+    if cluster_arguments is None:
+        cluster_arguments = () if case.runs_pods else ("--no-kubelets",)
     with TemporaryDirectory(prefix="agent-scheduler-bench-") as name:
         folder = Path(name)
         async with cluster(case, folder=folder, arguments=cluster_arguments) as (process, transport):

@@ -161,6 +161,8 @@ class Case:
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     churn: tuple[Churn, ...] = ()
     tuning: Tuning = Tuning()
+    #: Whether bound pods have to run: Volcano reclaims from no others.
+    runs_pods: bool = False
     #: Whether the template of the pods' claims comes last: then pods of a `Backlog` are there and wait, the scheduler
     #: runs, and what is measured begins with the template.
     template_last: bool = False
