@@ -78,6 +78,11 @@ FOUND = [
         2568,
         id="a gang is evicted in two sessions, and what the first one decided on is not carried out yet",
     ),
+    pytest.param(
+        "preempting",
+        1795579685428,
+        id="a preemptor is deleted while the deletion of its victim waits for credentials",
+    ),
 ]
 
 #: With the faults that it takes.

@@ -50,7 +50,8 @@ _LEAVES: Final = frozenset({Evicted.DELETED, Evicted.GONE})
 
 
 class EvictCall(Protocol):
-    """Evicts one pod; `wanted` is asked before each request. Never raises for what network or server do."""
+    """Evicts one pod; `wanted` is asked at the moment of sending each request. Never raises for what network
+    or server do."""
 
     async def __call__(
         self, victim: PodInfo, *, message: str, wanted: Callable[[], bool]

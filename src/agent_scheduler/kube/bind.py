@@ -140,7 +140,8 @@ class Binds:
         timing: Timing = REAL,
         allowed: Callable[[str], bool] | None = None,
     ) -> None:
-        """`allowed`: whether a bind to a node may be sent now, asked before each POST; None: to any, at any time."""
+        """`allowed`: whether a bind to a node may be sent now, asked at the sending of each POST; None: to any, at
+        any time."""
         self._transport = transport
         self._start = start_of(transport)
         self.budget = budget

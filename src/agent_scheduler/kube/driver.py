@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from agent_scheduler.kube.answers import Asked, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.transport import Response, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport, TransportError, request_if_of
 
 T = TypeVar("T")
 
@@ -49,6 +50,10 @@ class Pause(NamedTuple):
 
 Operation = Generator[Send | Pause, Any, T]
 
+#: Gives the failure that takes the place of a request, if it may not be sent. Asked before anything is waited for, and
+#: again at the moment of sending.
+Refuse = Callable[[Send], Failure | None]
+
 
 class AlreadySent(NamedTuple):
     """A request that has been sent before: when, on the clock of `timing`, and how it failed."""
@@ -81,14 +86,35 @@ def repeat(
             return failure
 
 
-async def send_once(transport: Transport, send: Send, *, timeout: float = REQUEST_TIMEOUT) -> Reply:  # noqa: ASYNC109
-    """One request. Never raises for what network or server do."""
+async def send_once(
+    transport: Transport,
+    send: Send,
+    *,
+    timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109
+    refuse: Refuse | None = None,
+) -> Reply:
+    """One request, unless `refuse` forbids it. Never raises for what network or server do."""
+    refused: list[Failure] = []
+
+    def allowed() -> bool:
+        failure = None if refuse is None else refuse(send)
+        refused.extend(() if failure is None else (failure,))
+        return failure is None
+
+    request = transport.request
+    if refuse is not None:
+        if not allowed():
+            return Reply(refused[0])
+        # The wait for credentials or a connection may take as long as `timeout`: what was wanted before it need not
+        # be any more.
+        if (request_if := request_if_of(transport)) is not None:
+            request = partial(request_if, allowed)
     try:
-        response = await transport.request(
+        response = await request(
             send.method, send.path, body=send.body, content_type=send.content_type, timeout=timeout
         )
     except TransportError as error:
-        return Reply(read(error, send.asked))
+        return Reply(refused[0] if refused else read(error, send.asked))
     failure = read(response, send.asked)
     return Reply(failure, response if failure is None else None)
 
@@ -110,11 +136,11 @@ class Driver:
         self,
         operation: Operation[T],
         *,
-        refuse: Callable[[Send], Failure | None] = lambda _send: None,
+        refuse: Refuse | None = None,
         already_sent: AlreadySent | None = None,
     ) -> T:
-        """What the operation returns. `refuse`, asked right before each request, gives the failure that takes its
-        place, if it may not be sent. `already_sent`: how the operation's first request has failed already."""
+        """What the operation returns. `refuse` is asked about each request. `already_sent`: how the operation's first
+        request has failed already."""
         attempts: Attempts | None = None
         began = None if already_sent is None else already_sent.at
         try:
@@ -129,12 +155,10 @@ class Driver:
                     step = operation.send(Reply(failure))
                 else:
                     async with self.budget.request():
-                        refused = refuse(step)
-                        if refused is None:
-                            began = self.timing.clock() if began is None else began
-                            reply = await send_once(self.transport, step, timeout=self.request_timeout)
-                        else:
-                            reply = Reply(refused)
+                        began = self.timing.clock() if began is None else began
+                        reply = await send_once(
+                            self.transport, step, timeout=self.request_timeout, refuse=refuse
+                        )
                     step = operation.send(reply)
         except StopIteration as end:
             result: T = end.value

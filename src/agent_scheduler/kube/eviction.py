@@ -47,7 +47,8 @@ async def evict(
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> tuple[Evicted, Failure | None]:
-    """Evict `pod`. `wanted` is asked right before each request. Never raises for what network or server do."""
+    """Evict `pod`. `wanted` is asked at the moment of sending each request. Never raises for what network or
+    server do."""
     path = pod_path(pod)
     condition = {
         "type": "DisruptionTarget",

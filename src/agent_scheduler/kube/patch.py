@@ -65,7 +65,7 @@ async def patch_once(
 ) -> Patched:
     """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there.
 
-    Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
+    Returns when it is known whether the object holds the change, or `wanted`, which is asked at the sending of each,
     says no. Never raises for what network or server do."""
     driver = Driver(transport=transport, budget=budget, timing=timing)
     return await driver.run(_patching(path, body, strategic=strategic), refuse=called_off(wanted))

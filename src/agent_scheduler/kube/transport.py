@@ -174,9 +174,9 @@ def start_of(transport: Transport) -> Start:
 
 
 class RequestIf(Protocol):
-    """`Transport.request` of a write that is sent only if `allowed` says yes at the very moment of sending: whatever
-    had to be waited for (credentials, a connection) is there, and nothing is awaited between the question and the first
-    byte. Raises NotSent if it says no."""
+    """`Transport.request` that is sent only if `allowed` says yes at the very moment of sending: whatever had to be
+    waited for (credentials, a connection) is there, and nothing is awaited between the question and the first byte.
+    Raises NotSent if it says no."""
 
     async def __call__(
         self,
@@ -231,6 +231,10 @@ class Transport(Protocol):
 _READS = frozenset({"GET", "HEAD"})
 
 
+def _always() -> bool:
+    return True
+
+
 class FencedTransport:
     """`transport`, on which writes raise NotSent while `allowed` says no. Reads and watches always pass.
 
@@ -254,15 +258,36 @@ class FencedTransport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109 - a deadline of the exchange, not of the caller's waiting
     ) -> Response:
-        if method not in _READS:
-            if not self._allowed():
-                raise NotSent(f"{method} {path}: this process does not lead")
-            if self._request_if is not None:
-                return await self._request_if(
-                    self._allowed, method, path, body=body, content_type=content_type, timeout=timeout
-                )
-        return await self._transport.request(
-            method, path, body=body, content_type=content_type, timeout=timeout
+        return await self.request_if(
+            _always, method, path, body=body, content_type=content_type, timeout=timeout
+        )
+
+    async def request_if(
+        self,
+        allowed: Callable[[], bool],
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,  # noqa: ASYNC109
+    ) -> Response:
+        """As `RequestIf`; reads go by `allowed` alone."""
+        is_read = method in _READS
+        if not is_read and not self._allowed():
+            raise NotSent(f"{method} {path}: this process does not lead")
+        if self._request_if is None:
+            if not allowed():
+                raise NotSent(f"{method} {path}: it is no longer allowed")
+            return await self._transport.request(
+                method, path, body=body, content_type=content_type, timeout=timeout
+            )
+        return await self._request_if(
+            allowed if is_read else lambda: self._allowed() and allowed(),
+            *(method, path),
+            body=body,
+            content_type=content_type,
+            timeout=timeout,
         )
 
     def start(

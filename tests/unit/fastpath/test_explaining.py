@@ -175,6 +175,8 @@ class _Refusing:
         return False
 
     def __getattr__(self, name: str) -> Any:
+        if name == "request_if":
+            raise AttributeError(name)
         return getattr(self._inner, name)
 
     async def request(self, method: str, path: str, **more: Any) -> Response:

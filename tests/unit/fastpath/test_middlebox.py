@@ -112,7 +112,7 @@ class Wrong:
         return await self._transport.request(method, path, **more)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "start":
+        if name in ("start", "request_if"):
             raise AttributeError(name)
         return getattr(self._transport, name)
 

@@ -181,6 +181,8 @@ class Refusing:
         return await self._transport.request(method, path, **more)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "request_if":
+            raise AttributeError(name)
         return getattr(self._transport, name)
 
 
@@ -217,6 +219,8 @@ class Forestalling:
         return await self._transport.request(method, path, **more)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "request_if":
+            raise AttributeError(name)
         return getattr(self._transport, name)
 
 
@@ -312,7 +316,7 @@ class SilentAfterEviction:
             yield wait_for_change()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "start":
+        if name in ("start", "request_if"):
             raise AttributeError(name)
         return getattr(self._transport, name)
 

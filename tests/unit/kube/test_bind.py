@@ -490,7 +490,7 @@ async def test_a_bind_that_may_no_longer_be_sent_after_it_waited_for_the_budget_
 
 
 async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> None:
-    may = [True, False]
+    may = [True, True, False]
     result, requests, time = await bound([Reset()], allowed=lambda _node: may.pop(0))
     assert methods(requests) == ["POST", "GET"]
     assert result.outcome is BindOutcome.UNKNOWN

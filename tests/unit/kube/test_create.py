@@ -75,7 +75,7 @@ async def test_what_is_refused_for_good_is_not_repeated() -> None:
 
 
 async def test_nothing_is_sent_for_what_is_no_longer_wanted() -> None:
-    answers = iter((True, False))
+    answers = iter((True, True, False))
     made, requests = await created(status(429, "TooManyRequests"), wanted=lambda: next(answers))
     assert made == Made({}, CALLED_OFF) and len(requests) == 1
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from agent_scheduler.kube import http1
 from agent_scheduler.kube.eviction import Evicted, evict
-from agent_scheduler.kube.transport import PodKey
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, FencedTransport, PodKey
 
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, status
+from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, serving, status
 
 POD = PodKey("t", "p", "u")
 
@@ -83,7 +86,35 @@ async def test_what_is_refused_for_good_or_too_often_has_failed() -> None:
 
 @pytest.mark.parametrize("sent", [0, 1])
 async def test_an_eviction_that_nobody_wants_any_more_is_not_carried_out(sent: int) -> None:
-    answers = iter([True] * sent + [False])
-    outcome, requests, _ = await evicted(Answer(), Answer(), wanted=lambda: next(answers))
+    requests: list[Request] = []
+
+    def answer(request: Request) -> Action:
+        requests.append(request)
+        return Answer()
+
+    async with connected(answer) as (_, transport):
+        outcome, _ = await evict(transport, POD, message="why", wanted=lambda: len(requests) < sent)
     assert outcome is Evicted.CALLED_OFF
     assert len(requests) == sent
+
+
+@pytest.mark.parametrize("leads", [None, lambda: True])
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_an_eviction_that_nobody_wants_any_more_when_its_credentials_come_is_not_carried_out(
+    sent: int, leads: Callable[[], bool] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http1, "_CREDENTIALS_SECONDS", 0.0)
+    is_wanted, given = True, 0
+
+    async def headers() -> Mapping[str, str]:
+        nonlocal is_wanted, given
+        await asyncio.sleep(0)
+        is_wanted, given = given < sent, given + 1
+        return {}
+
+    async with serving(in_order(Answer())) as server:
+        http = Http1Transport(Endpoint(server.url, headers=headers))
+        transport = http if leads is None else FencedTransport(http, leads)
+        outcome, _ = await evict(transport, POD, message="why", wanted=lambda: is_wanted)
+        await http.close()
+        assert (outcome, len(server.requests), given) == (Evicted.CALLED_OFF, sent, sent + 1)

@@ -118,7 +118,6 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
 
 async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out() -> None:
     server = Server([Reset()])
-    left = [True]
-    found = await patched(server, wanted=lambda: bool(left and left.pop()))
+    found = await patched(server, wanted=lambda: not server.asked)
     assert found == Patched("", CALLED_OFF, is_open=True)
     assert server.asked == ["PATCH"]

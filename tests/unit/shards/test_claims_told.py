@@ -70,7 +70,7 @@ class Noting:
         yield silent()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "start":
+        if name in ("start", "request_if"):
             raise AttributeError(name)
         return getattr(self._transport, name)
 
