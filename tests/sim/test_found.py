@@ -111,6 +111,12 @@ FOUND_WITH = [
         ("slow", "crash", "owner_gone", "lost_after", "rolled_back"),
         id="revisions are raised by a second restore before anybody has noticed the first",
     ),
+    pytest.param(
+        "preempting",
+        90006,
+        ("slow_credentials", "preemptor", "throttled"),
+        id="a place is given away while a deletion for its pod waits for credentials",
+    ),
 ]
 
 

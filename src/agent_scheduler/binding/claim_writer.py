@@ -100,7 +100,7 @@ _LOOKS: Final = 30
 
 
 class PatchCall(Protocol):
-    """Makes one change; `wanted` is asked before each request. Never raises for what network or server do."""
+    """As `kube.patch.patch_once`."""
 
     async def __call__(
         self,
@@ -109,6 +109,7 @@ class PatchCall(Protocol):
         *,
         wanted: Callable[[], bool],
         strategic: bool = False,
+        repeats: bool = True,
     ) -> Patched: ...
 
 

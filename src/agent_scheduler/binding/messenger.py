@@ -133,15 +133,4 @@ class Expectations:
             return
         metadata = {"uid": seen.uid, "resourceVersion": seen.resource_version}
         body = _encode({"metadata": metadata, "status": {"nominatedNodeName": node_name}})
-        await self._patch(f"{pod_path(pod)}/status", body, wanted=_once(wanted))
-
-
-def _once(wanted: Callable[[], bool]) -> Callable[[], bool]:
-    asked = False
-
-    def first() -> bool:
-        nonlocal asked
-        asked, before = True, asked
-        return not before and wanted()
-
-    return first
+        await self._patch(f"{pod_path(pod)}/status", body, wanted=wanted, repeats=False)

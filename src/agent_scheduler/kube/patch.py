@@ -60,18 +60,21 @@ async def patch_once(
     *,
     wanted: Callable[[], bool],
     strategic: bool = False,
+    repeats: bool = True,
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> Patched:
     """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there.
 
-    Returns when it is known whether the object holds the change, or `wanted`, which is asked at the sending of each,
-    says no. Never raises for what network or server do."""
+    Returns when it is known whether the object holds the change, or `wanted`, which is asked at the sending of each
+    request, says no; without `repeats` after one request. Never raises for what network or server do."""
     driver = Driver(transport=transport, budget=budget, timing=timing)
-    return await driver.run(_patching(path, body, strategic=strategic), refuse=called_off(wanted))
+    return await driver.run(
+        _patching(path, body, strategic=strategic, repeats=repeats), refuse=called_off(wanted)
+    )
 
 
-def _patching(path: str, body: bytes, *, strategic: bool) -> Operation[Patched]:
+def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Operation[Patched]:
     asked = asked_at(path, Verb.PATCH, _uid_in(body))
     patch = Send("PATCH", path, asked, body, STRATEGIC if strategic else MERGE)
     get = Send("GET", path, msgspec.structs.replace(asked, verb=Verb.GET))
@@ -83,6 +86,8 @@ def _patching(path: str, body: bytes, *, strategic: bool) -> Operation[Patched]:
         failure, response = yield from ask(patch if unknown is None else get)
         if failure is CALLED_OFF:
             return Patched("", CALLED_OFF, is_open)
+        if failure is not None and not repeats:
+            return Patched("", failure, failure.kind is FailureClass.UNKNOWN)
         if response is not None:
             if unknown is None or says(object_of(response), _decode(body), strategic=strategic):
                 return Patched(_version(response), found=b"" if unknown is None else response.body)

@@ -198,12 +198,12 @@ class Telling:
         self.pod = cast(Any, SimpleNamespace(**known, node_name="", nominated_node_name=""))
         self.decided = self.pod
         self.sent: list[tuple[str, Any]] = []
-        #: What `wanted` says when it is asked twice.
         self.asked: list[bool] = []
 
-    async def patch(self, path: str, body: bytes, *, wanted: Callable[[], bool]) -> None:
+    async def patch(self, path: str, body: bytes, *, wanted: Callable[[], bool], repeats: bool) -> None:
+        assert not repeats
         self.sent.append((path, json.loads(body)))
-        self.asked += [wanted(), wanted()]
+        self.asked.append(wanted())
 
     async def tell(self, *, wanted: bool = True) -> None:
         cluster = cast(Any, SimpleNamespace(pods={} if self.pod is None else {"u": self.pod}))
@@ -234,10 +234,10 @@ async def test_nothing_is_told_of_a_pod_that_is_gone() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_it_is_sent_once_at_most_and_not_for_a_pod_that_no_longer_waits(wanted: bool) -> None:
-    """A patch asks before each request: a second one would come after others had their turn."""
+    """A second request would come after others had their turn."""
     telling = Telling()
     await telling.tell(wanted=wanted)
-    assert telling.asked == [wanted, False]
+    assert telling.asked == [wanted]
 
 
 async def _seen(running: Running, name: str, node: str) -> None:

@@ -116,6 +116,15 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
     assert sum(time.slept) >= 7
 
 
+@pytest.mark.parametrize(("action", "is_open"), [(Reset(), True), (status(403, "Forbidden"), False)])
+async def test_what_is_not_to_be_repeated_is_sent_once(action: Action, is_open: bool) -> None:
+    server = Server([action])
+    async with connected(server) as (_, transport):
+        found = await patch_once(transport, PATH, BODY, wanted=lambda: True, repeats=False)
+    assert found.failure is not None and found.is_open == is_open
+    assert server.asked == ["PATCH"]
+
+
 async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out() -> None:
     server = Server([Reset()])
     found = await patched(server, wanted=lambda: not server.asked)
