@@ -62,9 +62,11 @@ def check_claims(world: World, names: Container[str]) -> None:
             world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
         if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
             world.safety.violated("L10", f"claim {name} is allocated for nobody")
-        # One that is being deleted keeps its pod waiting whatever it has, as with kube-scheduler.
+        # One that is being deleted, or that is not there, keeps its pod waiting whatever this one has, as with
+        # kube-scheduler.
         stays = "deletionTimestamp" not in claim["metadata"]
-        if stays and (failed := unready(claim, only_failed=True)) and reserved & ours:
+        wait_for_nodes = {uid for uid in reserved & ours if not is_gated(world, pods[uid])}
+        if stays and (failed := unready(claim, only_failed=True)) and wait_for_nodes:
             world.safety.violated(
                 "L10", f"claim {name} keeps {failed}, which cannot be used, for a pod that waits"
             )
