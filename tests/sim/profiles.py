@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .scenarios import DRAWN
@@ -18,19 +18,22 @@ from .world import Options
 #: Worlds of each scenario that are always the same, and that are new.
 _KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10, "batch": 20, "mixed-batch": 10}
 _NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4, "batch": 6, "mixed-batch": 4}
-#: Scenario -> faults that lead there together to what few worlds reach, and how many worlds have them alone.
-_RARE: dict[str, tuple[int, tuple[str, ...]]] = {
+#: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
+_RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (
-        3,
+        range(100, 103),
         ("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "sigterm", "stall"),
     ),
     "mixed": (
-        3,
+        range(100, 103),
         ("bound_elsewhere", "pod_deleted", "unfair", "stall", "sigterm", "lost_after", "gone_in_stream"),
     ),
-    "preempting": (6, ("preemptor", "room_taken", "crash", "denied", "held_back", "bound_elsewhere")),
+    "preempting": (
+        range(100, 106),
+        ("preemptor", "room_taken", "crash", "denied", "held_back", "bound_elsewhere"),
+    ),
     "devices": (
-        14,
+        range(100, 114),
         (
             "claim_taken",
             "claim_changed",
@@ -41,15 +44,19 @@ _RARE: dict[str, tuple[int, tuple[str, ...]]] = {
             "not_attached",
         ),
     ),
-    "replicas": (4, ("rolled_back", "lost_after", "held_back", "slow", "cut")),
+    "replicas": (range(100, 104), ("rolled_back", "lost_after", "held_back", "slow", "cut")),
     "batch": (
-        6,
+        range(100, 106),
         (
             *("crash", "queue_changed", "members_deleted", "group_changed", "group_written", "groups_late"),
             *("denied", "lost_after", "failed"),
         ),
     ),
-    "planned": (3, ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after")),
+    "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
+    "planned": (
+        range(100, 103),
+        ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after"),
+    ),
 }
 #: Where there is no commit.
 _NOWHERE = "no commit"
@@ -57,15 +64,16 @@ _NOWHERE = "no commit"
 
 def worlds() -> list[Options]:
     """Those of this run. The same in all its processes, as long as nobody commits meanwhile."""
-    return [*_kept(), *_new(_commit())]
+    return [*kept(), *_new(_commit())]
 
 
-def _kept() -> Iterator[Options]:
+def kept() -> Iterator[Options]:
+    """Those that every run plays."""
     for scenario, count in _KEPT.items():
         for seed in range(count):
             yield Options(seed=seed, scenario=scenario)
-    for scenario, (count, faults) in _RARE.items():
-        for seed in range(100, 100 + count):
+    for scenario, (seeds, faults) in _RARE.items():
+        for seed in seeds:
             yield Options(seed=seed, scenario=scenario, faults=faults)
 
 
