@@ -241,6 +241,11 @@ async def until_gangs_stand(world: World, by: Rules) -> bool:
     return True
 
 
+def have_said_why(world: World, by: Rules) -> bool:
+    """Whether all members that wait, and that sessions look at, say that they do."""
+    return world.gangs is None or not Standing(world, world.gangs, by).silent()
+
+
 def check_gangs(world: World, by: Rules) -> None:
     """At rest."""
     assert world.gangs is not None, "it has gangs"

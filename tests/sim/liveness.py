@@ -36,7 +36,7 @@ from agent_scheduler.config.schema import Configuration
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
-from .gang_rest import check_gangs, held_by_queues, until_gangs_stand
+from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, readable, refusal, rules_of
@@ -222,7 +222,7 @@ async def come_to_rest(world: World) -> None:
             or _condition(pod).get("reason") == "QueueFull"
             or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
             for pod in waiting(world)
-        ):
+        ) and have_said_why(world, rules(world)):
             break
         await asyncio.sleep(5.0)
     held = held_by_queues(world, waiting(world), rules(world))

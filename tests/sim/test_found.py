@@ -117,6 +117,12 @@ FOUND_WITH = [
         ("slow_credentials", "preemptor", "throttled"),
         id="a place is given away while a deletion for its pod waits for credentials",
     ),
+    pytest.param(
+        "mixed-batch",
+        121,
+        ("crash", "denied"),
+        id="a member's condition is refused, and said again when it is tried again",
+    ),
 ]
 
 
