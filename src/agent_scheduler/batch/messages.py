@@ -14,7 +14,7 @@ from agent_scheduler.kube.transport import Transport
 
 from .committing import BatchObserver
 from .settings import BatchSettings
-from .writing import GroupStatuses, ObjectWrites, tell
+from .writing import GroupStatuses, QueueStatuses, tell
 
 
 class Writer(Protocol):
@@ -60,18 +60,13 @@ class BatchMessages:
             count=observer.status_write,
             try_again=try_again,
         )
-        self._objects = ObjectWrites(
-            transport,
-            queues=budget_of(limit, timing),
-            gates=budget_of(limit, timing),
-            timing=timing,
-            count=observer.status_write,
+        self._queues = QueueStatuses(
+            transport, budget=budget_of(limit, timing), timing=timing, count=observer.status_write
         )
         #: In the order in which they are drained.
         self.writers: tuple[Writer, ...] = (
             self.statuses.writes,
-            self._objects.gates,
-            self._objects.queues,
+            self._queues.writes,
             *said.writers,
         )
 
@@ -90,9 +85,7 @@ class BatchMessages:
                 yield
         for queue in result.queues:
             if queue.write:
-                self._objects.queues.put(queue.queue.name, queue)
-        for pod in result.ungated:
-            self._objects.gates.put(pod.uid, pod)
+                self._queues.writes.put(queue.queue.name, queue)
         for each in result.pods:
             uid = each.pod.uid
             if cluster.waits(uid) and uid not in cluster.ledger.placements:

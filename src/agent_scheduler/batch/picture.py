@@ -19,7 +19,6 @@ from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects.batch import (
-    QUEUE_ALLOCATION_GATE,
     NativePodGroup,
     PodGroup,
     PodGroupStatus,
@@ -159,11 +158,10 @@ class Pictures:
 
 
 def waiting_kinds(view: View) -> dict[tuple[GroupKey, PodClass], PodInfo]:
-    """One pod for each group and class that waits for a node, and for no gate of others."""
+    """One pod for each group and class that waits for a node, and for no gate."""
     found: dict[tuple[GroupKey, PodClass], PodInfo] = {}
     for key, pods in view.pods.items():
         for pod in pods:
-            held = pod.gates and pod.gates != (QUEUE_ALLOCATION_GATE,)
-            if not (pod.node_name or pod.deleting or pod.finished or held):
+            if not (pod.node_name or pod.deleting or pod.finished or pod.gates):
                 found.setdefault((key, pod.cls), pod)
     return found

@@ -1,7 +1,7 @@
 """The batch scheduler beside the fast path, on the same cluster, ledger and binder.
 
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
-                                        └──> statuses, conditions, events, gates
+                                        └──> statuses, conditions, events
 
 A session is worked off in slices of half a millisecond between turns of the loop, and pods of the fast path go first,
 so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session a
@@ -270,6 +270,7 @@ class BatchScheduler:
                     uuid.UUID(int=int(timing.rng() * 2**64) << 64 | int(timing.rng() * 2**64), version=4)
                 ),
                 now=trial.at,
+                book=self._cluster.ledger.usage.book,
             )
             spent: dict[Stage, float] = {}
             steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)

@@ -32,7 +32,7 @@ class BatchSettings:
     #: After so long a pod is tried again though no event has helped it.
     max_in_unschedulable: float
     pre_queueing_hints: bool
-    #: Of conditions of pods; and, as many again each, of statuses of groups and queues, and of gates.
+    #: Of conditions of pods; and, as many again each, of statuses of groups, and of queues.
     status_writes: RateLimit
     #: None: no events are written.
     events: RateLimit | None
@@ -52,7 +52,7 @@ class BatchSettings:
     def requests_at_a_time(self) -> int:
         """Requests that may be under way at once."""
         events = 0 if self.events is None else self.events.concurrency
-        return self.status_writes.concurrency + events + 3 * WRITES_AT_A_TIME + EVICTIONS_AT_A_TIME
+        return self.status_writes.concurrency + events + 2 * WRITES_AT_A_TIME + EVICTIONS_AT_A_TIME
 
 
 def batch_settings_of(configuration: Configuration, *, identity: str) -> BatchSettings | None:

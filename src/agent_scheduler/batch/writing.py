@@ -1,4 +1,4 @@
-"""What a session says to the API server: statuses of groups and queues, gates, conditions and events.
+"""What a session says to the API server: statuses of groups and queues, conditions and events.
 
 Each kind of write has a budget of its own, and of each object one write is under way at a time; a newer one takes the
 place of what waits.
@@ -6,7 +6,7 @@ place of what waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,16 +16,14 @@ from agent_scheduler.engine.quotas.vector import Total, in_ledger_units
 from agent_scheduler.engine.session.close import GroupResult, QueueResult
 from agent_scheduler.engine.session.session import Event
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.patch import Patched, patch_once
+from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, pod_path
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import (
     API_VERSION,
-    QUEUE_ALLOCATION_GATE,
     PodGroup,
     PodGroupStatus,
     pod_group_path,
@@ -152,53 +150,27 @@ def _status(status: PodGroupStatus) -> dict[str, Any]:
     }
 
 
-class ObjectWrites:
-    """Owner of the writes about queues and gates that are under way."""
+class QueueStatuses:
+    """Owner of the writes of what queues hold that are under way."""
 
-    def __init__(
-        self, transport: Transport, *, queues: Budget, gates: Budget, timing: Timing, count: Count
-    ) -> None:
+    def __init__(self, transport: Transport, *, budget: Budget, timing: Timing, count: Count) -> None:
         self._transport = transport
-        self._budgets = {"queue": queues, "gate": gates}
+        self._budget = budget
         self._timing = timing
         self._count = count
-        self.queues: Dispatcher[str, QueueResult] = Dispatcher(
-            self._write_queue, concurrency=WRITES_AT_A_TIME
-        )
-        self.gates: Dispatcher[str, PodInfo] = Dispatcher(self._remove_gate, concurrency=WRITES_AT_A_TIME)
+        self.writes: Dispatcher[str, QueueResult] = Dispatcher(self._write, concurrency=WRITES_AT_A_TIME)
 
-    async def _write_queue(self, name: str, result: QueueResult) -> None:
+    async def _write(self, name: str, result: QueueResult) -> None:
         body = {"metadata": {"uid": result.queue.uid}, "status": {"allocated": _resources(result.allocated)}}
-        await self._patch(
-            f"{queue_path(name)}/status", body, "queue", wanted=lambda: not self.queues.waiting(name)
-        )
-
-    async def _remove_gate(self, uid: str, pod: PodInfo) -> None:
-        """At whatever version: to take a gate away twice does no harm, and the UID keeps a namesake's."""
-        gate = {"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}
-        body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [gate]}}
-        await self._patch(pod_path(pod), body, "gate", wanted=lambda: True, strategic=True)
-
-    async def _patch(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        kind: str,
-        *,
-        wanted: Callable[[], bool],
-        strategic: bool = False,
-    ) -> Patched:
         patched = await patch_once(
             self._transport,
-            path,
+            f"{queue_path(name)}/status",
             _encode(body),
-            wanted=wanted,
-            strategic=strategic,
-            budget=self._budgets[kind],
+            wanted=lambda: not self.writes.waiting(name),
+            budget=self._budget,
             timing=self._timing,
         )
         self._count("written" if patched.failure is None else "failed")
-        return patched
 
 
 def _resources(total: Total) -> dict[str, str]:

@@ -217,7 +217,7 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
-            if self.ledger.usage.active:
+            if self.ledger.usage.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
@@ -283,6 +283,7 @@ class Cluster:
     def set_native_group(self, group: NativeGroup) -> None:
         """A PodGroup was added or changed."""
         old = self.groups.get(group.key)
+        self.ledger.usage.gated.group_changed(group.key)
         if self.groups.set(group):
             self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
 

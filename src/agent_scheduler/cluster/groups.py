@@ -127,7 +127,7 @@ class Groups:
             self._drop_bare(pod.uid)
             self._group_of[pod.uid] = key
             self._group(key).members[pod.uid] = pod
-            self._observer.group_changed(key)
+            self._group_changed(key)
         elif pod.finished or pod.scheduler_name not in self._schedulers:
             self._drop_bare(pod.uid)
         else:
@@ -147,9 +147,14 @@ class Groups:
         group = self._groups[key]
         pod = group.members.pop(uid)
         self._drop_if_empty(group)
-        self._observer.group_changed(key)
+        self._group_changed(key)
         if pod.finished:
             self._observer.ended_member_left(key)
+
+    def _group_changed(self, key: GroupKey) -> None:
+        if self._usage is not None:
+            self._usage.gated.group_changed(key)
+        self._observer.group_changed(key)
 
     def _drop_bare(self, uid: str) -> None:
         if self._bare.pop(uid, None) is not None:
@@ -173,7 +178,7 @@ class Groups:
         group.object = found
         if isinstance(found, batch.PodGroup):
             self._tell_of_queue(group, found.spec.queue)
-        self._observer.group_changed(key)
+        self._group_changed(key)
 
     def delete_group(self, gone: batch.PodGroup | batch.NativePodGroup) -> None:
         """Its object is gone; one of the same name may have taken its place."""
@@ -184,7 +189,7 @@ class Groups:
         group.object = None
         self._tell_of_queue(group, None)
         self._drop_if_empty(group)
-        self._observer.group_changed(key)
+        self._group_changed(key)
 
     def _tell_of_queue(self, group: Group, queue: str | None) -> None:
         if self._usage is not None:

@@ -27,6 +27,7 @@ FEATURE_GATES: Mapping[str, bool] = {
     "GangScheduling": True,
     "SchedulerPopFromBackoffQ": True,
     "SchedulerPreQueueingHints": True,
+    "SchedulingGatesQueueAdmission": True,
 }
 
 
@@ -248,6 +249,11 @@ class Configuration(Section, frozen=True, kw_only=True):
     max_urgent_retries: Annotated[int, Meta(ge=0), LIVE] = 5
     client_connection: ClientConnection = ClientConnection()
     bind_concurrency: Annotated[int, Meta(ge=1, le=65535)] = 64
+    gate_removal_worker_num: Annotated[
+        int,
+        Meta(ge=1, le=1024),
+        flag(("--gate-removal-worker-num",), "gates of queues' capacity that are removed at a time"),
+    ] = 5
     status_writes: StatusWrites = StatusWrites()
     events: Events = Events()
     leader_election: LeaderElection = LeaderElection()

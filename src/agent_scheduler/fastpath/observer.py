@@ -7,6 +7,7 @@ from typing import Protocol
 from agent_scheduler.binding.device_waits import WaitObserver
 from agent_scheduler.binding.failure import AttemptObserver
 from agent_scheduler.binding.preemption import PreemptionObserver
+from agent_scheduler.binding.queue_admission import AdmissionObserver
 from agent_scheduler.binding.result import BinderObserver
 from agent_scheduler.cluster.cluster import ClusterObserver
 from agent_scheduler.cluster.informers import InformerObserver
@@ -22,6 +23,7 @@ class FastPathObserver(
     PreemptionObserver,
     InformerObserver,
     WaitObserver,
+    AdmissionObserver,
     Protocol,
 ):
     """What each part reports, and the writers of conditions and events."""

@@ -28,7 +28,7 @@ from .observer import FastPathObserver
 from .settings import FastPathSettings
 from .state import build_state
 from .watching import Watching, build_shard
-from .writing import build_binding, build_calls, build_messages
+from .writing import build_admission, build_binding, build_calls, build_messages
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
 _FLUSH_SECONDS = 30.0
@@ -86,6 +86,9 @@ class FastPath:
         )
         self._workers = build_workers(
             state, binding, self.preemption, self.shard, self._gangs, views, observer=observer, timing=timing
+        )
+        self._admission = build_admission(
+            state, settings, groups, transport=transport, observer=observer, timing=timing
         )
         self._pool = build_pool(self._workers, state, binding, timing)
         self.explainer = build_explainer(state, timing)
@@ -191,7 +194,7 @@ class FastPath:
         Cancelling stops all writes at once; what was sent and not answered is left to the next leader's watch.
         """
         async with asyncio.TaskGroup() as tasks:
-            services = [self.binder, self.preemption, *self._messages.writers]
+            services = [self.binder, self.preemption, self._admission, *self._messages.writers]
             running = [tasks.create_task(each.run()) for each in services]
             running.append(tasks.create_task(self._flush()))
             await tasks.create_task(self._pool.run())

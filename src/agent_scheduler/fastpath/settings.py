@@ -44,6 +44,10 @@ class FastPathSettings:
     #: Of another scheduler on the same cluster, watches and binder: what their plugins read is read, and what they
     #: reserve is written and given back. Their pods are not the fast path's.
     beside: tuple[Profile, ...] = ()
+    #: Whether pods keep the gate of their queue's capacity until it has room for them; else it is taken off all.
+    queue_admission: bool = True
+    #: Such gates that are removed at a time.
+    gate_removal_workers: int = 5
     bind_policy: BindPolicy = DEFAULT_POLICY
     sharding: ShardingMode = ShardingMode.NONE
     watch_times: WatchTimes = field(default_factory=WatchTimes)
@@ -63,7 +67,7 @@ class FastPathSettings:
         """Requests that may be under way at once, lists and watches not counted."""
         events = self.events.concurrency if self.events is not None else 0
         own = self.binds.concurrency + self.status_writes.concurrency + events
-        return own + EVICTION_CONCURRENCY + PREBIND_CONCURRENCY
+        return own + EVICTION_CONCURRENCY + PREBIND_CONCURRENCY + self.gate_removal_workers
 
 
 def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:
@@ -94,5 +98,7 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         if events.enabled
         else None,
         event_buffer=events.buffer,
+        queue_admission=configuration.feature_gates["SchedulingGatesQueueAdmission"],
+        gate_removal_workers=configuration.gate_removal_worker_num,
         sharding=ShardingMode(configuration.sharding.mode),
     )

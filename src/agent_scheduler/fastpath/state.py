@@ -66,7 +66,7 @@ def build_state(
     def settled(pod: PodInfo) -> None:
         messenger.settled(pod)
         history.leaves(pod.uid, gone=pod.uid not in cluster.pods)
-        if ledger.usage.active:
+        if ledger.usage.active or ledger.usage.gated:
             ledger.usage.left(pod.uid)
 
     queue: SchedulingQueue[PodInfo] = SchedulingQueue(

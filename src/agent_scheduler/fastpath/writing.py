@@ -11,6 +11,9 @@ from agent_scheduler.binding.messages import Messages
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.plugin_writes import Background, PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
+from agent_scheduler.binding.queue_admission import QueueAdmission
+from agent_scheduler.cluster.gang_choice import GangChoice
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
@@ -53,6 +56,27 @@ def build_calls(state: State, shard: Shard | None, *, transport: Transport, timi
         policy=rules.settings.bind_policy,
         timing=timing,
         may_bind_to=None if shard is None else shard.may_bind_to,
+    )
+
+
+def build_admission(
+    state: State,
+    settings: FastPathSettings,
+    groups: Groups | None,
+    *,
+    transport: Transport,
+    observer: FastPathObserver,
+    timing: Timing,
+) -> QueueAdmission:
+    """Of all pods of this process. `groups`: where there is a batch scheduler."""
+    state.ledger.usage.gated.choose = GangChoice(state.cluster, groups)
+    return QueueAdmission(
+        state.cluster,
+        transport,
+        workers=settings.gate_removal_workers,
+        enabled=settings.queue_admission,
+        observer=observer,
+        timing=timing,
     )
 
 

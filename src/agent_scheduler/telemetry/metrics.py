@@ -144,6 +144,15 @@ class Metrics(ProcessMetrics):
             "queue",
             read=lambda of: _by_queue(of.queue.pending()),
         )
+        self.queue_gated_pods = make.gauge(
+            "agent_scheduler_queue_gated_pods",
+            "Pods that the gate of their queue's capacity holds, and those that were let past it and have no node yet.",
+            "standing",
+            read=lambda of: {
+                "held": len(of.ledger.usage.gated.held),
+                "reserved": len(of.ledger.usage.gated.reserved),
+            },
+        )
         self.pods_in_flight = make.gauge(
             "agent_scheduler_pods_in_flight",
             "Pods taken off the queue whose attempt is not over.",
@@ -292,6 +301,11 @@ class Metrics(ProcessMetrics):
         make = self.families
         self.status_writes_total = make.counter(
             "agent_scheduler_status_writes_total", "Writes of a pod's PodScheduled condition.", "result"
+        )
+        self.queue_gate_removals_total = make.counter(
+            "agent_scheduler_queue_gate_removals_total",
+            "Requests that take the gate of its queue's capacity from a pod.",
+            "result",
         )
         self.feature_enabled = make.gauge(
             "kubernetes_feature_enabled", "1 for a feature gate that is on, else 0.", "name", "stage"

@@ -166,6 +166,15 @@ class FastPathObserver:
             # The candidates that were passed over come before the accepted one.
             self._ranks.add(conflicts + 1)
 
+    def gate_removed(self) -> None:
+        self._metrics.queue_gate_removals_total.labels("removed").inc()
+
+    def gate_not_removed(self, pod: str, problem: str) -> None:
+        self._metrics.queue_gate_removals_total.labels("failed").inc()
+        held = self._once.admit("gate removal")
+        if held is not None:
+            self._log.warning("gate not removed", pod=pod, problem=problem, held_back=held)
+
     def bound(self, outcome: Enum, seconds: float, profile: str) -> None:
         """`outcome` is one of a closed set whose values are words."""
         try:

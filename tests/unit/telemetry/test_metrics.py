@@ -112,12 +112,15 @@ def test_fifteen_attempts_and_more_share_a_label(metrics: Metrics) -> None:
     assert values["scheduler_pod_scheduled_after_flush_total"] == 1
 
 
+_NO_QUEUES = SimpleNamespace(gated=SimpleNamespace(held={}, reserved={}))
+
+
 def scheduler(**parts: Any) -> SimpleNamespace:
     """What is read of a scheduler at a scrape."""
     nobody = PendingCounts(active=0, backoff=0, unschedulable=0, gated=0, in_flight=0)
     usual = {
         "queue": SimpleNamespace(pending=lambda: nobody, kept_in_flight=dict),
-        "ledger": SimpleNamespace(rows={}, placements={}, assumed=0),
+        "ledger": SimpleNamespace(rows={}, placements={}, assumed=0, usage=_NO_QUEUES),
         "binder": SimpleNamespace(in_flight=0, concurrency=0),
     }
     return SimpleNamespace(**(usual | parts))
@@ -142,7 +145,9 @@ def test_queue_gauges_are_what_the_queue_says_when_scraped(metrics: Metrics) -> 
 
 def test_cache_size_is_read_when_scraped(metrics: Metrics) -> None:
     pods: list[str] = []
-    metrics.families.read_from(scheduler(ledger=SimpleNamespace(rows={}, placements=pods, assumed=0)))
+    metrics.families.read_from(
+        scheduler(ledger=SimpleNamespace(rows={}, placements=pods, assumed=0, usage=_NO_QUEUES))
+    )
     pods.append("a")
     assert scrape(metrics)['scheduler_cache_size{type="pods"}'] == 1
 

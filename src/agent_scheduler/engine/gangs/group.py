@@ -6,9 +6,9 @@ Three sources: Volcano's PodGroup, a pod that names no group (a group of one), a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
 from ..state.labelselector import Labels, LabelSelector, label_selector
 from ..state.podinfo import PodInfo
+
+M = TypeVar("M")
 
 NO_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -92,6 +94,24 @@ def effective_minimum(
     else:
         minimum = group.minimum
     return minimum, roles if minimum >= sum(roles.values()) else NO_MINIMUMS
+
+
+def needed(
+    members: Iterable[M], *, role_of: Callable[[M], str], more: int, of_roles: Mapping[str, int]
+) -> tuple[list[M], list[M]]:
+    """Those with which a gang has its minimum that lacks `more` members, and so many of some roles, these first; and
+    the rest. Each in the order in which they are given."""
+    lacking = dict(of_roles)
+    first, others = [], []
+    for member in members:
+        role = role_of(member)
+        if lacking.get(role, 0) > 0:
+            lacking[role] -= 1
+            first.append(member)
+        else:
+            others.append(member)
+    left = max(more - len(first), 0)
+    return first + others[:left], others[left:]
 
 
 def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:

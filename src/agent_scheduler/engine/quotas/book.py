@@ -7,7 +7,7 @@ a full cluster is not a full queue, and only the first is a reason to add nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from agent_scheduler.objects.quantity import text_of
 
 from .queues import QueueInfo
-from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units, minus
 
 #: What pods say whose queue is full, or takes none. No reason for autoscalers to add nodes.
 QUEUE_FULL: Final = "QueueFull"
@@ -114,33 +114,58 @@ def _missing(queue: _Queue, wanted: Vector, counted: Vector) -> dict[str, float]
 class Headroom:
     """What is left in the queues while nothing changes, for several pods beside one another."""
 
-    def __init__(self, queues: Mapping[str, _Queue]) -> None:
+    def __init__(self, queues: Mapping[str, _Queue], entries: Mapping[str, Entry]) -> None:
         self._queues = queues
-        #: By queue, what was taken here.
+        self._entries = entries
+        #: By queue, what was taken here, less what it counts in the queue for whom it was taken.
         self._taken: dict[str, Total] = {}
 
-    def shortfall(self, queue: str, wanted: Vector) -> Shortfall | None:
-        """The first queue, from `queue` up to the root, in which there is not so much left; None if there is in all."""
+    def shortfall(self, queue: str, wanted: Vector, uids: Iterable[str] = ()) -> Shortfall | None:
+        """The first queue, from `queue` up to the root, in which there is not so much left; None if there is in all.
+        `uids`: of pods that it is for, whose own room may be reserved there."""
         at = self._queues.get(queue)
         if at is None or at.info is None:
             return Shortfall(queue, {})
         if not at.info.open:
             return Shortfall(queue, {}, at.info.state)
+        reserved = self._reserved(queue, uids)
         for each in at.chain:
             taken = self._taken.get(each.name)
             if each.limits:
-                missing = _missing(each, wanted if taken is None else _both(wanted, taken), EMPTY)
+                missing = _missing(each, wanted if taken is None else _both(wanted, taken), reserved)
                 if missing:
                     return Shortfall(each.name, missing)
         return None
 
-    def take(self, queue: str, wanted: Vector) -> Shortfall | None:
+    def take(self, queue: str, wanted: Vector, uids: Iterable[str] = ()) -> Shortfall | None:
         """Takes it where there is so much left in the queue and its ancestors; else what is short."""
-        short = self.shortfall(queue, wanted)
+        short = self.shortfall(queue, wanted, uids)
         if short is None:
-            for each in self._queues[queue].chain:
-                add_to(self._taken.setdefault(each.name, {}), wanted)
+            self.count(queue, wanted, uids)
         return short
+
+    def count(self, queue: str, wanted: Vector, uids: Iterable[str] = ()) -> Vector:
+        """Takes it, whether or not there is so much left. Returns what that is more than what is reserved for it."""
+        more = minus(wanted, self._reserved(queue, uids))
+        self._add(queue, more)
+        return more
+
+    def give(self, queue: str, amount: Vector) -> None:
+        """So much of what the queue holds, or was taken, is free."""
+        self._add(queue, {resource: -each for resource, each in amount.items()})
+
+    def _add(self, queue: str, amount: Vector) -> None:
+        at = self._queues.get(queue)
+        for each in () if at is None else at.chain:
+            add_to(self._taken.setdefault(each.name, {}), amount)
+
+    def _reserved(self, queue: str, uids: Iterable[str]) -> Vector:
+        total: Total = {}
+        for uid in uids:
+            entry = self._entries.get(uid)
+            if entry is not None and entry.standing is Standing.RESERVED and entry.queue == queue:
+                add_to(total, entry.vector)
+        return total
 
     def limits(self, queue: str) -> bool:
         """Whether there is anything that the queue or one above it would refuse."""
@@ -323,7 +348,7 @@ class QuotaBook:
 
     def headroom(self) -> Headroom:
         """To be used before anything changes."""
-        return Headroom(self._queues)
+        return Headroom(self._queues, self._entries)
 
     def reaches(self, queue: str, above: Collection[str]) -> bool:
         """Whether the queue or an ancestor of it is among these."""

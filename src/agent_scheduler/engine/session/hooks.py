@@ -68,6 +68,8 @@ class Hooks(Struct, frozen=True, kw_only=True):
     allocated: Callable[[Task], None] | None = None
     #: A task has lost its room: it was evicted, or what had been placed was taken back.
     deallocated: Callable[[Task], None] | None = None
+    #: A task was sent to be bound.
+    committed: Callable[[Task], None] | None = None
     #: A statement is about to be committed.
     before_commit: Callable[[Statement], None] | None = None
     #: The actions are done: asked about each job, and then for all.

@@ -17,6 +17,7 @@ from ..decide.classview import ClassView
 from ..decide.trial import Mark
 from ..gangs.group import Group
 from ..preemption.pdbs import PDBs
+from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
@@ -27,6 +28,7 @@ from .demand import demand_of
 from .hooks import Hooks
 from .model import Job, Requests, Task, TaskStatus
 from .nodes import SessionNodes
+from .quota import QUOTA, QueueQuota, hooks_of
 from .registry import ACTIONS, PLUGINS
 from .statement import Committer, Evictor
 from .tiers import Tiers
@@ -88,13 +90,16 @@ class Session:
         evictor: Evictor,
         uid: str,
         now: str = "",
+        book: QuotaBook | None = None,
     ) -> None:
-        """`uid` names the session in conditions; `now` is the time of what it writes, RFC 3339."""
+        """`uid` names the session in conditions; `now` is the time of what it writes, RFC 3339. `book`: of all
+        schedulers; None: the plugins alone say what queues hold."""
         self.conf = conf
         self.nodes = nodes
         self.view = view
         self.uid = uid
         self.now = now
+        self._book = book
         self._committer = committer
         self._evictor = evictor
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
@@ -151,6 +156,8 @@ class Session:
                 self.stage = Stage(OPENING, option.name)
                 opened[-1].append((option, PLUGINS[option.name](self, option)))
                 yield
+        if self._book is not None:
+            opened.append([(PluginOption(QUOTA), hooks_of(QueueQuota(self._book)))])
         self.tiers = Tiers(opened)
         self._take_hooks()
 
@@ -159,6 +166,7 @@ class Session:
         self.allocated = self.tiers.every("allocated")
         self.deallocated = self.tiers.every("deallocated")
         self.before_commit = self.tiers.every("before_commit")
+        self._committed = self.tiers.every("committed")
 
     def _job(self, group: Group, requests: Requests) -> Job:
         view, nodes = self.view, self.nodes
@@ -210,6 +218,8 @@ class Session:
                 self.unplace(task)
             else:
                 job.set_status(task, TaskStatus.BINDING)
+                for told in self._committed:
+                    told(task)
                 self.bound.setdefault(job.uid, []).append(task)
 
     def evict(self, task: Task, reason: str) -> bool:

@@ -9,8 +9,10 @@ a queue here is what it declares: one that waits since all of the cluster is in 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..gangs.group import needed
 from ..quotas.book import QUEUE_FULL, Headroom, QuotaBook, Shortfall
 from ..quotas.vector import Total, Vector, add_to
 from .messages import SCHEDULABLE, UNSCHEDULABLE
@@ -71,14 +73,14 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
     if len(waiting) > job.minimum - job.in_statuses(_HAS):
         # Some are above the minimum: always the same, or their conditions would change with each session.
         waiting = session.tiers.in_task_order(waiting)
-    needed, others = _needed(job, waiting)
-    short = headroom.take(job.queue, _wanted(job, needed))
+    first, others = _needed(job, waiting)
+    short = headroom.take(job.queue, _wanted(job, first), [task.uid for task in first])
     if short is not None:
         hold = _hold(short)
         return {task.uid: hold for task in waiting}
     found = {}
     for task in others:
-        short = headroom.take(job.queue, task.request)
+        short = headroom.take(job.queue, task.request, (task.uid,))
         if short is not None:
             found[task.uid] = _hold(short)
     return found
@@ -93,27 +95,23 @@ def _waiting(job: Job) -> list[Task]:
 
 
 def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:
-    """Those with which the job has its minimum, those of roles that lack theirs first; and the rest."""
-    lacking = {role: least - job.in_role(role, _HAS) for role, least in job.role_minimums.items()}
-    needed, others = [], []
-    for task in waiting:
-        if lacking.get(task.role, 0) > 0:
-            lacking[task.role] -= 1
-            needed.append(task)
-        else:
-            others.append(task)
-    more = max(job.minimum - job.in_statuses(_HAS) - len(needed), 0)
-    return needed + others[:more], others[more:]
+    """Those with which the job has its minimum, and the rest."""
+    return needed(
+        waiting,
+        role_of=attrgetter("role"),
+        more=job.minimum - job.in_statuses(_HAS),
+        of_roles={role: least - job.in_role(role, _HAS) for role, least in job.role_minimums.items()},
+    )
 
 
 #: A task that is allocated in a gang that is not complete waits.
 _HAS: Final = tuple(status for status in READY if status is not TaskStatus.ALLOCATED)
 
 
-def _wanted(job: Job, needed: Iterable[Task]) -> Vector:
+def _wanted(job: Job, first: Iterable[Task]) -> Vector:
     """What they ask for, and at least what the group says that it needs before it is let in."""
     total: Total = {}
-    for task in needed:
+    for task in first:
         add_to(total, task.request)
     if job.min_resources is not None and (job.is_pending or job.is_inqueue):
         for resource, amount in job.min_resources.items():

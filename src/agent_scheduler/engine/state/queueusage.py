@@ -17,6 +17,7 @@ from ..quotas.queues import queue_info
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods
 from .batchinfo import GroupKey
+from .gatedpods import GatedPods
 from .podclass import PodClass
 from .podinfo import PodInfo
 
@@ -30,7 +31,8 @@ _KEPT = 1024
 class QueueUsage:
     """Owner of the quota book and of the pods that wait for a queue. Told by the ledger of each placement.
 
-    Invariant, while there are queues: a placed pod of a queue stands in the book, assumed or bound as its placement is.
+    Invariant, while there are queues: a placed pod of a queue stands in the book, assumed or bound as its placement is;
+    of the others those do that were let past the gate of their queue.
     """
 
     def __init__(self, placements: Mapping[str, Placement]) -> None:
@@ -45,6 +47,7 @@ class QueueUsage:
         self.default_queue = DEFAULT_QUEUE
         self.book = QuotaBook()
         self.waiting = WaitingPods()
+        self.gated = GatedPods(self)
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
         #: Group of Volcano's -> the queue that it names, of those that are known.
@@ -53,6 +56,8 @@ class QueueUsage:
         #: Pods that were called since more fitted into their queues, and neither were placed nor failed since. Each had
         #: the room counted as its own that it was called for.
         self._called: dict[str, str] = {}
+        #: Pods that are counted as reserved in a queue that holds more than it may, and wait for that to end.
+        self._over: set[str] = set()
         #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
         self._others: dict[str, tuple[str, Vector]] = {}
         self._held_by_others: dict[str, Total] = {}
@@ -77,16 +82,18 @@ class QueueUsage:
         if self.active and not was_active:
             for placement in self._placements.values():
                 self.placed(placement)
+            self._reserve_all()
         elif not self.active:
             self.book = QuotaBook()
             self._called.clear()
+            self._over.clear()
             self._others.clear()
             self._held_by_others.clear()
         if self.active != was_active:
             self.on_active()
         if not self.active:
             self._ask_again()
-        self._call()
+        self.call()
 
     def set_namespace(self, name: str, queue: str) -> None:
         """The queue that a namespace names; empty: none, or there is no such namespace."""
@@ -114,12 +121,21 @@ class QueueUsage:
         if self.active:
             for placement in list(placements):
                 self.placed(placement)
+            self._reserve_all()
             self._ask_again()
-            self._call()
+            self.call()
 
     def _ask_again(self) -> None:
+        over, self._over = self._over, set()
+        if over:
+            self.on_room([*over])
+        self.gated.decide_all_anew()
         if self.waiting:
             self.on_room(self.waiting.all())
+
+    def _reserve_all(self) -> None:
+        for pod in self.gated.reserved.values():
+            self.reserve(pod)
 
     # ---- placements
 
@@ -149,17 +165,50 @@ class QueueUsage:
             add_to(self._held_by_others.setdefault(new[0], {}), new[1])
 
     def seen(self, pod: PodInfo) -> None:
-        """A pod that waits may have changed: perhaps it names another queue than the one it waits for."""
+        """A pod that waits is new, or may have changed: perhaps it names another queue than the one it waits for."""
+        if pod.batch is not None and pod.batch.gate_managed:
+            self.gated.set(pod)
+        elif pod.uid in self.gated:
+            self.gated.drop(pod.uid)
+        if not self.active:
+            return
         waits_for = self.waiting.queue_of(pod.uid)
         if waits_for and waits_for != self.queue_of(pod):
             self.waiting.remove(pod.uid)
             self.on_room([pod.uid])
 
     def removed(self, uid: str) -> None:
-        """It is placed no more."""
-        self.book.remove(uid)
+        """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
+        pod = self.gated.reserved.get(uid)
+        if pod is None:
+            self.book.remove(uid)
+        else:
+            self.reserve(pod)
         self._set_other(uid, None)
-        self._call()
+        self.call()
+
+    # ---- gates
+
+    def reserve(self, pod: PodInfo) -> None:
+        """Count a pod that was let past the gate of its queue, if it is not placed."""
+        queue = self.queue_of(pod)
+        if not self.active or pod.uid in self._placements:
+            return
+        if queue:
+            self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED)
+        else:
+            self.book.remove(pod.uid)
+
+    def unreserve(self, uid: str) -> None:
+        """The pod counts no more, unless it is placed."""
+        if uid not in self._placements:
+            self.book.remove(uid)
+            self.call()
+
+    def wait_for(self, name: str, queue: str, vector: Vector, first: PodInfo) -> None:
+        """What waits under this name does so for the queue until so much fits, in the turn of `first`."""
+        self.waiting.add(name, queue, vector, priority=first.priority, created=first.created)
+        self.book.fallen.add(queue)
 
     # ---- questions
 
@@ -190,11 +239,16 @@ class QueueUsage:
         queue = self.queue_of(pod)
         vector = self._vector(pod.cls)
         short = self.book.shortfall(queue, vector, pod.uid) if queue else None
+        uid = pod.uid
+        self._over.discard(uid)
         if short is None:
-            self.waiting.remove(pod.uid)
+            self.waiting.remove(uid)
         else:
-            self._called.pop(pod.uid, None)
-            self.waiting.add(pod.uid, queue, vector, priority=pod.priority, created=pod.created)
+            self._called.pop(uid, None)
+            if uid in self.gated.reserved:
+                self._over.add(uid)
+            else:
+                self.waiting.add(uid, queue, vector, priority=pod.priority, created=pod.created)
         return short
 
     def admit(self, pod: PodInfo) -> str:
@@ -210,9 +264,15 @@ class QueueUsage:
         return ""
 
     def withdraw(self, pod: PodInfo) -> None:
-        """A pod that was admitted is not assumed after all."""
+        """A pod that was admitted is not assumed after all. As it was before, it may be reserved."""
         self.book.remove(pod.uid)
-        self._call()
+        if pod.uid in self.gated.reserved:
+            self.reserve(pod)
+        self.call()
+
+    def vector(self, pod: PodInfo) -> Vector:
+        """What the pod counts as."""
+        return self._vector(pod.cls)
 
     def _vector(self, cls: PodClass) -> Vector:
         vector = self._vectors.get(cls)
@@ -224,24 +284,34 @@ class QueueUsage:
 
     # ---- waking
 
-    def _call(self) -> None:
-        """Those that are called are to be placed, or `unplaced` or `left` is to be called for them."""
+    def call(self) -> None:
+        """Let on those that wait for room which there is now. Pods without a gate that are called are to be placed, or
+        `unplaced` or `left` is to be called for them; the others are let past theirs."""
         fallen = self.book.fallen
         if fallen:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
-            if found:
-                self._called.update(found)
-                self.on_room([uid for uid, _ in found])
+            over, self._over = self._over, set()
+            if over:
+                self.on_room([*over])
+            gated = [name for name, _ in found if self.gated.waits_as(name)]
+            if gated:
+                self.gated.let_past(gated)
+            called = {uid: queue for uid, queue in found if not (gated and uid in gated)}
+            if called:
+                self._called.update(called)
+                self.on_room([*called])
 
     def unplaced(self, uid: str) -> None:
         """The pod has no node after all: others may have the room that it was called for."""
         queue = self._called.pop(uid, "")
         if queue:
             self.book.fallen.add(queue)
-            self._call()
+            self.call()
 
     def left(self, uid: str) -> None:
         """The pod waits for nothing any more."""
+        self._over.discard(uid)
+        self.gated.drop(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)

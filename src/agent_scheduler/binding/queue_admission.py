@@ -1,0 +1,128 @@
+"""Removes the gate of their queue's capacity from pods for which their queue has room.
+
+gated pod seen, or room in a queue ──> GatedPods: who fits, whole gangs ──> reserved in the quota book
+                                                                              └─> PATCH that takes the gate away
+  the watch shows the pod without it ──> it is scheduled as any other, and stays reserved until it has a node
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.dispatch import Dispatcher
+from agent_scheduler.kube.patch import patch_once
+from agent_scheduler.kube.retry import Backoff, Timing
+from agent_scheduler.kube.transport import Transport, pod_path
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+
+_encode: Final = msgspec.json.Encoder().encode
+#: Before a removal that was refused is sent again. What may be repeated at once `patch_once` has repeated.
+_AFTER_REFUSAL: Final = Backoff(initial=1.0, cap=60.0)
+
+
+class AdmissionObserver(Protocol):
+    def gate_removed(self) -> None: ...
+    def gate_not_removed(self, pod: str, problem: str) -> None: ...
+
+
+class QueueAdmission:
+    """Owner of the removals under way. Invariant, while it runs: a removal is sent, waits or is put off for each pod
+    that was let past and still has the gate."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transport: Transport,
+        *,
+        workers: int,
+        enabled: bool,
+        observer: AdmissionObserver,
+        timing: Timing,
+    ) -> None:
+        """`workers`: removals at a time. Not `enabled`: every such gate is removed, whatever queues have room for."""
+        self._cluster = cluster
+        self._gated = cluster.ledger.usage.gated
+        self._gated.asks_queues = enabled
+        self._gated.on_due, self._gated.on_admitted = self._call, self._put
+        self._transport = transport
+        self._observer = observer
+        self._timing = timing
+        self._due = asyncio.Event()
+        self._removals: Dispatcher[str, PodInfo] = Dispatcher(self._remove, concurrency=workers)
+        #: By UID, how often its removal was refused.
+        self._refused: dict[str, int] = {}
+        #: What puts removals that were refused again; None while this does not run.
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def _call(self) -> None:
+        self._due.set()
+
+    def _put(self, pods: Sequence[PodInfo]) -> None:
+        for pod in pods:
+            self._removals.put(pod.uid, pod)
+
+    async def run(self) -> None:
+        """Until cancelled. Needs all caches to be filled: a pod whose queue is not seen yet is held for nothing."""
+        gated = self._gated
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._removals.run())
+                gated.admits = True
+                gated.decide_all_anew()
+                while True:
+                    gated.admit()
+                    self._due.clear()
+                    await self._due.wait()
+                    # Whatever else the watch has in this portion belongs to the same decision.
+                    await asyncio.sleep(0)
+        finally:
+            gated.admits = False
+            self._tasks = None
+            self._refused.clear()
+            for uid in [*gated.reserved]:
+                self._removals.discard(uid)
+            gated.take_back()
+
+    def _has_gate(self, uid: str) -> bool:
+        pod = self._cluster.pods.get(uid)
+        return pod is not None and QUEUE_ALLOCATION_GATE in pod.gates
+
+    async def _remove(self, uid: str, pod: PodInfo) -> None:
+        """At whatever version: to take a gate away twice does no harm, and the UID keeps a namesake's."""
+        gate = {"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}
+        body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [gate]}}
+        patched = await patch_once(
+            self._transport,
+            pod_path(pod),
+            _encode(body),
+            wanted=partial(self._has_gate, uid),
+            strategic=True,
+            timing=self._timing,
+        )
+        if patched.failure is None:
+            self._refused.pop(uid, None)
+            self._observer.gate_removed()
+        elif self._has_gate(uid):
+            self._observer.gate_not_removed(pod.key, str(patched.failure))
+            self._try_again(uid, pod)
+
+    def _try_again(self, uid: str, pod: PodInfo) -> None:
+        if self._tasks is not None:
+            refused = self._refused[uid] = self._refused.get(uid, 0) + 1
+            delay = _AFTER_REFUSAL.delay(refused, self._timing.rng)
+            self._tasks.create_task(self._later(delay, uid, pod))
+
+    async def _later(self, delay: float, uid: str, pod: PodInfo) -> None:
+        await self._timing.sleep(delay)
+        if self._has_gate(uid) and uid in self._gated.reserved:
+            self._removals.put(uid, pod)
+        else:
+            self._refused.pop(uid, None)

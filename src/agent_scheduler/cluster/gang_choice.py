@@ -1,0 +1,105 @@
+"""Which members of a gang are let past the gate of their queue together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from agent_scheduler.engine.gangs.group import Group, effective_minimum, needed, of_native, of_pod_group
+from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.gatedpods import Choice, in_turn
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podspec import SpecError
+from agent_scheduler.objects.batch import PodGroup
+from agent_scheduler.objects.quantity import QuantityError
+
+from .cluster import Cluster
+from .groups import Groups
+
+_SUCCEEDED = "Succeeded"
+
+
+class GangChoice:
+    """As `engine.state.gatedpods.Choose`. Holds nothing of its own."""
+
+    def __init__(self, cluster: Cluster, groups: Groups | None) -> None:
+        """`groups`: Volcano's, where there is a batch scheduler; without one their members are let past one by one."""
+        self._cluster = cluster
+        self._groups = groups
+
+    def __call__(self, key: GroupKey, gated: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
+        found = self._group(key, gated)
+        if found is None:
+            return None
+        group, members = found
+        if group is None:
+            return Choice((), sorted(gated, key=in_turn))
+        holding = [each for each in members if self._holds_room(each, reserved)]
+        held = {pod.uid for pod in gated}
+        # Those that never had a gate, and have no node, need room as well.
+        loose = [
+            each
+            for each in members
+            if not (each.gates or each.deleting or each.finished or self._holds_room(each, reserved))
+        ]
+        minimum, roles = effective_minimum(group)
+        first, others = needed(
+            sorted((*gated, *loose), key=in_turn),
+            role_of=_role,
+            more=minimum - len(holding),
+            of_roles={
+                role: least - sum(_role(each) == role for each in holding) for role, least in roles.items()
+            },
+        )
+        if len(holding) + len(first) < minimum:
+            return None
+        return Choice(
+            first if any(pod.uid in held for pod in first) else (),
+            [pod for pod in others if pod.uid in held],
+            _at_least(group, holding),
+        )
+
+    def _group(
+        self, key: GroupKey, gated: Collection[PodInfo]
+    ) -> tuple[Group | None, Iterable[PodInfo]] | None:
+        """The gang and its members; no gang for pods that are let past one by one. None: it is not there yet."""
+        named = any(pod.batch is not None and pod.batch.group is not None for pod in gated)
+        if not named:
+            return None, ()
+        if key.native:
+            native = self._cluster.groups.get(key)
+            if native is None:
+                return None
+            return of_native(native.object), self._cluster.groups.members(key).values()
+        if self._groups is None:
+            return None, ()
+        known = self._groups.groups.get(key)
+        if known is None or not isinstance(known.object, PodGroup):
+            return None
+        try:
+            return of_pod_group(known.object), known.members.values()
+        except (QuantityError, SpecError):
+            # Sessions say so, and let nobody in either.
+            return None
+
+    def _holds_room(self, pod: PodInfo, reserved: Collection[str]) -> bool:
+        if pod.finished:
+            return pod.batch is not None and pod.batch.phase == _SUCCEEDED
+        if pod.deleting:
+            return False
+        return bool(pod.node_name) or pod.uid in reserved or pod.uid in self._cluster.ledger.placements
+
+
+def _role(pod: PodInfo) -> str:
+    return pod.batch.role if pod.batch is not None else ""
+
+
+def _at_least(group: Group, holding: Iterable[PodInfo]) -> Vector:
+    """What the group says that it needs, without what its members hold."""
+    if group.min_resources is None:
+        return EMPTY
+    left: Total = dict(group.min_resources)
+    for pod in holding:
+        if not pod.finished:
+            take_from(left, of_requests(pod.cls.requests))
+    return {resource: left[resource] for resource in group.min_resources if left[resource] > 0}

@@ -1,0 +1,257 @@
+"""Pods behind the gate of their queue's capacity, and those that were let past it and have no node yet.
+
+An autoscaler adds nodes for pods that say `Unschedulable`, which a gated pod never does. So a pod keeps the gate
+(`scheduling.volcano.sh/queue-allocation-gate`) until its queue has room for it, by what the queue and those above it
+declare; whether any node has is not asked, or the autoscaler of a full cluster would never hear of it. A gang is let
+past with its whole minimum, its other members as they fit. From then on each counts in the queue as reserved until it
+has a node: a gate cannot be put back.
+
+Upstream design: `docs/design/scheduling-gates-queue-admission.md` of Volcano.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+
+from ..quotas.book import Shortfall
+from ..quotas.vector import EMPTY, Total, Vector, add_to
+from .batchinfo import GroupKey
+from .podinfo import PodInfo
+
+if TYPE_CHECKING:
+    from .queueusage import QueueUsage
+
+_OURS_ALONE: Final = (QUEUE_ALLOCATION_GATE,)
+
+
+class _Chosen(NamedTuple):
+    """Held pods of one gang that are let past together. `others_follow`: whether more of the gang come after these."""
+
+    gang: GroupKey
+    uids: tuple[str, ...]
+    others_follow: bool
+
+
+class Choice(NamedTuple):
+    """Of a gang: with which of its gated members, and of those without a gate that hold no room, it has its minimum;
+    which of the gated are above it; and what its queue is to have room for at least."""
+
+    needed: Sequence[PodInfo]
+    others: Sequence[PodInfo] = ()
+    at_least: Vector = EMPTY
+
+
+#: Is given a gang, its gated members and the UIDs of those that hold room; None: it has not its minimum of members.
+Choose = Callable[[GroupKey, Collection[PodInfo], Collection[str]], Choice | None]
+
+
+def in_turn(pod: PodInfo) -> tuple[int, str, str]:
+    """Less comes first: of higher priority, then who was created first."""
+    return -pod.priority, pod.created, pod.uid
+
+
+def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice:
+    """Where nobody knows of gangs each pod is let past by itself."""
+    return Choice((), sorted(members, key=in_turn))
+
+
+class GatedPods:
+    """Owner of who is held and who is reserved. Told by the cluster of each pod that asks for this and has no node.
+
+    Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `reserved` without a
+    placement stands in the book as reserved. What waits in `usage.waiting` under the name of a gang is a choice of
+    members that are all held.
+    """
+
+    def __init__(self, usage: QueueUsage) -> None:
+        self._usage = usage
+        #: Who is to be let past together.
+        self.choose: Choose = _alone
+        #: Called when `admit` has something to do.
+        self.on_due: Callable[[], object] = lambda: None
+        #: Called with pods that lose their gate from now on.
+        self.on_admitted: Callable[[Sequence[PodInfo]], object] = lambda pods: None
+        #: Whether any are let past: no more than one process of a cluster does.
+        self.admits = False
+        #: Whether queues are asked. If not, every pod loses this gate at once, and none is reserved.
+        self.asks_queues = True
+        #: By UID: whom the gate alone holds.
+        self.held: dict[str, PodInfo] = {}
+        #: By UID: who was let past and is on no node, as far as it is known; an assumed pod is among them.
+        self.reserved: dict[str, PodInfo] = {}
+        #: Gang -> those of `held` that are in it. A pod in no gang is in one of its own.
+        self._gangs: dict[GroupKey, dict[str, PodInfo]] = {}
+        #: Of which it is to be decided anew who is let past next.
+        self._due: set[GroupKey] = set()
+        #: By the name under which they wait for their queue.
+        self._chosen: dict[str, _Chosen] = {}
+        #: Gang -> names under which members of it wait.
+        self._waits_as: dict[GroupKey, set[str]] = {}
+
+    # ---- pods
+
+    def set(self, pod: PodInfo) -> None:
+        """The pod asks for this and has no node; it was added or changed."""
+        if pod.uid in self.reserved:
+            self.reserved[pod.uid] = pod
+            self._reserve(pod)
+        elif not pod.gates:
+            self._unhold(pod.uid)
+            self.reserved[pod.uid] = pod
+            self._reserve(pod)
+        elif pod.gates == _OURS_ALONE or (not self.asks_queues and QUEUE_ALLOCATION_GATE in pod.gates):
+            key = _gang_of(pod)
+            before = self.held.get(pod.uid)
+            if before is not None and (_gang_of(before) != key or before.cls is not pod.cls):
+                self._unhold(pod.uid)
+            self.held[pod.uid] = pod
+            self._gangs.setdefault(key, {})[pod.uid] = pod
+            self._decide_anew(key)
+        else:
+            # Another gate says that it is not to be looked at yet.
+            self._unhold(pod.uid)
+
+    def drop(self, uid: str) -> None:
+        """The pod has a node for good, is gone, or waits no more. Unknown is fine."""
+        self._unhold(uid)
+        if self.reserved.pop(uid, None) is not None:
+            self._usage.unreserve(uid)
+
+    def _unhold(self, uid: str) -> None:
+        pod = self.held.pop(uid, None)
+        if pod is None:
+            return
+        key = _gang_of(pod)
+        members = self._gangs[key]
+        del members[uid]
+        if not members:
+            del self._gangs[key]
+        self._forget_choices(key)
+        self._decide_anew(key)
+
+    def _reserve(self, pod: PodInfo) -> None:
+        if self.asks_queues:
+            self._usage.reserve(pod)
+
+    def take_back(self) -> None:
+        """Whose gate is still there is held again: nobody removes it any more."""
+        for pod in [pod for pod in self.reserved.values() if pod.gates]:
+            self.drop(pod.uid)
+            self.set(pod)
+
+    # ---- gangs
+
+    def group_changed(self, key: GroupKey) -> None:
+        """The gang's object or its members have changed."""
+        if key in self._gangs:
+            self._decide_anew(key)
+
+    def decide_all_anew(self) -> None:
+        """What pods wait for has changed, or whether any are let past."""
+        for key in [*self._waits_as]:
+            self._forget_choices(key)
+        for key in self._gangs:
+            self._decide_anew(key)
+
+    def _decide_anew(self, key: GroupKey) -> None:
+        if not self._due:
+            self.on_due()
+        self._due.add(key)
+
+    def _forget_choices(self, key: GroupKey) -> None:
+        for name in self._waits_as.pop(key, ()):
+            del self._chosen[name]
+            self._usage.waiting.remove(name)
+
+    # ---- admission
+
+    def admit(self) -> None:
+        """Let past who fits now of the gangs that have changed. Costs nothing where none has."""
+        while self._due and self.admits:
+            due, self._due = sorted(self._due), set()
+            for key in due:
+                self._forget_choices(key)
+                members = self._gangs.get(key)
+                if members is not None:
+                    self._put(key, members)
+            self._usage.call()
+
+    def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
+        """Have members wait for their queue, or let them past where there is none to wait for."""
+        if self.asks_queues:
+            choice = self.choose(key, members.values(), self.reserved.keys())
+        else:
+            choice = _alone(key, members.values(), ())
+        if choice is None:
+            return
+        usage = self._usage
+        turns: list[tuple[str, Sequence[PodInfo], Vector]]
+        if choice.needed:
+            # Those above the minimum come after those that are needed.
+            wanted: Total = {}
+            for pod in choice.needed:
+                add_to(wanted, usage.vector(pod))
+            for resource, amount in choice.at_least.items():
+                wanted[resource] = max(wanted.get(resource, 0), amount)
+            turns = [(f"{key.namespace}/{key.name}", choice.needed, wanted)]
+        else:
+            turns = [(pod.uid, (pod,), usage.vector(pod)) for pod in choice.others]
+        for name, pods, vector in turns:
+            uids = tuple(pod.uid for pod in pods if pod.uid in self.held)
+            first = min(pods, key=in_turn)
+            queue = usage.queue_of(first)
+            self._chosen[name] = _Chosen(key, uids, bool(choice.needed))
+            self._waits_as.setdefault(key, set()).add(name)
+            if usage.active and queue and self.asks_queues:
+                usage.wait_for(name, queue, vector, first)
+            else:
+                self.let_past((name,))
+
+    def waits_as(self, name: str) -> bool:
+        """Whether gated pods wait for their queue under this name."""
+        return name in self._chosen
+
+    def let_past(self, names: Iterable[str]) -> None:
+        """Their queue has room for what waits under these names, which do so no more."""
+        admitted: list[PodInfo] = []
+        for name in names:
+            key, uids, others_follow = self._chosen.pop(name)
+            members, waits_as = self._gangs[key], self._waits_as[key]
+            for uid in uids:
+                pod = self.reserved[uid] = self.held.pop(uid)
+                del members[uid]
+                self._reserve(pod)
+                admitted.append(pod)
+            if not members:
+                del self._gangs[key]
+            waits_as.discard(name)
+            if not waits_as:
+                del self._waits_as[key]
+            if others_follow:
+                self._decide_anew(key)
+        self.on_admitted(admitted)
+
+    # ---- questions
+
+    def __bool__(self) -> bool:
+        """Whether there are any, held or reserved."""
+        return bool(self.held or self.reserved)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self.held or uid in self.reserved
+
+    def shortfall(self, pod: PodInfo) -> Shortfall | None:
+        """What the pod's queue is short of, of all that is let past together with the held pod; None: nothing."""
+        usage, queue = self._usage, self._usage.queue_of(pod)
+        if not (usage.active and queue):
+            return None
+        return usage.book.shortfall(queue, usage.vector(pod))
+
+
+def _gang_of(pod: PodInfo) -> GroupKey:
+    """A pod's UID is no name of a group."""
+    named = pod.batch.group if pod.batch is not None else None
+    return GroupKey(pod.namespace, pod.uid) if named is None else named

@@ -1,0 +1,285 @@
+"""Pods behind the gate of their queue's capacity, in a whole process on an embedded cluster: who loses it, and when."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from tests.batched import add_group, install
+from tests.embedded import embedded_cluster, until
+
+from .test_end_to_end import CONFIGURATION, GROUP, MERGE, PODS, Gangs, gangs, process
+
+OTHER = "example.com/other"
+BOTH = pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
+
+
+class Gates:
+    """What tests do with gated pods and see of them."""
+
+    def __init__(self, world: Gangs) -> None:
+        self.world = world
+        self.cluster = world.cluster
+
+    async def pod(
+        self,
+        name: str,
+        *,
+        scheduler: str = "volcano",
+        queue: str = "q",
+        cpu: str = "1",
+        group: str = "",
+        gates: tuple[str, ...] = (QUEUE_ALLOCATION_GATE,),
+        annotation: str = "true",
+        **spec: Any,
+    ) -> None:
+        requests = {"cpu": cpu, "memory": "16Mi"} if cpu else {}
+        container = {"name": "c", "image": "i", "resources": {"requests": requests}}
+        annotations = {QUEUE_ALLOCATION_GATE: annotation, "scheduling.volcano.sh/queue-name": queue}
+        if group:
+            annotations["scheduling.k8s.io/group-name"] = group
+        body = {
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {
+                "schedulerName": scheduler,
+                "containers": [container],
+                "schedulingGates": [{"name": each} for each in gates],
+                **spec,
+            },
+        }
+        await self.cluster.ask("POST", PODS, body)
+
+    async def gang(self, name: str, members: int, *, minimum: int = 0, queue: str = "q", **more: Any) -> None:
+        await add_group(self.cluster, name, minMember=minimum or members, queue=queue)
+        for number in range(members):
+            await self.pod(f"{name}-{number}", group=name, queue=queue, **more)
+
+    async def gates(self, name: str) -> list[str]:
+        pod = await self.cluster.ask("GET", f"{PODS}/{name}")
+        return [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+
+    async def is_let_past(self, name: str) -> bool:
+        return not await self.gates(name)
+
+    async def is_gated_by(self, name: str, *gates: str) -> bool:
+        return tuple(await self.gates(name)) == gates
+
+    async def all_let_past(self, prefix: str, number: int) -> bool:
+        return await self.let_past(prefix) == number
+
+    async def let_past(self, prefix: str) -> int:
+        pods = (await self.cluster.ask("GET", PODS))["items"]
+        return sum(
+            pod["metadata"]["name"].startswith(prefix) and not pod["spec"].get("schedulingGates")
+            for pod in pods
+        )
+
+    async def says(self, name: str, reason: str) -> bool:
+        condition = await self.cluster.condition(name)
+        return condition is not None and condition["reason"] == reason
+
+    async def is_bound(self, name: str) -> bool:
+        return name in await self.cluster.placed()
+
+    async def delete(self, name: str) -> None:
+        await self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+    async def stays_held(self, *names: str) -> None:
+        """Nothing more happens, and these have their gate and say nothing that an autoscaler would take for a want of
+        nodes."""
+        await self.world.rest()
+        for name in names:
+            assert QUEUE_ALLOCATION_GATE in await self.gates(name)
+            assert await self.says(name, "SchedulingGated")
+
+    def standing(self, name: str) -> Standing | None:
+        fast_path = self.world.runtime.fast_path
+        assert fast_path is not None
+        uid = next(pod.uid for pod in fast_path.cluster.pods.values() if pod.name == name)
+        entry = fast_path.ledger.usage.book.entry(uid)
+        return None if entry is None else entry.standing
+
+    async def stands(self, name: str, standing: Standing | None) -> None:
+        await until(lambda: self.standing(name) is standing)
+
+
+@asynccontextmanager
+async def gated(text: str = CONFIGURATION, **capability: str) -> AsyncIterator[Gates]:
+    async with gangs(text) as world:
+        await world.queue("full", capability=capability or {"cpu": "1"})
+        yield Gates(world)
+
+
+@BOTH
+async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) -> None:
+    """Volcano's design document tells it of pod-1, pod-2 and pod-3."""
+    async with gated() as world:
+        await world.cluster.add_node("a", cpu="8")
+        await world.pod("pod-1", scheduler=scheduler, queue="full")
+        await until(lambda: world.is_bound("pod-1"))
+        await world.pod("pod-2", scheduler=scheduler, queue="full", nodeSelector={"not": "there"})
+        await world.stays_held("pod-2")
+        await world.delete("pod-1")
+        await until(lambda: world.is_let_past("pod-2"))
+        await until(lambda: world.says("pod-2", "Unschedulable"))
+        await world.stands("pod-2", Standing.RESERVED)
+        await world.pod("pod-3", scheduler=scheduler, queue="full")
+        await world.stays_held("pod-3")
+        await world.cluster.ask(
+            "POST",
+            "/api/v1/nodes",
+            {
+                "metadata": {"name": "b", "labels": {"not": "there"}},
+                "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
+            },
+        )
+        await until(lambda: world.is_bound("pod-2"))
+        await world.stands("pod-2", Standing.BOUND)
+        await world.stays_held("pod-3")
+        await world.delete("pod-2")
+        await until(lambda: world.is_bound("pod-3"))
+
+
+@BOTH
+async def test_in_a_cluster_without_nodes_pods_are_let_past_and_ask_for_nodes(scheduler: str) -> None:
+    async with gated(cpu="2", **{"nvidia.com/gpu": "8"}) as world:
+        limits = {"nvidia.com/gpu": "1"}
+        container = {
+            "name": "c",
+            "image": "i",
+            "resources": {"requests": {"cpu": "1", **limits}, "limits": limits},
+        }
+        await world.pod("gpu", scheduler=scheduler, queue="full", containers=[container])
+        await until(lambda: world.says("gpu", "Unschedulable"))
+
+
+async def test_a_gang_that_just_fills_its_queue_is_let_past_whole_and_bound() -> None:
+    async with gated(cpu="4") as world:
+        await world.cluster.add_node("a", cpu="8")
+        await world.gang("g", 4, queue="full")
+        await until(lambda: world.world.has_placed("g", 4))
+
+
+async def test_a_gang_whose_minimum_its_queue_has_not_is_held_whole() -> None:
+    async with gated(cpu="4") as world:
+        await world.gang("g", 5, queue="full")
+        await world.stays_held(*(f"g-{number}" for number in range(5)))
+        await world.gang("small", 3, queue="full")
+        await until(lambda: world.all_let_past("small", 3))
+        await world.stays_held(*(f"g-{number}" for number in range(5)))
+
+
+async def test_above_its_minimum_as_many_of_a_gang_are_let_past_as_fit() -> None:
+    async with gated(cpu="4") as world:
+        await world.gang("g", 6, minimum=2, queue="full")
+        await until(lambda: world.all_let_past("g", 4))
+        await world.world.rest()
+        assert await world.let_past("g") == 4
+
+
+async def test_queues_below_one_do_not_let_past_more_than_it_holds() -> None:
+    async with gated(cpu="2") as world:
+        for name in ("left", "right"):
+            await world.world.queue(name, parent="full")
+            await world.gang(name, 2, minimum=1, queue=name)
+        await world.world.rest()
+        assert await world.let_past("left") + await world.let_past("right") == 2
+
+
+@BOTH
+async def test_a_pod_with_another_gate_keeps_both(scheduler: str) -> None:
+    async with gated() as world:
+        await world.cluster.add_node("a", cpu="8")
+        await world.pod("p", scheduler=scheduler, queue="full", gates=(OTHER, QUEUE_ALLOCATION_GATE))
+        await world.stays_held("p")
+        body = {"spec": {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}}
+        await world.cluster.ask("PATCH", f"{PODS}/p", body, content_type=MERGE)
+        await until(lambda: world.is_bound("p"))
+
+
+@BOTH
+async def test_a_pod_that_asks_for_nothing_is_let_past(scheduler: str) -> None:
+    async with gated() as world:
+        await world.cluster.add_node("a", cpu="8")
+        await world.pod("p", scheduler=scheduler, queue="full", cpu="")
+        await until(lambda: world.is_bound("p"))
+
+
+@BOTH
+async def test_without_the_exact_annotation_a_gate_is_left_alone(scheduler: str) -> None:
+    async with gated() as world:
+        await world.pod("p", scheduler=scheduler, queue="full", annotation="True")
+        await world.stays_held("p")
+
+
+async def test_a_queue_that_is_not_there_holds_its_pods_until_it_comes() -> None:
+    async with gated() as world:
+        await world.pod("p", queue="later")
+        await world.stays_held("p")
+        await world.world.queue("later")
+        await until(lambda: world.is_let_past("p"))
+
+
+async def test_who_was_let_past_is_reserved_after_a_restart() -> None:
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        async with process(cluster) as runtime:
+            first = Gates(Gangs(cluster, runtime))
+            await first.world.queue("full", capability={"cpu": "1"})
+            await first.pod("p", queue="full", nodeSelector={"not": "there"})
+            await until(lambda: first.says("p", "Unschedulable"))
+        async with process(cluster) as runtime:
+            again = Gates(Gangs(cluster, runtime))
+            await again.stands("p", Standing.RESERVED)
+            await again.pod("late", queue="full")
+            await again.stays_held("late")
+
+
+@BOTH
+async def test_with_the_feature_off_every_gate_of_queues_is_removed(scheduler: str) -> None:
+    text = CONFIGURATION + "featureGates: {SchedulingGatesQueueAdmission: false}\n"
+    async with gated(text) as world:
+        for number in range(3):
+            await world.pod(f"p-{number}", scheduler=scheduler, queue="full")
+        await world.pod("q-other", scheduler=scheduler, queue="full", gates=(OTHER, QUEUE_ALLOCATION_GATE))
+        await until(lambda: world.all_let_past("p-", 3))
+        await until(lambda: world.is_gated_by("q-other", OTHER))
+
+
+@BOTH
+async def test_room_that_is_reserved_in_a_queue_is_nobody_elses(scheduler: str) -> None:
+    """Nodes have room: a session that did not know of the reservation would try again and again."""
+    async with gated() as world:
+        await world.cluster.add_node("a", cpu="8")
+        await world.pod("waits", queue="full", nodeSelector={"not": "there"})
+        await until(lambda: world.says("waits", "Unschedulable"))
+        await world.pod("ungated", scheduler=scheduler, queue="full", gates=(), annotation="false")
+        await until(lambda: world.says("ungated", "QueueFull"))
+        await world.world.rest()
+        await world.delete("waits")
+        await until(lambda: world.is_bound("ungated"))
+
+
+async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds_the_rest() -> None:
+    async with gated(cpu="2") as world:
+        for number in range(2):
+            await world.pod(f"p-{number}", scheduler="agent-scheduler", queue="full", nodeSelector={"x": "y"})
+        await until(lambda: world.all_let_past("p-", 2))
+        body = {"spec": {"capability": {"cpu": "1"}}}
+        path = f"{GROUP}/queues/full"
+        await world.cluster.ask("PATCH", path, body, content_type=MERGE)
+        await world.pod("late", queue="full")
+        await world.stays_held("late")
+        node = {"metadata": {"name": "b", "labels": {"x": "y"}}}
+        allocatable = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+        await world.cluster.ask("POST", "/api/v1/nodes", {**node, "status": {"allocatable": allocatable}})
+        await until(lambda: world.says("p-0", "QueueFull"))
+        await until(lambda: world.says("p-1", "QueueFull"))
+        await world.delete("p-0")
+        await until(lambda: world.is_bound("p-1"))
+        await world.stays_held("late")
