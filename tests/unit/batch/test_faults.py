@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.session.session import Session
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
-from agent_scheduler.kube.transport import Headers, Response, Transport
+from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from tests.batched import install
 from tests.embedded import embedded_cluster, until
 
@@ -55,7 +54,7 @@ def refused(status: int, reason: str) -> Way:
 
 async def lost(send: Send) -> Response:
     await send()
-    raise RequestFailed(Failure(FailureClass.UNKNOWN))
+    raise OutcomeUnknown("no answer")
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.batched import add_group, install
 from tests.embedded import embedded_cluster, until
 
 from .test_end_to_end import CONFIGURATION, GROUP, MERGE, PODS, Gangs, gangs, process
+from .test_faults import Send, Way, faulty, lost, refused
 
 OTHER = "example.com/other"
 BOTH = pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
@@ -283,3 +286,58 @@ async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds
         await world.delete("p-0")
         await until(lambda: world.is_bound("p-1"))
         await world.stays_held("late")
+
+
+@pytest.mark.parametrize("way", [refused(403, "Forbidden"), refused(500, "InternalError"), lost])
+async def test_a_removal_that_goes_wrong_is_made_up_for(way: Way) -> None:
+    async with faulty() as (found, transport):
+        world = Gates(found)
+        transport.ways["PATCH", "/pods/p"] = [way]
+        await found.cluster.add_node("a")
+        await world.pod("p")
+        await until(lambda: world.is_bound("p"))
+        assert not transport.ways["PATCH", "/pods/p"]
+
+
+async def test_a_removal_that_comes_late_leaves_a_pod_of_the_same_name_its_gate() -> None:
+    held, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(send: Send) -> Response:
+        held.set()
+        await goes_on.wait()
+        answer: Response = await send()
+        return answer
+
+    async with faulty() as (found, transport):
+        world = Gates(found)
+        await found.queue("full", capability={"cpu": "1"})
+        transport.ways["PATCH", "/pods/p"] = [slow]
+        await world.pod("p", queue="full")
+        await held.wait()
+        await world.delete("p")
+        await world.pod("first", queue="full", nodeSelector={"not": "there"})
+        await until(lambda: world.is_let_past("first"))
+        await world.pod("p", queue="full")
+        goes_on.set()
+        await world.stays_held("p")
+
+
+async def test_held_pods_cost_nothing_when_nothing_changes() -> None:
+    async with gated(cpu="1") as world:
+        fast_path = world.world.runtime.fast_path
+        assert fast_path is not None
+        asked = 0
+        waiting = fast_path.ledger.usage.waiting
+        fitting = waiting.fitting
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return fitting(*arguments)
+
+        for number in range(200):
+            await world.pod(f"p-{number}", queue="full", cpu="2")
+        sessions = await world.world.rest()
+        waiting.fitting = counted  # type: ignore[method-assign]
+        await asyncio.sleep(0.3)
+        assert asked == 0 and await world.world.rest() == sessions

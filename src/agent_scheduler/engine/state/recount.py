@@ -61,12 +61,16 @@ def _miscounted_rows(ledger: Ledger) -> Iterator[str]:
 
 def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     usage = ledger.usage
-    counted = {uid: entry for uid, entry in usage.book.entries() if entry.standing is not Standing.RESERVED}
+    counted = dict(usage.book.entries())
     if not usage.active:
         if counted:
             yield "pods count in queues, though there are none"
         return
-    expected: dict[str, Entry] = {}
+    expected: dict[str, Entry] = {
+        pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
+        for pod in usage.gated.reserved.values()
+        if usage.gated.asks_queues and (queue := usage.queue_of(pod))
+    }
     for placement in ledger.placements.values():
         pod = placement.pod
         queue = usage.queue_of(pod) if isinstance(pod, PodInfo) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,9 +28,10 @@ def pod(
     cpu: str = "1",
     group: str = "",
     scheduler: str = "agent-scheduler",
+    annotations: Mapping[str, str] | None = None,
     **more: Any,
 ) -> PodInfo:
-    annotations = {batch.QUEUE_NAME: queue} if queue else {}
+    annotations = {**(annotations or {}), **({batch.QUEUE_NAME: queue} if queue else {})}
     if group:
         annotations[batch.GROUP_NAME] = group
     container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}

@@ -1,0 +1,257 @@
+"""Who is let past the gate of a queue's capacity, and what is reserved for them, against a ledger and its book."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
+
+from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.gatedpods import Choice, in_turn
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+
+from .test_queueusage import World, pod, queue
+
+OTHER = "example.com/other"
+
+
+def gated(
+    name: str, named: str = "q", *, gates: tuple[str, ...] = (QUEUE_ALLOCATION_GATE,), **more: Any
+) -> PodInfo:
+    found = pod(name, named, annotations={QUEUE_ALLOCATION_GATE: "true"}, **more)
+    return with_gates(found, *gates)
+
+
+def with_gates(found: PodInfo, *gates: str) -> PodInfo:
+    return replace(found, gates=gates)
+
+
+class Gates(World):
+    """`let` are the names of those that were let past, in turn."""
+
+    def __init__(self, *queues: Any) -> None:
+        super().__init__(*queues)
+        self.gated = self.usage.gated
+        self.let: list[str] = []
+        self.due = 0
+        self.gated.on_admitted = lambda pods: self.let.extend(each.name for each in pods)
+        self.gated.on_due = self._is_due
+        self.gated.admits = True
+
+    def _is_due(self) -> None:
+        self.due += 1
+
+    def see(self, *pods: PodInfo) -> None:
+        for each in pods:
+            self.usage.seen(each)
+        self.gated.admit()
+
+    def standing(self, name: str) -> Standing | None:
+        entry = self.usage.book.entry(name)
+        return None if entry is None else entry.standing
+
+
+def test_those_that_fit_are_let_past_in_their_turn_and_reserved() -> None:
+    world = Gates(queue("q", "2"))
+    world.see(gated("c"), gated("a"), gated("b", priority=1))
+    assert world.let == ["b", "a"]
+    assert world.cpu("q") == 2 and world.standing("a") is Standing.RESERVED and world.standing("c") is None
+
+
+def test_one_that_is_reserved_is_counted_once_on_its_way_to_a_node() -> None:
+    world = Gates(queue("q", "1"))
+    found = gated("a")
+    world.see(found)
+    ungated = with_gates(found)
+    world.see(ungated)
+    assert world.usage.full(ungated) is None and world.usage.admit(ungated) == ""
+    assert world.standing("a") is Standing.ASSUMED and world.cpu("q") == 1
+    world.usage.withdraw(ungated)
+    assert world.standing("a") is Standing.RESERVED
+    world.ledger.assume(ungated, 0)
+    assert world.standing("a") is Standing.ASSUMED and world.cpu("q") == 1
+    world.ledger.forget("a")
+    assert world.standing("a") is Standing.RESERVED and world.cpu("q") == 1
+    world.ledger.assume(ungated, 0)
+    world.ledger.confirm("a")
+    world.usage.left("a")
+    assert world.standing("a") is Standing.BOUND
+    world.ledger.remove_pod("a")
+    assert world.standing("a") is None and world.cpu("q") == 0
+
+
+def test_a_bind_that_comes_to_nothing_lets_nobody_else_into_the_room() -> None:
+    world = Gates(queue("q", "1"))
+    first = gated("a")
+    world.see(first, gated("b"))
+    world.ledger.assume(with_gates(first), 0)
+    world.ledger.forget("a")
+    assert world.let == ["a"]
+    world.usage.left("a")
+    assert world.let == ["a", "b"]
+
+
+def test_a_pod_whose_gate_is_gone_before_anybody_let_it_past_is_reserved_from_then_on() -> None:
+    world = Gates(queue("q", "1"))
+    world.see(gated("a", gates=()))
+    assert world.let == [] and world.standing("a") is Standing.RESERVED
+    world.see(gated("b"))
+    assert world.let == []
+
+
+def test_a_pod_with_another_gate_is_not_let_past() -> None:
+    world = Gates(queue("q", "1"))
+    both = gated("a", gates=(QUEUE_ALLOCATION_GATE, OTHER))
+    world.see(both)
+    assert world.let == [] and not world.gated
+    world.see(with_gates(both, QUEUE_ALLOCATION_GATE))
+    assert world.let == ["a"]
+
+
+def test_a_pod_that_no_longer_asks_for_this_is_forgotten() -> None:
+    world = Gates(queue("q", "1"))
+    world.see(gated("a"), gated("b"))
+    world.see(pod("a", "q"))
+    assert world.let == ["a", "b"]
+    world.see(pod("b", "q"))
+    assert not world.gated and world.cpu("q") == 0
+
+
+def test_pods_without_a_gate_and_those_behind_it_are_given_room_once() -> None:
+    world = Gates(queue("q", "1"))
+    placed = pod("placed", "q")
+    world.ledger.assume(placed, 0)
+    world.see(gated("behind", priority=1))
+    waits = pod("waits", "q")
+    assert world.usage.full(waits) is not None
+    world.ledger.forget("placed")
+    assert world.let == ["behind"] and world.called == []
+    world.usage.left("behind")
+    assert world.called == ["waits"]
+
+
+def test_nothing_is_due_when_nothing_has_changed() -> None:
+    world = Gates(queue("q", "1"))
+    world.see(*(gated(f"p-{number}") for number in range(50)))
+    before = world.due
+    world.gated.admit()
+    assert world.due == before and len(world.usage.waiting) == 49
+
+
+def test_what_is_told_while_nobody_is_let_past_is_made_up_for() -> None:
+    world = Gates(queue("q", "1"))
+    world.gated.admits = False
+    world.see(gated("a"))
+    assert world.let == []
+    world.gated.admits = True
+    world.gated.admit()
+    assert world.let == ["a"]
+
+
+def test_who_still_has_a_gate_when_its_removals_end_is_held_again() -> None:
+    world = Gates(queue("q", "1"))
+    world.see(gated("a"))
+    world.gated.admits = False
+    world.gated.take_back()
+    assert world.standing("a") is None and "a" in world.gated.held
+
+
+def test_without_queues_a_pod_has_nothing_to_wait_for_and_a_queue_that_comes_counts_it() -> None:
+    world = Gates()
+    world.usage.delete_queue("root")
+    world.see(gated("a"))
+    assert world.let == ["a"] and world.standing("a") is None
+    world.usage.set_queue(queue("q", "1"))
+    assert world.standing("a") is Standing.RESERVED
+
+
+def test_members_of_a_gang_are_let_past_as_many_as_it_needs_and_then_the_others() -> None:
+    world = Gates(queue("q", "4"))
+
+    def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
+        found = sorted(members, key=in_turn)
+        if reserved:
+            return Choice((), found)
+        return Choice(found[:3], found[3:]) if len(found) >= 3 else None
+
+    world.gated.choose = choose
+    world.see(gated("a", group="g"), gated("b", group="g"))
+    assert world.let == []
+    world.see(*(gated(name, group="g") for name in "cdef"))
+    assert world.let == ["a", "b", "c", "d"]
+
+
+_NAMES = [f"p{number}" for number in range(6)]
+
+
+class Model(RuleBasedStateMachine):
+    """Pods come, are bound or not, and go, in two queues below one."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = Gates(queue("top", "4"), queue("left", "3", "top"), queue("right", None, "top"))
+        self.pods: dict[str, PodInfo] = {}
+
+    @rule(name=st.sampled_from(_NAMES), named=st.sampled_from(["left", "right"]), cpu=st.sampled_from("12"))
+    def come(self, name: str, named: str, cpu: str) -> None:
+        if name not in self.pods:
+            self.pods[name] = gated(name, named, cpu=cpu)
+            self.world.see(self.pods[name])
+
+    @rule(name=st.sampled_from(_NAMES))
+    def lose_its_gate(self, name: str) -> None:
+        if name in self.world.gated.reserved:
+            self.pods[name] = with_gates(self.pods[name])
+            self.world.see(self.pods[name])
+
+    @rule(name=st.sampled_from(_NAMES))
+    def be_assumed(self, name: str) -> None:
+        found = self.pods.get(name)
+        if found is not None and not found.gates and name not in self.world.ledger.placements:
+            assert self.world.usage.full(found) is None, "its room is its own"
+            self.world.ledger.assume(found, 0)
+
+    @rule(name=st.sampled_from(_NAMES), bound=st.booleans())
+    def be_answered(self, name: str, bound: bool) -> None:
+        placement = self.world.ledger.placements.get(name)
+        if placement is not None and placement.assumed:
+            if bound:
+                self.world.ledger.confirm(name)
+                self.world.usage.left(name)
+            else:
+                self.world.ledger.forget(name)
+
+    @rule(name=st.sampled_from(_NAMES))
+    def go(self, name: str) -> None:
+        if self.pods.pop(name, None) is not None:
+            self.world.ledger.remove_pod(name)
+            self.world.usage.left(name)
+            self.world.gated.admit()
+
+    @precondition(lambda self: self.pods)
+    @invariant()
+    def nobody_is_held_for_whom_there_is_room(self) -> None:
+        usage = self.world.usage
+        for held in self.world.gated.held.values():
+            assert usage.book.shortfall(usage.queue_of(held), usage.vector(held)) is not None
+
+    @invariant()
+    def no_queue_holds_more_than_it_may_and_all_that_were_let_past_are_in_one(self) -> None:
+        assert list(self.world.usage.book.above_capability()) == []
+        for uid in self.world.gated.reserved:
+            standing = self.world.standing(uid)
+            assert standing is (
+                Standing.ASSUMED if uid in self.world.ledger.placements else Standing.RESERVED
+            )
+        assert contradictions(self.world.ledger) == []
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
