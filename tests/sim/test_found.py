@@ -83,6 +83,7 @@ FOUND = [
         1795579685428,
         id="a preemptor is deleted while the deletion of its victim waits for credentials",
     ),
+    pytest.param("mixed-batch", 5120, id="a node's room is kept for a pod whose queue is full"),
 ]
 
 #: With the faults that it takes.

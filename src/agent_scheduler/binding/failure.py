@@ -98,8 +98,13 @@ class FailureHandler:
         self._failed(entry, pod, NODE_SHARD_NOT_READY, message, plugins={NODE_SHARD}, started=started)
 
     def queue_full(self, entry: Entry, pod: PodInfo, short: Shortfall, *, started: float) -> None:
-        """The pod's queue cannot hold it. It is tried again when more fits into that."""
-        self._failed(entry, pod, QUEUE_FULL, str(short), plugins={QUEUE_CAPACITY}, started=started)
+        """The pod's queue cannot hold it. It is tried again when more fits into that, and no node's room is kept for it
+        until then: nobody knows how long that is."""
+        had_one = pod.uid in self._queue.nominator.nominated or pod.nominated_node_name
+        plugins, nominated = {QUEUE_CAPACITY}, "" if had_one else None
+        self._failed(
+            entry, pod, QUEUE_FULL, str(short), plugins=plugins, started=started, nominated=nominated
+        )
 
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """The spec says something that has no meaning; trying again cannot help until the pod changes."""

@@ -17,7 +17,7 @@ from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
-from agent_scheduler.engine.quotas.book import QUEUE_FULL
+from agent_scheduler.engine.quotas.book import QUEUE_FULL, Shortfall
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
@@ -56,7 +56,15 @@ def build_state(
     """`messenger` is told of pods that wait no more."""
     ledger, groups = Ledger(), NativeGroups()
     devices = Devices(ledger.touch)
-    gate = QueueGate(ledger.usage, told=lambda pod, short: messenger.refused(pod, QUEUE_FULL, str(short)))
+
+    def kept_out(pod: PodInfo, short: Shortfall) -> None:
+        """A node's room is kept for a pod while others leave it; not for as long as a queue may be full."""
+        had_one = pod.uid in queue.nominator.nominated or pod.nominated_node_name
+        queue.nominate(pod, "", in_gate=True)
+        nominated = "" if had_one else None
+        messenger.refused(pod, QUEUE_FULL, str(short), nominated=nominated)
+
+    gate = QueueGate(ledger.usage, told=kept_out)
     rules = Rules(settings, ledger, devices, groups, gate)
     feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
 

@@ -200,6 +200,33 @@ async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_
         await found.placed("small")
 
 
+async def test_no_room_is_kept_on_a_node_for_a_pod_whose_queue_is_full() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("lesser", cpu="64")
+        await found.placed("lesser")
+        await found.add("nominated", "a", cpu="2", priorityClassName="system-cluster-critical")
+
+        async def has_node() -> bool:
+            pod = await found.cluster.ask("GET", f"{PODS}/nominated")
+            return bool(pod["status"].get("nominatedNodeName"))
+
+        async def has_none() -> bool:
+            return not await has_node()
+
+        nominated = found.running.fast_path.queue.nominator.nominated
+        await until(has_node)
+        await found.add("other", cpu="64")
+        await until(lambda: found.cluster.condition("other"))
+        await found.set("a", "1")
+        # The end of its victim is put to the pod, which then stands before its queue.
+        await found.delete("lesser")
+        assert await found.waits("nominated")
+        await found.placed("other")
+        await until(has_none)
+        assert not nominated
+
+
 async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
     async with queues() as found:
         await found.set("a", "1")

@@ -149,14 +149,14 @@ class SchedulingQueue(Generic[PodT]):
         if nominated is not None:
             self._wake_behind(nominated, kept, stays=node_name)
 
-    def nominate(self, pod: PodT, node_name: str) -> None:
-        """`pod` is to run on that node from now on, or, where it is empty, on none in particular."""
+    def nominate(self, pod: PodT, node_name: str, *, in_gate: bool = False) -> None:
+        """`pod` is to run on that node from now on, or, where it is empty, on none in particular. `in_gate`: a gate is
+        being asked, so those whom that helps are left to `go_on`."""
         kept = self.nominator.nominated.get(pod.uid, "")
+        self.nominator.delete(pod.uid)
         if node_name:
             self.nominator.add(pod, node_name)
-        else:
-            self.nominator.delete(pod.uid)
-        self._wake_behind(pod, kept)
+        self._wake_behind(pod, kept, later=in_gate)
 
     def move_all(
         self,
@@ -348,11 +348,11 @@ class SchedulingQueue(Generic[PodT]):
 
     # -- decisions -----------------------------------------------------------------------------------------
 
-    def _wake_behind(self, pod: PodT, kept: str, *, stays: str = "") -> None:
+    def _wake_behind(self, pod: PodT, kept: str, *, stays: str = "", later: bool = False) -> None:
         """Room that was kept for `pod`, and is no longer, is for those who had to leave it. `stays`: on that node."""
         if kept and kept != (stays or self.nominator.nominated.get(pod.uid, "")):
             behind = lambda other: other.uid != pod.uid and other.priority <= pod.priority  # noqa: E731
-            self.move_all(ev.ASSIGNED_POD_DELETE, pod, pre_check=behind)
+            (self.waker.later if later else self.waker.move_all)(ev.ASSIGNED_POD_DELETE, pod, None, behind)
 
     def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
         """The attempt on `entry` did not place it: give it its newest pod. False, and done, when it is gone."""

@@ -116,21 +116,35 @@ class Waker(Generic[PodT]):
         self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
     ) -> int:
         """As `SchedulingQueue.move_all`."""
+        return self._begin() if self._keep(event, old, new, pre_check) and not self._bursts else 0
+
+    def later(
+        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
+    ) -> None:
+        """As `move_all`, for whoever is asked while a pod is being moved: nobody is woken before `go_on`."""
+        if self._keep(event, old, new, pre_check):
+            self._on_backlog()
+
+    def _keep(
+        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
+    ) -> bool:
+        """Put the event to pods in flight, and into the backlog. False: it concerns nobody in the pool, or has been
+        gathered in this burst already."""
         registered = self.hints.registered(event)
         if not registered:
-            return 0
+            return False
         if self._flying:
             self._places.in_flight.record(event, old, new)
         if not self._waiting or not self._questions.concerns(event, registered):
-            return 0
+            return False
         if self._bursts:
             same = (event, id(old), id(new), id(pre_check))
             if same in self.burst_events:
-                return 0
+                return False
             self.burst_events.add(same)
         self._number += 1
         self._backlog.append(_Waking(self._number, (event, old, new), registered, pre_check))
-        return 0 if self._bursts else self._begin()
+        return True
 
     def __enter__(self) -> None:
         """A burst begins; see `SchedulingQueue.burst`."""

@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.engine.events import events as ev
 
-from .queue_world import Pod, World, on, pod
+from .queue_world import Gate, Pod, World, on, pod
 
 
 def kept_room(**fields: object) -> tuple[World, Pod, Pod]:
@@ -57,3 +57,32 @@ def test_a_pod_that_was_not_held_back_by_the_nomination_is_left_alone() -> None:
     world, first, other = kept_room(priority=6)
     world.queue.nominate(first, "")
     assert world.where(other) == "unschedulable"
+
+
+@pytest.mark.parametrize("activates", [True, False], ids=["by the end of a wait", "by an event"])
+def test_a_gate_that_ends_a_nomination_wakes_the_others_when_it_is_done(activates: bool) -> None:
+    closed = False
+
+    def holds(one: Pod) -> bool:
+        if closed and one.priority:
+            world.queue.nominate(one, "", in_gate=True)
+        return closed and one.priority > 0
+
+    plugins = {"fit": [on(ev.NODE_ADD)], "room": [on(ev.ASSIGNED_POD_DELETE)]}
+    world = World(plugins, gates=[Gate("gate", holds)])
+    first, others = pod("first", priority=5), [pod(f"other-{number}") for number in range(3)]
+    world.refuse(first, "fit")
+    for each in others:
+        world.refuse(each, "room")
+    world.queue.nominate(first, "node-1")
+    closed = True
+    if activates:
+        world.queue.activate([first.uid])
+        assert [world.where(each) for each in others] == ["unschedulable"] * 3
+        assert world.queue.next_deadline() == world.clock.now
+        world.queue.go_on()
+    else:
+        world.queue.move_all(ev.NODE_ADD, None, object())
+    world.queue.check_invariants()
+    assert world.where(first) == "gated"
+    assert [world.where(each) for each in others] == ["backoff"] * 3
