@@ -128,26 +128,36 @@ class Standing:
 
     def _may_hold(self, queue: str, pending: list[Json], needed: int) -> bool:
         """Whether the queue and those above it have room for so many, by what they declare; and, where the cluster is
-        divided by weight, whether there is enough for all that anybody asks for."""
+        divided by weight, whether there is enough for all that anybody asks for; where by capacity, whether the queue
+        then holds no more than all nodes offer, as it may where nodes have shrunk."""
         if not self._declares_room(queue, pending, needed):
             return False
+        if self._divides == "capacity":
+            total = self._total()
+            held = self._with(queue, pending, needed)[queue]
+            return all(amount <= total[resource] for resource, amount in held.items())
         return self._divides != "proportion" or self._is_enough_for_all()
 
     def _declares_room(self, queue: str, pending: list[Json], needed: int) -> bool:
         if not read.is_open(self.queues.get(queue)):
             return False
+        held = self._with(queue, pending, needed)
+        return not any(read.above_limits(more, self.queues[name]) for name, more in held.items())
+
+    def _with(self, queue: str, pending: list[Json], needed: int) -> dict[str, dict[str, int]]:
+        """What the queue and those above it hold of what is asked for, with so many more pods."""
         largest: Counter[str] = Counter()
         for pod in pending:
             for resource, amount in read.requests(pod).items():
                 largest[resource] = max(largest[resource], amount)
-        for name in read.chain(queue, self.queues):
-            holds = self.holds()[name]
-            more = {
-                resource: holds[resource] + needed * amount for resource, amount in largest.items() if amount
+        return {
+            name: {
+                resource: self.holds()[name][resource] + needed * amount
+                for resource, amount in largest.items()
+                if amount
             }
-            if read.above_limits(more, self.queues[name]):
-                return False
-        return True
+            for name in read.chain(queue, self.queues)
+        }
 
     def holds(self) -> Mapping[str, Counter[str]]:
         found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
@@ -161,10 +171,14 @@ class Standing:
         for pod in self.pods:
             if not read.has_ended(pod) and (read.is_batch(pod) or pod["spec"].get("nodeName")):
                 asked.update(read.requests(pod))
+        total = self._total()
+        return all(asked[resource] <= total[resource] for resource in read.RESOURCES)
+
+    def _total(self) -> Counter[str]:
         total: Counter[str] = Counter()
         for node in self.nodes:
             total.update(read.amounts(node["status"]["allocatable"]))
-        return all(asked[resource] <= total[resource] for resource in read.RESOURCES)
+        return total
 
     # -- what is said
 

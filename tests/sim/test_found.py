@@ -84,6 +84,7 @@ FOUND = [
         id="a preemptor is deleted while the deletion of its victim waits for credentials",
     ),
     pytest.param("mixed-batch", 5120, id="a node's room is kept for a pod whose queue is full"),
+    pytest.param("mixed-batch", 1795595595093, id="a queue holds all that nodes offer, as one has shrunk"),
 ]
 
 #: With the faults that it takes.
