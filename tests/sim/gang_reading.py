@@ -106,13 +106,13 @@ def queue_of_group(group: Json) -> str:
 
 
 def queue_of(pod: Json, group: Callable[[str], Json | None]) -> str:
-    """The queue in which a pod counts; empty for none. `group`: by name."""
-    if said := annotation(pod, QUEUE_NAME):
-        return said
-    if name := group_of(pod):
-        found = group(name)
-        return "" if found is None else queue_of_group(found)
-    return DEFAULT if is_batch(pod) else ""
+    """The queue in which a pod counts: that of its group, or the one that it names; empty for none. `group`: by
+    name."""
+    name = group_of(pod)
+    found = group(name) if name else None
+    if found is not None:
+        return queue_of_group(found)
+    return annotation(pod, QUEUE_NAME) or (DEFAULT if is_batch(pod) else "")
 
 
 def chain(name: str, queues: Mapping[str, Json]) -> list[str]:

@@ -61,7 +61,10 @@ class SeenGangs:
         return self._object(None if known is None else known.object)
 
     def queues(self) -> dict[str, Json]:
-        return {name: found for name, each in self._groups.queues.items() if (found := self._object(each))}
+        return self._objects(self._groups.queues)
+
+    def _objects(self, known: Mapping[str, Any]) -> dict[str, Json]:
+        return {name: found for name, each in known.items() if (found := self._object(each))}
 
     def _object(self, found: Any) -> Json | None:
         if found is None:
@@ -96,6 +99,27 @@ class SeenGangs:
                     if name in found:
                         found[name].update(read.requests(pod))
         return found
+
+
+class ReadBySession(SeenGangs):
+    """The same, with groups and queues as the last session has read them, whatever came while it went on."""
+
+    def __init__(
+        self,
+        safety: GangSafety,
+        process: Process,
+        fast_path: FastPath,
+        groups: Mapping[str, Any],
+        queues: Mapping[str, Any],
+    ) -> None:
+        super().__init__(safety, process, fast_path)
+        self._read_groups, self._read_queues = groups, queues
+
+    def group(self, name: str) -> Json | None:
+        return self._object(self._read_groups.get(name))
+
+    def queues(self) -> dict[str, Json]:
+        return self._objects(self._read_queues)
 
 
 def _batch(process: Process) -> BatchScheduler:
@@ -149,6 +173,17 @@ class GangSafety:
         tell = batch._messages.tell
         sessions: list[Any] = []
         evict = batch._evictions.evict
+        read_group, read_queue = batch._pictures._group, batch._pictures._queue
+        groups: dict[str, Any] = {}
+        queues: dict[str, Any] = {}
+
+        def group_is_read(key: GroupKey, found: Any) -> Any:
+            groups[key.name] = found
+            return read_group(key, found)
+
+        def queue_is_read(found: Any) -> Any:
+            queues[found.name] = found
+            return read_queue(found)
 
         def assumed(pod: Any, row: int) -> None:
             assume(pod, row)
@@ -156,6 +191,8 @@ class GangSafety:
 
         async def held() -> None:
             self._judge_trial(process, batch)
+            groups.clear()
+            queues.clear()
             if self.world.gang_nemesis is not None:
                 self.world.gang_nemesis.session_begins(process)
             try:
@@ -170,7 +207,8 @@ class GangSafety:
             return keep(session)
 
         def told(result: Any, *about: Any, **more: Any) -> Any:
-            self._judge_session(process, fast_path, sessions.pop(), result)
+            seen = ReadBySession(self, process, fast_path, groups, queues)
+            self._judge_session(process, seen, sessions.pop(), result)
             return tell(result, *about, **more)
 
         def evicted(task: Any, reason: str) -> bool:
@@ -181,6 +219,7 @@ class GangSafety:
 
         ledger.assume, batch._session, batch._keep_claims = assumed, held, kept
         batch._messages.tell, batch._evictions.evict = told, evicted
+        batch._pictures._group, batch._pictures._queue = group_is_read, queue_is_read
 
     def is_victim(self, process: Process, uid: str) -> bool:
         """Whether a session of the process had the pod evicted."""
@@ -256,7 +295,7 @@ class GangSafety:
             if left := getattr(mine, name):
                 self._wrong("S29", process, f"{name} are left after a session: {left}")
 
-    def _judge_session(self, process: Process, fast_path: FastPath, session: Any, result: Any) -> None:
+    def _judge_session(self, process: Process, seen: SeenGangs, session: Any, result: Any) -> None:
         if self.world.backups.is_unaware(process):
             return
         for each in result.groups:
@@ -265,7 +304,7 @@ class GangSafety:
             if new not in _NEXT.get(old, frozenset((new,))):
                 self._wrong("S31", process, f"takes {each.group.name} from {old} to {new}")
         if session.evicted:
-            self._judge_evictions(process, SeenGangs(self, process, fast_path), session)
+            self._judge_evictions(process, seen, session)
 
     def _judge_evictions(self, process: Process, seen: SeenGangs, session: Any) -> None:
         self.world.safety.checked["S30"] += 1

@@ -85,6 +85,7 @@ FOUND = [
     ),
     pytest.param("mixed-batch", 5120, id="a node's room is kept for a pod whose queue is full"),
     pytest.param("mixed-batch", 1795595595093, id="a queue holds all that nodes offer, as one has shrunk"),
+    pytest.param("batch", 1795595941275, id="a group is moved to another queue than its member names"),
 ]
 
 #: With the faults that it takes.
