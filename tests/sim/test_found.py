@@ -83,6 +83,9 @@ FOUND = [
         1795579685428,
         id="a preemptor is deleted while the deletion of its victim waits for credentials",
     ),
+    pytest.param(
+        "mixed-batch", 1795596284191, id="the pod that others leave for goes while credentials come"
+    ),
     pytest.param("mixed-batch", 5120, id="a node's room is kept for a pod whose queue is full"),
     pytest.param("mixed-batch", 1795595595093, id="a queue holds all that nodes offer, as one has shrunk"),
     pytest.param("batch", 1795595941275, id="a group is moved to another queue than its member names"),
