@@ -167,7 +167,9 @@ class Pages:
 
     async def _review(self, review: Callable[[bytes], bytes], request: web.Request) -> web.Response:
         if request.content_type != "application/json":
-            raise web.HTTPUnsupportedMediaType(text=f"found {request.content_type}; allowed: application/json\n")
+            raise web.HTTPUnsupportedMediaType(
+                text=f"found {request.content_type}; allowed: application/json\n"
+            )
         self._under_way += 1
         self._none_under_way.clear()
         try:
