@@ -87,6 +87,13 @@ BENCHMARKS = (
         quick=("--nodes", "50", "--bound", "200", "--pending", "50", "--runs", "1"),
     ),
     Benchmark(
+        name="webhook",
+        module="bench.webhook",
+        measures="CPU of the webhook's process a review over TLS: pods, and a queue among 1,000",
+        limits="pods: 2,000 reviews a second a core",
+        quick=("--reviews", "1000", "--queues", "50"),
+    ),
+    Benchmark(
         name="shards",
         module="bench.shards",
         measures="1, 2 and 4 schedulers on one cluster, with shards and without; pods over a node's room",

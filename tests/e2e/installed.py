@@ -24,6 +24,7 @@ from .processes import Process, Served
 
 Object = dict[str, Any]
 
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: Where the objects of a kind are, by kind: (API path, plural, namespaced).
 _KINDS: Mapping[str, tuple[str, str, bool]] = {
@@ -32,12 +33,15 @@ _KINDS: Mapping[str, tuple[str, str, bool]] = {
     "ConfigMap": ("/api/v1", "configmaps", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "Deployment": ("/apis/apps/v1", "deployments", True),
+    "MutatingWebhookConfiguration": (_ADMISSION, "mutatingwebhookconfigurations", False),
     "Namespace": ("/api/v1", "namespaces", False),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets", True),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "Secret": ("/api/v1", "secrets", True),
     "Service": ("/api/v1", "services", True),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
+    "ValidatingWebhookConfiguration": (_ADMISSION, "validatingwebhookconfigurations", False),
 }
 
 
@@ -203,6 +207,7 @@ class Installation:
             name,
             [*arguments, "--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1", *flags],
             folder=self.folder,
+            tls="https" in [port["name"] for port in container["ports"]],
             environment=environment,
         )
         self.started.append(process)

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -127,17 +128,21 @@ class Served(Process):
         *,
         folder: Path,
         port: int | None = None,
+        tls: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`tls`: it speaks HTTPS, by a certificate that nobody need trust here."""
         self.port = port or free_port()
+        self._tls = ssl._create_unverified_context() if tls else None
         super().__init__(name, [*arguments, "--port", str(self.port)], folder=folder, environment=environment)
 
     def get(self, path: str, *, token: str = "") -> tuple[int, str]:
         """Status and text of one page, asked for with a bearer token if given; (0, why) while nobody answers."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
+        scheme = "http" if self._tls is None else "https"
+        request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 
 from agent_scheduler.cli import controllers as controlling
 from agent_scheduler.cli import shards as shardmap
+from agent_scheduler.cli import webhook as admission
 from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.kube_scheduler import FOREIGN, REFUSED, TRANSLATED
@@ -24,6 +26,7 @@ from agent_scheduler.telemetry.batch import BatchMetrics
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
+from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -38,7 +41,7 @@ class BesideBatch(Metrics):
 
 
 #: The metrics of each kind of process.
-PROCESSES = (BesideBatch, ControllersMetrics)
+PROCESSES = (BesideBatch, ControllersMetrics, WebhookMetrics)
 
 
 def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:
@@ -71,8 +74,8 @@ def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> N
 def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
     """What two processes have in common has one meaning, and so one type and one set of labels."""
     common = set(ProcessMetrics(version="1").families.made)
-    scheduler, sharding = (set(each(version="1").families.made) for each in (Metrics, ControllersMetrics))
-    assert scheduler & sharding == common
+    own = [set(each(version="1").families.made) for each in (Metrics, ControllersMetrics, WebhookMetrics)]
+    assert all(one & other == common for one, other in combinations(own, 2))
     meanings: dict[str, set[tuple[str, str, tuple[str, ...]]]] = {}
     for metrics in PROCESSES:
         for name, family in metrics(version="1").families.made.items():
@@ -150,6 +153,24 @@ def test_every_flag_of_controllers_and_shards_is_documented() -> None:
         add(parser)
         for name in (name for action in parser._actions for name in action.option_strings):
             assert f"`{name}" in text, name
+
+
+def test_every_flag_and_path_of_the_webhook_is_documented_and_no_other() -> None:
+    text = (DOCS / "webhook.md").read_text()
+    parser = argparse.ArgumentParser(add_help=False)
+    admission.add_arguments(parser)
+    flags = {name for action in parser._actions for name in action.option_strings}
+    told = "".join(cells[0] for cells in rows("webhook.md", 2, section="## Flags"))
+    assert set(re.findall(r"`(--[a-z-]+)`", told)) == flags
+    source = (ROOT / "src" / "agent_scheduler" / "process" / "webhook.py").read_text()
+    paths = set(re.findall(r'"(/[a-z]+/[a-z]+)": _Path', source))
+    assert paths
+    assert paths == set(re.findall(r"^\| `(/[a-z]+/[a-z]+)` \|", text, re.MULTILINE))
+
+
+def test_every_result_of_a_review_is_documented() -> None:
+    (cells,) = (each for each in rows("metrics.md", 4) if "webhook_reviews_total" in each[0])
+    assert set(re.findall(r"`([a-z_]+)`", cells[3])) == set(RESULTS)
 
 
 def test_every_setting_of_a_sharding_file_is_documented_with_its_default_and_no_other() -> None:

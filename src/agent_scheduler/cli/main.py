@@ -28,6 +28,10 @@ _COMMANDS = {
         "agent_scheduler.cli.controllers",
         "run controllers, such as the one that divides nodes into shards",
     ),
+    "webhook": (
+        "agent_scheduler.cli.webhook",
+        "serve admission: gates of pods, defaults and checks of queues and pod groups",
+    ),
     "shards": (
         "agent_scheduler.cli.shards",
         "show which nodes are in which shard, or what would move",

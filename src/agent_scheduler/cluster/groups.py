@@ -16,6 +16,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.objects import batch
+from agent_scheduler.objects.wire import Namespace
 
 from .cluster import Cluster
 from .kinds import Kind
@@ -320,6 +321,11 @@ def queues(
     """Optional: its CustomResourceDefinition may not be installed."""
     read = msgspec.json.Decoder(batch.Queue).decode
     return Kind("Queue", batch.QUEUES, read, put, delete, optional=True, known=known)
+
+
+def namespaces(put: Callable[[Namespace], None], delete: Callable[[Namespace], None]) -> Kind:
+    """For what they say of queues."""
+    return Kind("Namespace", "/api/v1/namespaces", msgspec.json.Decoder(Namespace).decode, put, delete)
 
 
 def pod_groups(

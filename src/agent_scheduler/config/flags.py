@@ -130,7 +130,7 @@ def given(args: argparse.Namespace) -> Mapping[Flag, object]:
     return values
 
 
-def feature_gates(args: argparse.Namespace) -> dict[str, bool]:
+def feature_gates(args: argparse.Namespace, known: Mapping[str, bool] = FEATURE_GATES) -> dict[str, bool]:
     """The gates of all --feature-gates; a later one wins. Raises ConfigurationError."""
     gates: dict[str, bool] = {}
     for text in getattr(args, "feature_gates", None) or ():
@@ -140,9 +140,7 @@ def feature_gates(args: argparse.Namespace) -> dict[str, bool]:
                 raise ConfigurationError(
                     f"--feature-gates: found {part!r}; allowed: GATE=true or GATE=false, separated by commas"
                 )
-            if name not in FEATURE_GATES:
-                raise ConfigurationError(
-                    f"--feature-gates: unknown gate {name!r}; {suggest(name, FEATURE_GATES)}"
-                )
+            if name not in known:
+                raise ConfigurationError(f"--feature-gates: unknown gate {name!r}; {suggest(name, known)}")
             gates[name] = value.lower() == "true"
     return gates

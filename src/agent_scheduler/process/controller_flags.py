@@ -8,22 +8,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from agent_scheduler.config.checks import check_election, check_serving
-from agent_scheduler.config.codec import decode, suggest
-from agent_scheduler.config.errors import ConfigurationError, Invalid
+from agent_scheduler.config.codec import suggest
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.flag_values import checked, scheduler_names, section
 from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, LOCK_NAMESPACE, Flag, given
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
-from agent_scheduler.config.values import Section
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
-
-SectionT = TypeVar("SectionT", bound=Section)
 
 #: What `--enable` takes.
 SHARDING, QUEUE, PODGROUP = "sharding", "queue", "podgroup"
@@ -101,7 +99,7 @@ def settings_of(
     """What the flags say. `namespace`: that of leases, if no flag says it. Raises ConfigurationError."""
     enabled = _enabled(args.enable or [])
     values = given(args)
-    election = _section(values, LeaderElection, {"leaderElect": True, "resourceName": LEASE})
+    election = section(values, LeaderElection, {"leaderElect": True, "resourceName": LEASE})
     if not election.leader_elect:
         for flag in ELECTION_DETAILS:
             if flag in values:
@@ -113,19 +111,19 @@ def settings_of(
     if not election.resource_namespace:
         election = msgspec.structs.replace(election, resource_namespace=own.name)
         namespace_from = own.source
-    serving = _section(values, Serving, {"port": PORT, "authorizeMetrics": args.authorize_metrics})
-    _checked(values, lambda: check_election(election))
-    _checked(values, lambda: check_serving(serving))
+    serving = section(values, Serving, {"port": PORT, "authorizeMetrics": args.authorize_metrics})
+    checked(lambda: check_election(election))
+    checked(lambda: check_serving(serving))
     sharding, warnings = sharding_settings(args, namespace=own.name)
     return ControllersSettings(
         enabled=enabled,
-        kubeconfig=_section(values, ClientConnection, {}).kubeconfig,
+        kubeconfig=section(values, ClientConnection, {}).kubeconfig,
         election=election,
         namespace_from=namespace_from,
         serving=serving,
-        logging=_section(values, Logging, {}),
+        logging=section(values, Logging, {}),
         sharding=sharding,
-        podgroup=_podgroup(args.scheduler_name),
+        podgroup=PodGroupSettings(schedulers=scheduler_names(args.scheduler_name, ("volcano",))),
         warnings=warnings,
     )
 
@@ -138,26 +136,3 @@ def _enabled(lists: list[str]) -> tuple[str, ...]:
     if not names:
         raise ConfigurationError(f"--enable: no controller is named; allowed: {', '.join(CONTROLLERS)}")
     return tuple(dict.fromkeys(names))
-
-
-def _podgroup(names: list[str] | None) -> PodGroupSettings:
-    if names is None:
-        return PodGroupSettings()
-    for name in names:
-        if not name or name.split() != [name] or "," in name:
-            raise ConfigurationError(f"--scheduler-name: found {name!r}; allowed: a scheduler's name")
-    return PodGroupSettings(schedulers=tuple(dict.fromkeys(names)))
-
-
-def _section(values: Mapping[Flag, object], section: type[SectionT], defaults: Mapping[str, Any]) -> SectionT:
-    said = {flag.path[-1]: value for flag, value in values.items() if flag.setting.section is section}
-    return decode({**defaults, **said}, section)
-
-
-def _checked(values: Mapping[Flag, object], check: Callable[[], None]) -> None:
-    try:
-        check()
-    except Invalid as error:
-        names = {flag.path: flag.names[0] for flag in FLAGS}
-        place = names.get(tuple(str(step) for step in error.path), str(error.path))
-        raise ConfigurationError(f"{place}: {error.message}") from None

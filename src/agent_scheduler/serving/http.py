@@ -6,6 +6,7 @@
     /debug/queue /debug/cache          what waits and what is known, up to ?limit
     /debug/explain?pod=NAMESPACE/POD   all that is known of one pod
     /debug/check                       what is known, compared with the cluster as it is listed for that
+    any path of `Sources.reviews`      POST of a review by an API server; open, as it has no token for that
 
 It knows nothing of scheduling: all it tells comes from the callables in `Sources`, read when a request comes.
 With an authorizer, everything but health asks for a bearer token that the API server accepts and authorizes. The
@@ -19,9 +20,11 @@ import os
 import socket
 import ssl
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_scheduler.serving.authorization import Authorizer, KubeAuthorizer
+from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.sources import ServingError, Sources
 
 if TYPE_CHECKING:
@@ -87,6 +90,11 @@ class HttpServer:
         await self.serve()
         return port
 
+    def drain(self) -> None:
+        """Stop keeping connections on which reviews are asked for. Others may still be made until `stop`."""
+        if self._pages is not None:
+            self._pages.drain()
+
     async def stop(self) -> None:
         """Stops listening and lets requests under way end. Stopping twice changes nothing."""
         pages, self._pages = self._pages, None
@@ -111,22 +119,24 @@ def _listening(address: str, port: int) -> socket.socket:
 
 def tls_context(*, certificate: str, key: str) -> ssl.SSLContext:
     """For a server, from PEM files. Raises ServingError naming the files."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    serving = ServingCertificate()
     try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
+        serving.present(Path(certificate).read_bytes(), Path(key).read_bytes())
+    except OSError as error:  # SSLError is one
         raise ServingError(
             f"cannot use the certificate {certificate} with the key {key}: {error.strerror or error}"
         ) from None
-    return context
+    return serving.context
 
 
 _log = get_logger("serving")
 
 
-def server_of(serving: Serving, sources: Sources, transport: Transport) -> HttpServer:
-    """It is not started. `transport`: to the API server, which says who may read. Raises ServingError."""
+def server_of(
+    serving: Serving, sources: Sources, transport: Transport, *, tls: ssl.SSLContext | None = None
+) -> HttpServer:
+    """It is not started. `transport`: to the API server, which says who may read. `tls`: in the place of the files'.
+    Raises ServingError."""
     if not (serving.authorize_metrics or ip_address(serving.bind_address).is_loopback):
         _log.warning(
             "pages are open",
@@ -134,8 +144,7 @@ def server_of(serving: Serving, sources: Sources, transport: Transport) -> HttpS
             problem="metrics, configuration and debug pages, which name pods and nodes, are given to whoever reaches "
             "the address; set serving.authorizeMetrics, or a bindAddress of this host alone",
         )
-    tls = None
-    if serving.tls_cert_file:
+    if tls is None and serving.tls_cert_file:
         tls = tls_context(certificate=serving.tls_cert_file, key=serving.tls_private_key_file)
     return HttpServer(
         sources,

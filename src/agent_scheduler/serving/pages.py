@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -24,6 +26,7 @@ from agent_scheduler.serving.sources import (
     Explain,
     NotReady,
     Sources,
+    Unreadable,
 )
 from agent_scheduler.telemetry.logs import get_logger, redact
 
@@ -32,6 +35,13 @@ _log = get_logger(__name__)
 _HEALTH = ("healthz", "livez", "readyz")
 #: How long requests under way may take to end when the server closes, in seconds.
 _CLOSING = 1.0
+#: The same for reviews, which an API server waits for: as long as it does for those of this project.
+_CLOSING_REVIEWS = 5.0
+#: Seconds that a connection is kept on which nothing is asked: longer than Go's clients keep theirs (90 s), so that
+#: none asks on one that is just being closed.
+_KEPT = 120.0
+#: Bytes of a review: two versions of the largest object that an API server stores, and more.
+_MAX_REVIEW = 8 * 1024 * 1024
 
 
 class Pages:
@@ -47,8 +57,17 @@ class Pages:
         self._sources = sources
         self._authorizer = authorizer
         self._tls = tls
+        self._draining = False
+        #: Reviews that are being read or answered; set while there are none.
+        self._under_way = 0
+        self._none_under_way = asyncio.Event()
+        self._none_under_way.set()
         self._runner = web.AppRunner(
-            self._application(), access_log=None, handle_signals=False, shutdown_timeout=_CLOSING
+            self._application(),
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=_KEPT,
+            shutdown_timeout=_CLOSING,
         )
         self._checks: dict[str, tuple[Check, ...]] = {
             "livez": (PING, *sources.live),
@@ -61,12 +80,22 @@ class Pages:
         await self._runner.setup()
         await web.SockSite(self._runner, listening, ssl_context=self._tls).start()
 
+    def drain(self) -> None:
+        """Close the connection of each review with its answer from now on, so that clients come to make others."""
+        self._draining = True
+
     async def stop(self) -> None:
         """Lets requests under way end."""
+        # The library drops what is still to come of a request once it closes, so reviews are waited for before that.
+        for site in tuple(self._runner.sites):
+            await site.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_REVIEWS):
+                await self._none_under_way.wait()
         await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        app = web.Application(middlewares=[_plain_errors, self._guard])
+        app = web.Application(middlewares=[_plain_errors, self._guard], client_max_size=_MAX_REVIEW)
         for name in _HEALTH:
             app.router.add_get(f"/{name}", self._health)
             app.router.add_get(f"/{name}/{{check}}", self._health)
@@ -83,12 +112,15 @@ class Pages:
             app.router.add_get("/debug/explain", partial(_debug_explain, kinds))
         if (check := self._sources.check) is not None:
             app.router.add_get("/debug/check", partial(_debug_check, check))
+        for path, review in self._sources.reviews.items():
+            app.router.add_post(path, partial(self._review, review))
         return app
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuses who may not read; health is for probes, which have no token."""
-        open_to_all = request.path.split("/", 2)[1] in _HEALTH
+        """Refuses who may not read; health is for probes, which have no token, as API servers have none for reviews."""
+        path = request.path
+        open_to_all = path in self._sources.reviews or path.split("/", 2)[1] in _HEALTH
         if self._authorizer is None or open_to_all:
             return await handler(request)
         given = request.headers.get("Authorization") or f"Bearer {request.headers.get(TOKEN_HEADER, '')}"
@@ -132,6 +164,27 @@ class Pages:
 
     async def _configz(self, request: web.Request) -> web.Response:
         return _json({"configuration": redact(self._sources.configuration())})
+
+    async def _review(self, review: Callable[[bytes], bytes], request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(
+                text=f"found {request.content_type}; allowed: application/json\n"
+            )
+        self._under_way += 1
+        self._none_under_way.clear()
+        try:
+            answer = web.Response(body=review(await request.read()), content_type="application/json")
+        except Unreadable as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        except NotReady as error:
+            raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._none_under_way.set()
+        if self._draining:
+            answer.force_close()
+        return answer
 
     async def _debug_queue(
         self, queue: Callable[[DebugQuery], DebugPage], request: web.Request

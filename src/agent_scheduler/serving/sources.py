@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent_scheduler.serving.health import Check
@@ -24,6 +24,10 @@ class ServingError(Exception):
 
 class NotReady(Exception):
     """What is asked for cannot be told yet. The message says why."""
+
+
+class Unreadable(Exception):
+    """What was sent is not what is read here. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Sources:
     explain_group: Explain | None = None
     #: What a self-check finds. Raises NotReady.
     check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
+    #: By path, what is made of the JSON that is posted there: the JSON of the answer. Raises NotReady or Unreadable.
+    reviews: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
     #: Values of `?place` that /debug/queue understands.
     places: Sequence[str] = ()
     #: Why the process should be restarted.

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from agent_scheduler.cluster.groups import pod_groups
+from agent_scheduler.cluster.groups import namespaces, pod_groups
 from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
@@ -119,13 +119,7 @@ class PodGroupController:
                 Kind(kind, f"/apis/apps/v1/{plural}", replicated, self._set_workload, self._delete_workload)
                 for kind, plural in (("ReplicaSet", "replicasets"), ("StatefulSet", "statefulsets"))
             ),
-            Kind(
-                "Namespace",
-                "/api/v1/namespaces",
-                msgspec.json.Decoder(Namespace).decode,
-                self._set_namespace,
-                self._delete_namespace,
-            ),
+            namespaces(self._set_namespace, self._delete_namespace),
         ]
 
     def all_keys(self) -> Iterable[str]:

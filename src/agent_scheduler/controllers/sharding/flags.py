@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.flag_values import duration, object_name, truth
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
-from agent_scheduler.objects.durations import parse_duration
 
 from .configuration import ShardingSettings
 from .controller import CONFIG_MAP, NAMESPACE, ControllerSettings
@@ -90,42 +89,18 @@ def sharding_settings(
     ConfigurationError."""
     flags, warnings = sharding_flags(
         args,
-        sync_period=_duration("--shard-sync-period", args.shard_sync_period),
-        event_trigger=_truth("--enable-node-event-trigger", args.enable_node_event_trigger),
+        sync_period=duration("--shard-sync-period", args.shard_sync_period),
+        event_trigger=truth("--enable-node-event-trigger", args.enable_node_event_trigger),
     )
     settings = ControllerSettings(
         flags=flags,
         namespace=_given("--sharding-configmap-namespace", args.sharding_configmap_namespace, NAMESPACE),
         config_map=_given("--sharding-configmap", args.sharding_configmap, CONFIG_MAP),
-        lease_namespace=_name("--sharding-lease-namespace", args.sharding_lease_namespace or namespace),
-        fence=_duration("--sharding-fence-period", args.sharding_fence_period),
+        lease_namespace=object_name("--sharding-lease-namespace", args.sharding_lease_namespace or namespace),
+        fence=duration("--sharding-fence-period", args.sharding_fence_period),
     )
     return settings, warnings
 
 
-def _duration(flag: str, text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError:
-        seconds = 0.0
-    if seconds <= 0:
-        raise ConfigurationError(
-            f"{flag}: found {text!r}; allowed: a duration above 0, such as 500ms, 15s or 5m"
-        )
-    return seconds
-
-
-def _truth(flag: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigurationError(f"{flag}: found {text!r}; allowed: true, false")
-    return text.lower() == "true"
-
-
 def _given(flag: str, text: str | None, usual: str) -> str:
-    return usual if text is None else _name(flag, text)
-
-
-def _name(flag: str, text: str) -> str:
-    if not text or text.split() != [text] or "/" in text:
-        raise ConfigurationError(f"{flag}: found {text!r}; allowed: an object's name")
-    return text
+    return usual if text is None else object_name(flag, text)

@@ -1,0 +1,80 @@
+"""PodGroups as they are made: the queue that their namespace names, and whether they may be in theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from agent_scheduler.objects.batch import DEFAULT_QUEUE, QUEUE_NAME, NetworkTopology, PodGroup, Queue
+
+from .review import (
+    ALLOWED,
+    CREATE,
+    Answer,
+    Change,
+    Request,
+    allowed_with,
+    object_of,
+    refused,
+)
+
+_read = msgspec.json.Decoder(PodGroup).decode
+
+_OPEN: Final = "Open"
+_TWO_TIERS: Final = (
+    "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
+)
+
+
+def mutate(request: Request, namespaces: Mapping[str, Mapping[str, str]]) -> Answer:
+    """A group in the queue `default`, which the CRD gives to one that names none, is put into its namespace's.
+    `namespaces`: annotations by name."""
+    group = object_of(request.object, _read)
+    if request.operation != CREATE:
+        return refused(f"invalid operation `{request.operation}`, expect operation to be `CREATE`")
+    if group.spec.queue != DEFAULT_QUEUE:
+        return ALLOWED
+    queue = namespaces.get(group.metadata.namespace or request.namespace, {}).get(QUEUE_NAME)
+    return allowed_with([Change("add", "/spec/queue", queue)]) if queue else ALLOWED
+
+
+def validate(request: Request, queues: Mapping[str, Queue]) -> Answer:
+    group = object_of(request.object, _read)
+    if request.operation != CREATE:
+        return refused(f"unsupported operation {request.operation}")
+    problems = [*_of_queue(group.spec.queue, queues), *_of_topology(group)]
+    return refused("; ".join(problems)) if problems else ALLOWED
+
+
+def _of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[str]:
+    if not name:
+        return
+    queue = queues.get(name)
+    if queue is None:
+        yield f'unable to find queue: queue.scheduling.volcano.sh "{name}" not found'
+    elif queue.status.state != _OPEN:
+        yield (
+            f"can only submit PodGroup to queue with state `{_OPEN}`, queue `{name}` status is "
+            f"`{queue.status.state}`."
+        )
+
+
+def _of_topology(group: PodGroup) -> Iterator[str]:
+    """Of several subgroups with the same fault the first is named."""
+    problems = [_TWO_TIERS] if _has_two_tiers(group.spec.network_topology) else []
+    for policy in group.spec.sub_group_policy or ():
+        if _has_two_tiers(policy.network_topology):
+            problems.append(f"in subGroupPolicy '{policy.name}': {_TWO_TIERS}")
+            break
+    if problems:
+        yield " ".join(problems)
+
+
+def _has_two_tiers(topology: NetworkTopology | None) -> bool:
+    return (
+        topology is not None
+        and topology.highest_tier_allowed is not None
+        and topology.highest_tier_name != ""
+    )

@@ -1,0 +1,119 @@
+"""Pods as they are made: the gate of those that wait for their queue, and what resource groups give.
+
+A pod with the annotation `scheduling.volcano.sh/queue-allocation-gate: "true"` gets the scheduling gate of that name,
+which the batch scheduler takes off when its queue has room. Only pods of `PodRules.schedulers` get it, as nobody takes
+it off another's; Volcano gives it to all. Which scheduler a pod has is decided after its resource group's was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.objects.wire import SchedulingGate, Wire
+
+from .review import CREATE, Answer, Change, Request, allowed_with, object_of, refused
+
+#: The annotation by which a pod names its resource group, where the group says nothing else.
+RESOURCE_GROUP: Final = "volcano.sh/resource-group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceGroup:
+    """Pods of these namespaces, or with one of these annotations, and what they are given.
+
+    `affinity` is a pod's; one that a pod has stays. Labels go before those of the pod's node selector.
+    """
+
+    namespaces: frozenset[str] = frozenset()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    affinity: Mapping[str, Any] | None = None
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    scheduler_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRules:
+    """`schedulers`: names of those that take the gate off. `gates`: whether there are gates at all. A pod is in the
+    first of `groups` that it fits."""
+
+    schedulers: frozenset[str]
+    gates: bool = True
+    groups: tuple[ResourceGroup, ...] = ()
+
+
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class _Metadata(Wire, frozen=True):
+    namespace: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Spec(Wire, frozen=True):
+    scheduler_name: str = ""
+    #: None where there is no list, to which nothing can be added.
+    scheduling_gates: list[SchedulingGate] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: msgspec.Raw = _NULL
+    tolerations: list[msgspec.Raw] | None = None
+
+
+class _Pod(Wire, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+
+_read = msgspec.json.Decoder(_Pod).decode
+_GATES: Final = "/spec/schedulingGates"
+
+
+def mutate(request: Request, rules: PodRules) -> Answer:
+    pod = object_of(request.object, _read)
+    if request.operation != CREATE:
+        return refused("expect operation to be 'CREATE' ")
+    group = _group_of(pod, request.namespace, rules)
+    scheduler = (group.scheduler_name if group is not None else "") or pod.spec.scheduler_name
+    patch: list[Change] = []
+    if rules.gates and scheduler in rules.schedulers:
+        patch += _gated(pod)
+    if group is not None:
+        patch += _grouped(pod.spec, group)
+    return allowed_with(patch)
+
+
+def _gated(pod: _Pod) -> Iterator[Change]:
+    if (pod.metadata.annotations or {}).get(QUEUE_ALLOCATION_GATE) != "true":
+        return
+    gate, gates = {"name": QUEUE_ALLOCATION_GATE}, pod.spec.scheduling_gates
+    if gates is None:
+        yield Change("add", _GATES, [gate])
+    elif not any(each.name == QUEUE_ALLOCATION_GATE for each in gates):
+        yield Change("add", f"{_GATES}/-", gate)
+
+
+def _group_of(pod: _Pod, namespace: str, rules: PodRules) -> ResourceGroup | None:
+    namespace = pod.metadata.namespace or namespace
+    annotations = pod.metadata.annotations or {}
+    for group in rules.groups:
+        if namespace in group.namespaces or any(
+            annotations.get(key) == value for key, value in group.annotations.items()
+        ):
+            return group
+    return None
+
+
+def _grouped(spec: _Spec, group: ResourceGroup) -> Iterator[Change]:
+    if group.labels:
+        yield Change("add", "/spec/nodeSelector", {**(spec.node_selector or {}), **group.labels})
+    if group.affinity is not None and spec.affinity == _NULL:
+        yield Change("add", "/spec/affinity", group.affinity)
+    if group.tolerations:
+        yield Change("add", "/spec/tolerations", [*(spec.tolerations or ()), *group.tolerations])
+    if group.scheduler_name:
+        yield Change("add", "/spec/schedulerName", group.scheduler_name)

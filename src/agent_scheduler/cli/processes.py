@@ -1,0 +1,55 @@
+"""Commands that are a process of their own: from settings to the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.schema import Logging
+from agent_scheduler.kube.credentials import KubeConfigError
+from agent_scheduler.telemetry.logs import get_logger, setup
+
+
+class Settings(Protocol):
+    @property
+    def logging(self) -> Logging: ...
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was said and is deprecated or has no effect: for the log."""
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+
+def run_process(
+    command: str,
+    read: Callable[[], SettingsT],
+    run: Callable[[SettingsT], Coroutine[Any, Any, int]],
+) -> int:
+    """The exit code. `read` raises ConfigurationError, `run` KubeConfigError: 2."""
+    try:
+        settings = read()
+    except ConfigurationError as error:
+        return _fail(command, error)
+    setup(level=settings.logging.level, log_format=settings.logging.format)
+    for warning in settings.warnings:
+        get_logger("config").warning("without effect", setting=warning)
+
+    async def running() -> int:
+        return await run(settings)
+
+    import uvloop
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(running())
+    except KubeConfigError as error:
+        return _fail(command, error)
+
+
+def _fail(command: str, error: Exception) -> int:
+    print(f"agent-scheduler {command}: {error}", file=sys.stderr)
+    return 2

@@ -1,0 +1,94 @@
+"""The file of `--admission-conf`: Volcano's resource groups, by which pods get a node selector, an affinity,
+tolerations and a scheduler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from agent_scheduler.admission.pods import RESOURCE_GROUP, ResourceGroup
+from agent_scheduler.config.codec import decode
+from agent_scheduler.config.document import Document
+from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, found
+from agent_scheduler.config.values import Name, Section
+
+
+class _Members(Section, frozen=True, kw_only=True):
+    """`key` namespace: `value` are names of namespaces; annotation: pairs such as `key: value`. Without a key the
+    annotation `volcano.sh/resource-group` counts, too."""
+
+    key: Literal["annotation", "namespace"] | None = None
+    value: tuple[str, ...] = ()
+
+
+class _Entry(Section, frozen=True, kw_only=True):
+    """`affinity` is a pod's, as JSON."""
+
+    resource_group: Name
+    object: _Members = _Members()
+    scheduler_name: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    affinity: str = ""
+    tolerations: tuple[dict[str, Any], ...] = ()
+
+
+class _File(Section, frozen=True, kw_only=True):
+    resource_groups: tuple[_Entry, ...] = ()
+
+
+def read_resource_groups(text: str, *, source: str) -> tuple[ResourceGroup, ...]:
+    """Raises ConfigurationError naming the line of `source`."""
+    document = Document(text, source=source)
+    try:
+        file = decode({} if document.data is None else document.data, _File)
+        return tuple(
+            _group(entry, ("resourceGroups", index)) for index, entry in enumerate(file.resource_groups)
+        )
+    except Invalid as error:
+        raise ConfigurationError(f"{document.where(error.path)}: {error}") from None
+
+
+def _group(entry: _Entry, at: Path) -> ResourceGroup:
+    members = entry.object
+    if members.key and not members.value:
+        raise Invalid((*at, "object", "value"), f"is empty; allowed: at least one {members.key}")
+    annotations: dict[str, str] = {}
+    if members.key != "namespace":
+        for index, pair in enumerate(members.value):
+            annotations = {**_annotations(pair, (*at, "object", "value", index)), **annotations}
+    if not members.key:
+        annotations.setdefault(RESOURCE_GROUP, entry.resource_group)
+    return ResourceGroup(
+        namespaces=frozenset(members.value if members.key == "namespace" else ()),
+        annotations=annotations,
+        labels=entry.labels,
+        affinity=_affinity(entry.affinity, (*at, "affinity")),
+        tolerations=entry.tolerations,
+        scheduler_name=entry.scheduler_name,
+    )
+
+
+def _annotations(pair: str, at: Path) -> Mapping[str, str]:
+    try:
+        read = yaml.safe_load(pair)
+    except yaml.YAMLError:
+        read = None
+    if not isinstance(read, dict) or not all(isinstance(each, str) for both in read.items() for each in both):
+        raise Invalid(at, f"found {pair!r}; allowed: an annotation, such as 'key: value'")
+    return read
+
+
+def _affinity(text: str, at: Path) -> Mapping[str, Any] | None:
+    if not text:
+        return None
+    try:
+        read = json.loads(text)
+    except ValueError as error:
+        raise Invalid(at, f"is no JSON: {error}; allowed: the affinity of a pod as JSON") from None
+    if not isinstance(read, dict):
+        raise Invalid(at, f"found {found(read)}; allowed: the affinity of a pod as JSON")
+    return read

@@ -1,0 +1,273 @@
+"""Builds a webhook of admission from its settings, runs it, and ends it in good order.
+
+    start:  port ─> certificate ─> serving; reviews that need to know queues are answered once these were listed
+    end:    SIGTERM or SIGINT ─> not ready, while it still answers ─> requests under way end ─> exit 0
+
+Exit codes are those of `agent-scheduler run`: 0 after a signal, 1 when something broke, 2 for flags, files or a port
+that cannot be used. There is no lease: all replicas answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from agent_scheduler import __version__
+from agent_scheduler.admission import podgroups, pods, queues
+from agent_scheduler.admission.review import (
+    Reviewer,
+    UnreadableReview,
+    read_review,
+    review,
+    write_review,
+)
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.process.base import Process, run_to_end
+from agent_scheduler.serving.certificate import ServingCertificate
+from agent_scheduler.serving.health import Check
+from agent_scheduler.serving.http import server_of
+from agent_scheduler.serving.sources import NotReady, ServingError, Sources, Unreadable
+from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
+from agent_scheduler.webhook.configurations import Configurations, configuration_paths
+from agent_scheduler.webhook.given_certificates import GivenCertificates
+from agent_scheduler.webhook.picture import Picture
+
+from .webhook_flags import WebhookSettings, read_groups
+
+if TYPE_CHECKING:
+    from agent_scheduler.webhook.authority import Held
+
+#: Watches keep connections of their own; beside them there are a Secret and two configurations a minute.
+_CONNECTIONS = 4
+#: Seconds between two looks at the file of resource groups.
+_LOOK_EVERY: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A path of reviews; `needs_picture`: of a cluster that was listed."""
+
+    reviewer: Reviewer
+    needs_picture: bool = True
+
+
+class WebhookProcess(Process):
+    """One process's worth of admission."""
+
+    metrics: WebhookMetrics
+
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        *,
+        endpoint: Endpoint | None = None,
+        transport: Transport | None = None,
+        timing: Timing | None = None,
+        abort: Callable[[int], object] = os._exit,
+    ) -> None:
+        """The rest as for `Process`. Raises KubeConfigError."""
+        super().__init__(
+            "webhook",
+            kubeconfig=settings.kubeconfig,
+            endpoint=endpoint,
+            transport=transport,
+            timing=timing,
+            abort=abort,
+        )
+        self._settings = settings
+        self._rules = pods.PodRules(
+            schedulers=frozenset(settings.schedulers), gates=settings.gates, groups=settings.groups
+        )
+        self.metrics = WebhookMetrics(version=__version__)
+        self.metrics.families.read_from(self)
+        self.certificate = ServingCertificate()
+        self._presented = asyncio.Event()
+        #: In seconds since 1970; 0 where it is not its own.
+        self.certificate_expiry = 0.0
+        #: The port that it serves on, once it does.
+        self.port = 0
+        self._picture: Picture | None = None
+
+    async def run(self, *, signals: bool = True) -> int:
+        """Serve until stopped. Returns the exit code. `signals`: SIGTERM and SIGINT stop."""
+        return await run_to_end(
+            self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log
+        )
+
+    async def _run(self) -> None:
+        async with AsyncExitStack() as stack:
+            transport, _ = self._connect(stack, connections=_CONNECTIONS)
+            self._picture = Picture(transport, metrics=self.metrics, timing=self._timing)
+            keep = self._certificates(transport)
+            sources = self.sources()
+            self.metrics.serve(sources.reviews)
+            self.metrics.config_loaded(self._timing.now().timestamp())
+            server = server_of(self._settings.serving, sources, transport, tls=self.certificate.context)
+            self.port = server.listen()
+            stack.push_async_callback(server.stop)
+            async with asyncio.TaskGroup() as tasks:
+                service = [tasks.create_task(self._picture.watch()), tasks.create_task(keep())]
+                if self._settings.admission_conf:
+                    service.append(tasks.create_task(self._follow_groups(self._settings.admission_conf)))
+                if await self._has_certificate():
+                    await server.serve()
+                    self._log.info("serving", port=self.port, api_server=self._endpoint.base_url)
+                    await self._stopping.wait()
+                    delay = self._settings.shutdown_delay
+                    self._log.info("stopping", delay_seconds=delay)
+                    server.drain()
+                    await self._timing.sleep(delay)
+                    await server.stop()
+                for task in service:
+                    task.cancel()
+            self._log.info("stopped")
+
+    # ---- certificates
+
+    def _certificates(self, transport: Transport) -> Callable[[], Coroutine[Any, Any, None]]:
+        """What keeps the certificate current. Raises ServingError for files that cannot be used."""
+        own, serving = self._settings.certificate, self._settings.serving
+        if own is None:
+            files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
+            given = GivenCertificates(*files, present=self._present, timing=self._timing)
+            try:
+                given.read()
+            except OSError as error:  # SSLError is one
+                raise ServingError(
+                    f"cannot use the certificate {files[0]} with the key {files[1]}: {error.strerror or error}"
+                ) from None
+            return given.run
+        # Here, because the library for it need not be there where a certificate is given.
+        from agent_scheduler.webhook.own_certificates import OwnCertificates
+
+        configurations = Configurations(
+            transport,
+            paths=configuration_paths(mutating=own.mutating, validating=own.validating),
+            timing=self._timing,
+        )
+        return OwnCertificates(
+            transport,
+            namespace=own.namespace,
+            name=own.secret,
+            hosts=own.hosts,
+            present=self._present_own,
+            publish=configurations.publish,
+            timing=self._timing,
+        ).run
+
+    def _present(self, certificate: bytes, key: bytes) -> None:
+        if self.certificate.present(certificate, key):
+            self._log.info("certificate presented")
+        self._presented.set()
+
+    def _present_own(self, held: Held) -> None:
+        from agent_scheduler.webhook.authority import expiry
+
+        self._present(held.certificate, held.key)
+        self.certificate_expiry = expiry(held)
+
+    async def _has_certificate(self) -> bool:
+        """Once there is one; False if the process is to end before that."""
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(each.wait()) for each in (self._presented, self._stopping)]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+        return not self._stopping.is_set()
+
+    # ---- resource groups
+
+    async def _follow_groups(self, file: str) -> None:
+        """Take in what the file comes to say. What cannot be used changes nothing."""
+        problem = ""
+        while True:
+            await self._timing.sleep(_LOOK_EVERY)
+            try:
+                groups = read_groups(file)
+            except ConfigurationError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    self.metrics.config_refused()
+                    self._log.error("change refused", problem=problem)
+                continue
+            if groups != self._rules.groups or problem:
+                problem, self._rules = "", replace(self._rules, groups=groups)
+                self.metrics.config_applied(self._timing.now().timestamp())
+                self._log.info("change applied", file=file, groups=len(groups))
+
+    # ---- reviews
+
+    def _paths(self) -> Mapping[str, _Path]:
+        picture, rules = self._picture, self._settings.queues
+        assert picture is not None
+        return {
+            "/pods/mutate": _Path(lambda asked: pods.mutate(asked, self._rules), needs_picture=False),
+            "/queues/mutate": _Path(queues.mutate, needs_picture=False),
+            "/queues/validate": _Path(lambda asked: queues.validate(asked, picture.queues, rules)),
+            "/podgroups/mutate": _Path(lambda asked: podgroups.mutate(asked, picture.namespaces)),
+            "/podgroups/validate": _Path(lambda asked: podgroups.validate(asked, picture.queues)),
+        }
+
+    def _reviewing(self, path: str, what: _Path) -> Callable[[bytes], bytes]:
+        count, observe = self.metrics.webhook_reviews_total, self.metrics.webhook_review_duration_seconds
+        duration = observe.labels(path)
+        results = {result: count.labels(path, result) for result in RESULTS}
+        reviewer = what.reviewer
+
+        def reviewed(body: bytes) -> bytes:
+            began, result = perf_counter(), "failed"
+            try:
+                if what.needs_picture and not self._is_synced:
+                    result = "not_ready"
+                    raise NotReady("queues and namespaces are not listed yet")
+                try:
+                    request = read_review(body)
+                except UnreadableReview as error:
+                    result = "unreadable"
+                    raise Unreadable(str(error)) from None
+                answer = review(reviewer, request)
+                written = write_review(request, answer)
+                result = "patched" if answer.patch else "allowed" if answer.allowed else "denied"
+                return written
+            finally:
+                results[result].inc()
+                duration.observe(perf_counter() - began)
+
+        return reviewed
+
+    @property
+    def _is_synced(self) -> bool:
+        return self._picture is not None and self._picture.is_synced
+
+    def sources(self) -> Sources:
+        """What the HTTP server shows of this process, and answers."""
+        return Sources(
+            metrics=self.metrics.exposition,
+            configuration=self._shown,
+            reviews={path: self._reviewing(path, what) for path, what in self._paths().items()},
+            # That the API server is silent is no reason: it is who asks, and an older picture is better than none.
+            ready=(
+                Check("sync", lambda: None if self._is_synced else "not synced yet"),
+                Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
+            ),
+        )
+
+    def _shown(self) -> Mapping[str, Any]:
+        settings = self._settings
+        return {
+            "schedulerNames": list(settings.schedulers),
+            "schedulingGates": settings.gates,
+            "resourceGroups": len(self._rules.groups),
+            "queues": msgspec.to_builtins(settings.queues),
+            "certificate": msgspec.to_builtins(settings.certificate or settings.serving.tls_cert_file),
+        }

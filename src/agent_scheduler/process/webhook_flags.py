@@ -1,0 +1,260 @@
+"""The flags of `agent-scheduler webhook`, and what they say.
+
+What is the same as for `agent-scheduler run` has the same flags; those of reviews are Volcano's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from agent_scheduler.admission.pods import ResourceGroup
+from agent_scheduler.admission.queues import QueueRules
+from agent_scheduler.config.checks import check_serving
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.flag_values import (
+    checked,
+    duration,
+    object_name,
+    scheduler_names,
+    section,
+    truth,
+)
+from agent_scheduler.config.flags import FLAGS, Flag, feature_gates, given
+from agent_scheduler.config.namespace import OwnNamespace, own_namespace
+from agent_scheduler.config.resource_groups import read_resource_groups
+from agent_scheduler.config.schema import ClientConnection, Logging, Serving
+
+#: Whether pods are gated, as Volcano calls it. Volcano's default is off.
+GATES = "SchedulingGatesQueueAdmission"
+FEATURES: Mapping[str, bool] = {GATES: True}
+
+PORT = 8443
+SCHEDULERS = ("volcano", "agent-scheduler")
+#: Of the Service, the configurations, and what begins the Secret's name.
+NAME = "agent-scheduler-webhook"
+SECRET = f"{NAME}-certificate"
+_DEPTH = QueueRules().max_depth
+
+_BY_NAME = {flag.names[0]: flag for flag in FLAGS}
+_SHARED: Mapping[Flag, str] = {
+    **{
+        _BY_NAME[name]: _BY_NAME[name].help
+        for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format")
+    },
+    _BY_NAME["--port"]: f"port of the HTTPS server (default: {PORT})",
+    _BY_NAME["--tls-cert-file"]: "PEM file with the certificate to present (default: it makes its own)",
+    _BY_NAME["--tls-private-key-file"]: _BY_NAME["--tls-private-key-file"].help,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCertificateSettings:
+    """`hosts`: names and addresses that the certificate is for. An empty name of a configuration: none is written."""
+
+    namespace: str
+    secret: str
+    hosts: tuple[str, ...]
+    mutating: str
+    validating: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """Everything, with nothing left open."""
+
+    kubeconfig: str
+    serving: Serving
+    logging: Logging
+    schedulers: tuple[str, ...]
+    gates: bool = True
+    #: The file of resource groups, or empty, and what it said when it was read.
+    admission_conf: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    queues: QueueRules = field(default_factory=QueueRules)
+    #: None where `serving` names files.
+    certificate: OwnCertificateSettings | None
+    #: Seconds in which it still answers, after it was asked to end.
+    shutdown_delay: float = 5.0
+    #: What was said and is deprecated or has no effect: for the log.
+    warnings: tuple[str, ...] = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scheduler-name",
+        metavar="NAME",
+        action="append",
+        help="scheduler whose pods are gated, as it takes the gates off; may be given several times "
+        f"(default: {', '.join(SCHEDULERS)})",
+    )
+    parser.add_argument(
+        "--feature-gates",
+        metavar="GATE=BOOL,...",
+        action="append",
+        help=f"known gates and their defaults: {', '.join(f'{k}={str(v).lower()}' for k, v in FEATURES.items())}",
+    )
+    parser.add_argument(
+        "--admission-conf",
+        metavar="FILE",
+        default="",
+        help="Volcano's own file of resource groups; a change of it takes effect (default: none)",
+    )
+    _add_queue_arguments(parser)
+    _add_certificate_arguments(parser)
+    parser.add_argument(
+        "--shutdown-delay",
+        metavar="DURATION",
+        default="5s",
+        help="how long it answers after it was asked to end, while others learn of that (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--authorize-metrics",
+        action="store_true",
+        help="give metrics and configuration only to tokens that the API server accepts and authorizes",
+    )
+    for flag, text in _SHARED.items():
+        parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=text)
+
+
+def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-queue-depth",
+        metavar="N",
+        default=str(_DEPTH),
+        help="levels of queues below root, at most (default: %(default)s)",
+    )
+    for name, usual, text in (
+        ("--enable-queue-allocated-pods-check", "false", "refuse to delete a queue that has allocated pods"),
+        (
+            "--enable-root-queue-protection",
+            "true",
+            "refuse to change the capability, deserved and guarantee of root",
+        ),
+    ):
+        parser.add_argument(
+            name,
+            metavar="true|false",
+            nargs="?",
+            const="true",
+            default=usual,
+            help=f"{text} (default: %(default)s)",
+        )
+
+
+def _add_certificate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--certificate-secret",
+        metavar="NAME",
+        default=SECRET,
+        help="Secret in which it keeps its certificates, in its own namespace (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--service-name",
+        metavar="NAME",
+        default=NAME,
+        help="Service in its own namespace by which it is reached (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--certificate-host",
+        metavar="HOST",
+        action="append",
+        help="name or address by which it is reached, too; may be given several times (default: none)",
+    )
+    for kind in ("mutating", "validating"):
+        parser.add_argument(
+            f"--{kind}-webhook-configuration",
+            metavar="NAME",
+            default=NAME,
+            help=f"{kind.capitalize()}WebhookConfiguration that is to trust its certificate; empty: none "
+            "(default: %(default)s)",
+        )
+
+
+def settings_of(
+    args: argparse.Namespace, *, namespace: Callable[[], OwnNamespace] = own_namespace
+) -> WebhookSettings:
+    """What the flags say. Raises ConfigurationError."""
+    values = given(args)
+    serving = section(values, Serving, {"port": PORT, "authorizeMetrics": args.authorize_metrics})
+    checked(lambda: check_serving(serving))
+    if not serving.port:
+        raise ConfigurationError(
+            "--port: found 0; allowed: a port from 1 to 65535, as all it does is to serve"
+        )
+    depth = args.max_queue_depth
+    if not (depth.isascii() and depth.isdigit() and len(depth) < 6 and int(depth)):
+        raise ConfigurationError(f"--max-queue-depth: found {depth!r}; allowed: a whole number, 1 or more")
+    own = None if serving.tls_cert_file else _own_certificate(args, namespace())
+    return WebhookSettings(
+        kubeconfig=section(values, ClientConnection, {}).kubeconfig,
+        serving=serving,
+        logging=section(values, Logging, {}),
+        schedulers=scheduler_names(args.scheduler_name, SCHEDULERS),
+        gates={**FEATURES, **feature_gates(args, FEATURES)}[GATES],
+        admission_conf=args.admission_conf,
+        groups=read_groups(args.admission_conf) if args.admission_conf else (),
+        queues=QueueRules(
+            max_depth=int(depth),
+            keep_allocated=truth(
+                "--enable-queue-allocated-pods-check", args.enable_queue_allocated_pods_check
+            ),
+            protect_root=truth("--enable-root-queue-protection", args.enable_root_queue_protection),
+        ),
+        certificate=own,
+        shutdown_delay=duration("--shutdown-delay", args.shutdown_delay),
+        warnings=() if own is not None else _idle(args),
+    )
+
+
+def _idle(args: argparse.Namespace) -> tuple[str, ...]:
+    """Flags of a certificate of its own that were given beside another one."""
+    own = {"certificate_secret": SECRET, "service_name": NAME, "certificate_host": None}
+    return tuple(
+        f"--{dest.replace('_', '-')} beside --tls-cert-file: it makes no certificate"
+        for dest, usual in own.items()
+        if getattr(args, dest) != usual
+    )
+
+
+def read_groups(file: str) -> tuple[ResourceGroup, ...]:
+    """Raises ConfigurationError."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"--admission-conf: cannot read {file}: {why}") from None
+    return read_resource_groups(text, source=file)
+
+
+def _own_certificate(args: argparse.Namespace, namespace: OwnNamespace) -> OwnCertificateSettings:
+    if find_spec("cryptography") is None:
+        raise ConfigurationError(
+            "--tls-cert-file: is not given, and to make a certificate the library cryptography is needed; "
+            "install agent-scheduler[webhook], or give a certificate"
+        )
+    if not namespace.name:
+        raise ConfigurationError(
+            f"--certificate-secret: its namespace cannot be told: {namespace.source}; give it in $POD_NAMESPACE"
+        )
+    service = object_name("--service-name", args.service_name)
+    inside = f"{service}.{namespace.name}.svc"
+    return OwnCertificateSettings(
+        namespace=namespace.name,
+        secret=object_name("--certificate-secret", args.certificate_secret),
+        hosts=(
+            *(inside, f"{inside}.cluster.local"),
+            *(object_name("--certificate-host", host) for host in args.certificate_host or ()),
+        ),
+        mutating=_configuration("--mutating-webhook-configuration", args.mutating_webhook_configuration),
+        validating=_configuration(
+            "--validating-webhook-configuration", args.validating_webhook_configuration
+        ),
+    )
+
+
+def _configuration(flag: str, name: str) -> str:
+    return object_name(flag, name) if name else ""

@@ -1,0 +1,81 @@
+"""Writes whom to trust into the webhook's own configurations: `caBundle` of each of their webhooks."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from agent_scheduler.kube.answers import Verb, asked_at
+from agent_scheduler.kube.driver import Send, send_once
+from agent_scheduler.kube.patch import is_conflict, object_of, patch_once
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.telemetry.logs import OncePer, get_logger
+
+_API: Final = "/apis/admissionregistration.k8s.io/v1"
+MUTATING: Final = f"{_API}/mutatingwebhookconfigurations"
+VALIDATING: Final = f"{_API}/validatingwebhookconfigurations"
+
+#: Seconds that the write of one may take.
+_PATIENCE: Final = 10.0
+_LOG_SECONDS: Final = 300.0
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Configurations:
+    """`paths`: of those that are kept. All replicas write the same, as one Secret says it."""
+
+    def __init__(self, transport: Transport, *, paths: Sequence[str], timing: Timing) -> None:
+        self._transport = transport
+        self._paths = paths
+        self._timing = timing
+        self._log = get_logger("webhook")
+        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+
+    async def publish(self, bundle: bytes) -> None:
+        """Have each trust `bundle` (PEM), where it does not yet. What fails is left for the next call."""
+        text = b64encode(bundle).decode()
+        for path in self._paths:
+            problem = await self._write(path, text)
+            held_back = self._once.admit(path) if problem else None
+            if held_back is not None:
+                self._log.error(
+                    "authority not written", configuration=path, problem=problem, held_back=held_back
+                )
+
+    async def _write(self, path: str, bundle: str) -> str:
+        """The problem, or empty."""
+        failure, response = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
+        if response is None:
+            return str(failure)
+        found = object_of(response)
+        webhooks = found.get("webhooks") or []
+        if all(each["clientConfig"].get("caBundle") == bundle for each in webhooks):
+            return ""
+        metadata = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
+        trusting = [
+            {**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in webhooks
+        ]
+        ends = self._timing.clock() + _PATIENCE
+        patched = await patch_once(
+            self._transport,
+            path,
+            _encode({"metadata": metadata, "webhooks": trusting}),
+            wanted=lambda: self._timing.clock() < ends,
+            timing=self._timing,
+        )
+        if patched.failure is None:
+            self._log.info("authority written", configuration=path)
+            return ""
+        # Somebody else has changed it, maybe to this.
+        return "" if is_conflict(patched.failure) else str(patched.failure)
+
+
+def configuration_paths(*, mutating: str, validating: str) -> tuple[str, ...]:
+    """Of the configurations of these names; an empty one is none."""
+    named = ((MUTATING, mutating), (VALIDATING, validating))
+    return tuple(f"{collection}/{segment(name)}" for collection, name in named if name)

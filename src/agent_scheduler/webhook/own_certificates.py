@@ -1,0 +1,166 @@
+"""Keeps the certificates that a webhook makes for itself, the same for all replicas, in a Secret.
+
+What counts is what the Secret says. Each replica looks at it every `PERIOD`, renews in it what is due, presents the
+certificate, and has its authorities written where they are to be trusted. A write names the version that it was made
+for, so that of several only one gets through, and the others take what that has written.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from agent_scheduler.kube.answers import Verb, asked_at
+from agent_scheduler.kube.create import create_once
+from agent_scheduler.kube.driver import Send, send_once
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import is_conflict, object_of, patch_once
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.telemetry.logs import OncePer, get_logger
+
+from .authority import Held, UnusableCertificates, from_data, renewed, to_data
+
+#: Seconds between two looks at the Secret, and after one that brought no certificate.
+PERIOD: Final = 60.0
+_AGAIN: Final = 5.0
+#: Seconds that one look may take, and writes that may be lost to others in it.
+_PATIENCE: Final = 30.0
+_CONFLICTS: Final = 5
+_LOG_SECONDS: Final = 300.0
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Found(NamedTuple):
+    """The Secret as it is; `uid` is empty if there is none."""
+
+    uid: str = ""
+    version: str = ""
+    held: Held | None = None
+
+
+class OwnCertificates:
+    """Run `run`. Owner of the certificate that is presented, which is one that the Secret has, or had."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        namespace: str,
+        name: str,
+        hosts: Sequence[str],
+        present: Callable[[Held], None],
+        publish: Callable[[bytes], Awaitable[None]],
+        timing: Timing,
+    ) -> None:
+        """`hosts`: names and addresses of the server. `present` shows a certificate from now on; raises OSError.
+        `publish` has a bundle of authorities trusted, and never raises."""
+        self._transport = transport
+        self._name = name
+        self._namespace = namespace
+        self._collection = f"/api/v1/namespaces/{segment(namespace)}/secrets"
+        self._path = f"{self._collection}/{segment(name)}"
+        self._hosts = hosts
+        self._present = present
+        self._publish = publish
+        self._timing = timing
+        self._log = get_logger("webhook")
+        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+
+    async def run(self) -> None:
+        """Keep them until cancelled."""
+        while True:
+            found = await self.look()
+            await self._timing.sleep(PERIOD if found else _AGAIN)
+
+    async def look(self) -> bool:
+        """Whether there is a certificate that all replicas have."""
+        held = await self._agreed(self._timing.clock() + _PATIENCE)
+        if held is None:
+            return False
+        try:
+            self._present(held)
+        except (OSError, ssl.SSLError) as error:
+            self._complain(f"cannot present the certificate: {error}")
+            return False
+        await self._publish(held.bundle)
+        return True
+
+    async def _agreed(self, ends: float) -> Held | None:
+        for _ in range(_CONFLICTS):
+            found = await self._read()
+            if found is None:
+                return None
+            due = renewed(found.held, self._hosts, self._timing.now())
+            if due is None:
+                return found.held
+            failure = await self._write(found, due, lambda: self._timing.clock() < ends)
+            if failure is None:
+                self._log.info("certificates renewed", secret=f"{self._namespace}/{self._name}")
+                return due
+            if not is_conflict(failure):
+                self._complain(f"cannot write the Secret: {failure}")
+                # It is due, and may be good for a long time yet.
+                return found.held
+        self._complain("the Secret is written by others all the time")
+        return None
+
+    async def _read(self) -> _Found | None:
+        """None where it is not known."""
+        failure, response = await send_once(
+            self._transport, Send("GET", self._path, asked_at(self._path, Verb.GET))
+        )
+        if response is None:
+            if failure is not None and failure.kind is FailureClass.NOT_FOUND:
+                return _Found()
+            self._complain(f"cannot read the Secret: {failure}")
+            return None
+        secret = object_of(response)
+        try:
+            held = from_data(secret.get("data") or {})
+        except UnusableCertificates as error:
+            self._complain(f"the Secret holds something else, which is replaced: {error}")
+            held = None
+        metadata = secret["metadata"]
+        return _Found(metadata["uid"], metadata["resourceVersion"], held)
+
+    async def _write(self, found: _Found, held: Held, wanted: Callable[[], bool]) -> Failure | None:
+        if found.uid:
+            metadata = {"uid": found.uid, "resourceVersion": found.version}
+            patched = await patch_once(
+                self._transport,
+                self._path,
+                _encode({"metadata": metadata, "data": to_data(held)}),
+                wanted=wanted,
+                timing=self._timing,
+            )
+            return patched.failure
+        secret: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "data": to_data(held),
+        }
+        made = await create_once(
+            self._transport,
+            self._collection,
+            segment(self._name),
+            _encode(secret),
+            wanted=wanted,
+            timing=self._timing,
+        )
+        return made.failure
+
+    def _complain(self, problem: str) -> None:
+        held_back = self._once.admit(problem[:60])
+        if held_back is not None:
+            self._log.error(
+                "certificates not kept",
+                secret=f"{self._namespace}/{self._name}",
+                problem=problem,
+                held_back=held_back,
+            )

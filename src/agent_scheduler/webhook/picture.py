@@ -1,0 +1,83 @@
+"""What reviews know of the cluster: its queues, and what its namespaces say of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent_scheduler.cluster.groups import namespaces, queues
+from agent_scheduler.cluster.informers import Informers
+from agent_scheduler.kube.reflector import WatchTimes
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import Change
+from agent_scheduler.objects.batch import QUEUE_NAME, Queue
+from agent_scheduler.objects.wire import Namespace
+from agent_scheduler.telemetry.process import ProcessMetrics
+
+
+class Picture:
+    """Owner of queues and namespaces as last seen, by name. Run `watch`."""
+
+    def __init__(self, transport: Transport, *, metrics: ProcessMetrics, timing: Timing) -> None:
+        self._metrics = metrics
+        self._queues: dict[str, Queue] = {}
+        #: The annotations that say something of queues, of namespaces that have them.
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._informers = Informers(
+            [
+                queues(self._set_queue, self._delete_queue),
+                namespaces(self._set_namespace, self._delete_namespace),
+            ],
+            transport=transport,
+            times=WatchTimes(),
+            timing=timing,
+            observer=self,
+        )
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        return self._queues
+
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        return self._namespaces
+
+    @property
+    def is_synced(self) -> bool:
+        return self._informers.is_synced
+
+    async def watch(self) -> None:
+        """Keep the picture until cancelled."""
+        await self._informers.run()
+
+    def _set_queue(self, found: Queue) -> None:
+        self._queues[found.name] = found
+
+    def _delete_queue(self, gone: Queue) -> None:
+        known = self._queues.get(gone.name)
+        if known is not None and known.metadata.uid == gone.metadata.uid:
+            del self._queues[gone.name]
+
+    def _set_namespace(self, found: Namespace) -> None:
+        queue = (found.metadata.annotations or {}).get(QUEUE_NAME)
+        if queue is None:
+            self._namespaces.pop(found.metadata.name, None)
+        else:
+            self._namespaces[found.metadata.name] = {QUEUE_NAME: queue}
+
+    def _delete_namespace(self, gone: Namespace) -> None:
+        self._namespaces.pop(gone.metadata.name, None)
+
+    # ---- how the watches go
+
+    def watched(self, kind: str, what: str) -> None:
+        self._metrics.watched(kind, what)
+
+    def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
+        for change in changes:
+            self._metrics.watch_events_total.labels(kind, change.type.value).inc()
+
+    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+        # What is allowed must not be decided by what is known without that change.
+        raise error

@@ -1,0 +1,91 @@
+"""The webhook as a user installs it: with its own ServiceAccount, on a cluster that authorizes by RBAC."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import ssl
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.embedded import until
+from tests.unit.admission.reviews import pod, queue
+from tests.unit.webhook.world import definition, review
+
+from .installed import Installation
+from .processes import Served
+from .test_installed import NAMESPACE, compared, embedded_alone, own_cluster, scraper
+
+ACCOUNT = "agent-scheduler-webhook"
+#: They are reached here by another address than their Service's.
+HERE = ("--certificate-host", "127.0.0.1", "--shutdown-delay", "200ms")
+_PATHS = tuple(
+    f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{ACCOUNT}"
+    for kind in ("mutating", "validating")
+)
+
+
+async def bundle(installed: Installation) -> str:
+    """What both configurations trust, once it is the same in all their webhooks."""
+    found: set[str] = set()
+
+    async def same() -> bool:
+        found.clear()
+        for path in _PATHS:
+            webhooks = (await installed.ask("GET", path))["webhooks"]
+            found.update(each["clientConfig"].get("caBundle", "") for each in webhooks)
+        return len(found) == 1 and "" not in found
+
+    await until(same, seconds=60)
+    return base64.b64decode(found.pop()).decode()
+
+
+def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) -> Any:
+    """The response of a review, by who trusts just `authority`."""
+    body = review({"uid": "u", "operation": "CREATE", "namespace": "default", "object": made, **more})
+    request = urllib.request.Request(
+        f"https://127.0.0.1:{webhook.port}{path}", data=body, headers={"Content-Type": "application/json"}
+    )
+    context = ssl.create_default_context(cadata=authority)
+    with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+        return json.load(answer)["response"]
+
+
+@embedded_alone
+async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_path: Path) -> None:
+    # The answer to the first write is lost: it is found to have been carried out.
+    lost = {"match": {"resource": "secrets", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
+    faults = {"rules": [lost]}
+    async with own_cluster(tmp_path, "--nodes", "0", faults=faults, components=["crd"]) as installed:
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            await installed.add(definition(kind))
+        for component in ("webhook", "default"):
+            await installed.apply(component)
+        token = await scraper(installed)
+        webhooks = [await installed.start(ACCOUNT, name, *HERE) for name in ("one", "other")]
+        for each in webhooks:
+            await each.ready()
+        authority = await bundle(installed)
+        for each in webhooks:
+            response = await asyncio.to_thread(asked, each, "/pods/mutate", pod(), authority)
+            assert response["patchType"] == "JSONPatch"
+            response = await asyncio.to_thread(
+                asked, each, "/queues/validate", queue(parent="none"), authority
+            )
+            assert "failed to get parent queue none" in response["status"]["message"]
+            assert (await asyncio.to_thread(each.get, "/metrics"))[0] == 401
+            assert (await asyncio.to_thread(each.get, "/metrics", token=token))[0] == 200
+
+        async def all_used() -> bool:
+            return compared(installed, ACCOUNT)[1] == []
+
+        with contextlib.suppress(AssertionError):
+            await until(all_used, seconds=40)
+        assert installed.refusals(ACCOUNT, NAMESPACE) == []
+        assert compared(installed, ACCOUNT) == ([], [])
+        for each in webhooks:
+            assert await each.terminate() == 0
+            assert "Traceback" not in each.said()

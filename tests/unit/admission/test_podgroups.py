@@ -1,0 +1,53 @@
+"""PodGroups: the queue of their namespace, and queues that take none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent_scheduler.admission.podgroups import mutate, validate
+from agent_scheduler.objects.batch import Queue
+
+from .reviews import patched, queue, request
+
+NAMESPACES = {"default": {"scheduling.volcano.sh/queue-name": "research"}, "plain": {}}
+
+
+def group(queue_name: str = "default", **metadata: Any) -> Any:
+    return {"metadata": {"name": "it", **metadata}, "spec": {"minMember": 1, "queue": queue_name}}
+
+
+def test_a_group_in_the_default_queue_is_put_into_its_namespaces() -> None:
+    made = group()
+    assert patched(made, mutate(request(made), NAMESPACES))["spec"]["queue"] == "research"
+    named = group(namespace="default")
+    assert patched(named, mutate(request(named, namespace=""), NAMESPACES))["spec"]["queue"] == "research"
+
+
+@pytest.mark.parametrize(
+    ("queue_name", "namespace"), [("own", "default"), ("default", "plain"), ("default", "none")]
+)
+def test_any_other_stays_where_it_is(queue_name: str, namespace: str) -> None:
+    assert mutate(request(group(queue_name), namespace=namespace), NAMESPACES).patch == ()
+
+
+def test_a_group_is_let_into_an_open_queue_alone() -> None:
+    queues = {
+        each["metadata"]["name"]: msgspec.convert(each, Queue)
+        for each in (queue("open"), queue("shut", state="Closed"))
+    }
+    assert validate(request(group("open")), queues).allowed
+    assert validate(request(group("")), queues).allowed
+    assert validate(request(group("shut")), queues).message == (
+        "can only submit PodGroup to queue with state `Open`, queue `shut` status is `Closed`."
+    )
+    assert validate(request(group("none")), queues).message == (
+        'unable to find queue: queue.scheduling.volcano.sh "none" not found'
+    )
+
+
+@pytest.mark.parametrize("review", [lambda asked: mutate(asked, {}), lambda asked: validate(asked, {})])
+def test_groups_are_reviewed_when_they_are_made_alone(review: Any) -> None:
+    assert not review(request(group(), operation="UPDATE")).allowed

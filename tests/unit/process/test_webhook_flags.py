@@ -1,0 +1,132 @@
+"""The command line of `agent-scheduler webhook`: what flags say, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from agent_scheduler.admission.queues import QueueRules
+from agent_scheduler.cli.main import main
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.namespace import OwnNamespace
+from agent_scheduler.process import webhook_flags
+from agent_scheduler.process.webhook_flags import WebhookSettings, add_arguments, settings_of
+
+
+def settings(*line: str, namespace: str = "here") -> WebhookSettings:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return settings_of(parser.parse_args(line), namespace=lambda: OwnNamespace(namespace, "the test"))
+
+
+def problem(*line: str, **more: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        settings(*line, **more)
+    return str(caught.value)
+
+
+def test_the_defaults_make_a_certificate_and_gate_pods_of_both_schedulers() -> None:
+    found = settings()
+    assert found.schedulers == ("volcano", "agent-scheduler")
+    assert found.gates
+    assert found.queues == QueueRules(max_depth=5, keep_allocated=False, protect_root=True)
+    assert (found.serving.bind_address, found.serving.port) == ("127.0.0.1", 8443)
+    own = found.certificate
+    assert own is not None
+    assert (own.namespace, own.secret) == ("here", "agent-scheduler-webhook-certificate")
+    assert own.hosts == (
+        "agent-scheduler-webhook.here.svc",
+        "agent-scheduler-webhook.here.svc.cluster.local",
+    )
+    assert (own.mutating, own.validating) == ("agent-scheduler-webhook", "agent-scheduler-webhook")
+    assert found.shutdown_delay == 5.0
+    assert found.warnings == ()
+
+
+def test_flags_say_something_else(tmp_path: Path) -> None:
+    file = tmp_path / "groups.yaml"
+    file.write_text("resourceGroups: [{resourceGroup: x}]")
+    found = settings(
+        *("--scheduler-name", "a", "--scheduler-name", "b", "--scheduler-name", "a"),
+        *("--feature-gates", "SchedulingGatesQueueAdmission=false", "--admission-conf", str(file)),
+        *("--max-queue-depth", "3", "--enable-queue-allocated-pods-check"),
+        *("--enable-root-queue-protection=false", "--shutdown-delay", "1m"),
+        *("--service-name", "s", "--certificate-secret", "c", "--certificate-host", "10.0.0.7"),
+        *("--mutating-webhook-configuration", "", "--validating-webhook-configuration", "v"),
+        *("--port", "9443", "--bind-address", "0.0.0.0", "--authorize-metrics"),
+    )
+    assert found.schedulers == ("a", "b")
+    assert not found.gates
+    assert len(found.groups) == 1
+    assert found.queues == QueueRules(max_depth=3, keep_allocated=True, protect_root=False)
+    own = found.certificate
+    assert own is not None
+    assert own.hosts == ("s.here.svc", "s.here.svc.cluster.local", "10.0.0.7")
+    assert (own.secret, own.mutating, own.validating) == ("c", "", "v")
+    assert (found.serving.port, found.serving.authorize_metrics) == (9443, True)
+    assert found.shutdown_delay == 60.0
+
+
+def test_a_certificate_that_is_given_is_not_made() -> None:
+    found = settings("--tls-cert-file", "c", "--tls-private-key-file", "k", "--service-name", "s")
+    assert found.certificate is None
+    assert found.warnings == ("--service-name beside --tls-cert-file: it makes no certificate",)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--port 0", "--port: found 0; allowed: a port from 1 to 65535, as all it does is to serve"),
+        ("--port 70000", "--port: found the number 70000; allowed: a whole number from 0 to 65535"),
+        (
+            "--bind-address here",
+            "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
+        ),
+        (
+            "--tls-cert-file c",
+            "--tls-private-key-file: is missing: a certificate needs its key, and a key its certificate",
+        ),
+        ("--scheduler-name a,b", "--scheduler-name: found 'a,b'; allowed: a scheduler's name"),
+        (
+            "--feature-gates SchedulingGateQueueAdmission=true",
+            "--feature-gates: unknown gate 'SchedulingGateQueueAdmission'; did you mean "
+            "SchedulingGatesQueueAdmission? allowed: SchedulingGatesQueueAdmission",
+        ),
+        ("--max-queue-depth 0", "--max-queue-depth: found '0'; allowed: a whole number, 1 or more"),
+        (
+            "--enable-root-queue-protection=maybe",
+            "--enable-root-queue-protection: found 'maybe'; allowed: true, false",
+        ),
+        ("--service-name a/b", "--service-name: found 'a/b'; allowed: an object's name"),
+        (
+            "--shutdown-delay 5",
+            "--shutdown-delay: found '5'; allowed: a duration above 0, such as 500ms, 15s or 5m",
+        ),
+        (
+            "--admission-conf /none",
+            "--admission-conf: cannot read /none: No such file or directory",
+        ),
+    ],
+)
+def test_wrong_input_is_told_by_its_flag_and_what_is_allowed(line: str, expected: str) -> None:
+    assert problem(*line.split()) == expected
+
+
+def test_without_a_namespace_there_is_no_place_for_the_secret() -> None:
+    expected = "--certificate-secret: its namespace cannot be told: the test; give it in $POD_NAMESPACE"
+    assert problem(namespace="") == expected
+
+
+def test_without_the_library_a_certificate_has_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_flags, "find_spec", lambda name: None)
+    assert "install agent-scheduler[webhook], or give a certificate" in problem()
+    assert settings("--tls-cert-file", "c", "--tls-private-key-file", "k").certificate is None
+
+
+def test_the_command_ends_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["webhook", "--max-queue-depth", "no"]) == 2
+    assert capsys.readouterr().err == (
+        "agent-scheduler webhook: --max-queue-depth: found 'no'; allowed: a whole number, 1 or more\n"
+    )

@@ -1,0 +1,213 @@
+"""The Secret of all replicas, and who is to trust what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.webhook.authority import CERTIFICATE_LIFE, Held
+from agent_scheduler.webhook.configurations import (
+    MUTATING,
+    VALIDATING,
+    Configurations,
+    configuration_paths,
+)
+from agent_scheduler.webhook.own_certificates import OwnCertificates
+from tests.embedded import until
+
+from .world import NAME, OWN, SECRET, World, asking, manifest, webhooks
+
+MERGE = "application/merge-patch+json"
+
+
+class Clock:
+    """The time of day that replicas go by."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC)
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(now=lambda: self.now)
+
+
+class Replica:
+    def __init__(self, world: World, clock: Clock, *, transport: Any = None) -> None:
+        self.presented: list[Held] = []
+        self.published: list[bytes] = []
+        self.keeper = OwnCertificates(
+            transport or world.cluster.transport,
+            namespace=OWN.namespace,
+            name=OWN.secret,
+            hosts=OWN.hosts,
+            present=self.presented.append,
+            publish=self._publish,
+            timing=clock.timing,
+        )
+
+    async def _publish(self, bundle: bytes) -> None:
+        self.published.append(bundle)
+
+
+class Meanwhile:
+    """A transport that has something done between a replica's first read of the Secret and its write."""
+
+    def __init__(self, transport: Any, what: Callable[[], Any]) -> None:
+        self._transport = transport
+        self._what: Callable[[], Any] | None = what
+
+    async def request(self, method: str, path: str, **more: Any) -> Any:
+        if method != "GET" and self._what is not None:
+            what, self._what = self._what, None
+            await what()
+        return await self._transport.request(method, path, **more)
+
+
+async def looked(*replicas: Replica) -> Sequence[bool]:
+    return await asyncio.gather(*(each.keeper.look() for each in replicas))
+
+
+async def test_replicas_that_begin_together_have_one_certificate() -> None:
+    async with webhooks() as world:
+        clock = Clock()
+        replicas = [Replica(world, clock) for _ in range(5)]
+        assert all(await looked(*replicas))
+        assert len({each.presented[-1] for each in replicas}) == 1
+        assert len({each.published[-1] for each in replicas}) == 1
+        assert (await world.secret())["tls.crt"] == replicas[0].presented[-1].certificate
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_who_loses_a_write_takes_what_is_there(there: bool) -> None:
+    async with webhooks() as world:
+        clock = Clock()
+        if not there:
+            await world.cluster.ask("DELETE", SECRET)
+        winner = Replica(world, clock)
+        loser = Replica(world, clock, transport=Meanwhile(world.cluster.transport, winner.keeper.look))
+        assert await loser.keeper.look()
+        assert loser.presented == winner.presented
+
+
+async def test_a_certificate_is_renewed_in_time_and_by_one() -> None:
+    async with webhooks() as world:
+        clock = Clock()
+        one, other = Replica(world, clock), Replica(world, clock)
+        await looked(one, other)
+        clock.now += CERTIFICATE_LIFE * 2 / 3 + timedelta(hours=1)
+        await looked(one, other)
+        assert one.presented[0] != one.presented[1] == other.presented[1]
+        assert one.published[0] == one.published[1]
+
+
+async def test_a_secret_that_holds_something_else_is_replaced() -> None:
+    async with webhooks() as world:
+        text = base64.b64encode(b"other").decode()
+        data = dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"), text)
+        await world.cluster.ask("PATCH", SECRET, {"data": {**data, "mine": text}}, content_type=MERGE)
+        replica = Replica(world, Clock())
+        assert await replica.keeper.look()
+        found = await world.secret()
+        assert found["tls.crt"] == replica.presented[0].certificate
+        assert found["mine"] == b"other"
+
+
+async def test_without_a_namespace_there_is_no_certificate_and_no_end() -> None:
+    async with webhooks() as world:
+        await world.cluster.ask("DELETE", "/api/v1/namespaces/agent-scheduler")
+
+        async def gone() -> bool:
+            return (await world.cluster.call("GET", SECRET)).status == 404
+
+        await until(gone)
+        replica = Replica(world, Clock())
+        assert not await replica.keeper.look()
+        assert replica.presented == []
+
+
+async def test_what_is_due_and_cannot_be_written_is_used_as_it_is() -> None:
+    async with webhooks() as world:
+        clock = Clock()
+        replica = Replica(world, clock)
+        await replica.keeper.look()
+        await world.cluster.ask("PATCH", SECRET, {"immutable": True}, content_type=MERGE)
+        clock.now += CERTIFICATE_LIFE * 2 / 3 + timedelta(hours=1)
+        assert await replica.keeper.look()
+        assert replica.presented[0] == replica.presented[1]
+
+
+# ---- the configurations
+
+
+async def bundles(world: World) -> list[set[str]]:
+    found = [await world.cluster.ask("GET", f"{path}/{NAME}") for path in (MUTATING, VALIDATING)]
+    return [{each["clientConfig"].get("caBundle", "") for each in one["webhooks"]} for one in found]
+
+
+def configurations(world: World, **names: str) -> Configurations:
+    paths = configuration_paths(**{"mutating": NAME, "validating": NAME, **names})
+    return Configurations(world.cluster.transport, paths=paths, timing=Timing())
+
+
+async def test_all_webhooks_of_both_configurations_trust_the_authority_and_nothing_else_changes() -> None:
+    async with webhooks() as world:
+        await configurations(world).publish(b"PEM")
+        text = base64.b64encode(b"PEM").decode()
+        assert await bundles(world) == [{text}, {text}]
+        found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
+        for each in found["webhooks"]:
+            del each["clientConfig"]["caBundle"]
+        assert found["webhooks"] == manifest("mutating.yaml")["webhooks"]
+        version = found["metadata"]["resourceVersion"]
+        await configurations(world).publish(b"PEM")
+        again = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
+        assert again["metadata"]["resourceVersion"] == version
+
+
+async def test_a_configuration_that_is_not_there_or_not_wanted_keeps_no_other_from_being_written() -> None:
+    async with webhooks() as world:
+        await configurations(world, mutating="none").publish(b"PEM")
+        await configurations(world, mutating="").publish(b"PEM")
+        assert await bundles(world) == [{""}, {base64.b64encode(b"PEM").decode()}]
+
+
+async def test_what_somebody_takes_out_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.webhook.own_certificates.PERIOD", 0.02)
+    async with webhooks() as world:
+        process = world.start()
+        await world.trusted()
+        await world.cluster.ask(
+            "PATCH",
+            f"{MUTATING}/{NAME}",
+            {"webhooks": manifest("mutating.yaml")["webhooks"]},
+            content_type=MERGE,
+        )
+        async with asking(process, await world.trusted()) as api_server:
+            assert (await api_server.get("/livez"))[0] == 200
+
+
+async def test_a_certificate_that_is_replaced_is_presented_without_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.webhook.own_certificates.PERIOD", 0.02)
+    async with webhooks() as world:
+        process = world.start()
+        before = await world.trusted()
+        await world.cluster.ask("PATCH", SECRET, {"data": None}, content_type=MERGE)
+
+        async def trusted() -> bool:
+            text = base64.b64encode((await world.secret()).get("ca.crt", b"")).decode()
+            return bool(text) and (await bundles(world))[1] == {text}
+
+        await until(trusted)
+        async with asking(process, await world.trusted()) as api_server:
+            assert (await api_server.get("/livez"))[0] == 200
+        async with asking(process, before) as stranger:
+            with pytest.raises(Exception, match="certificate verify failed"):
+                await stranger.get("/livez")

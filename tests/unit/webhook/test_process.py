@@ -1,0 +1,213 @@
+"""The whole process: certificates, reviews, readiness and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from agent_scheduler.config.schema import Serving
+from agent_scheduler.objects.batch import QUEUES
+from tests.batched import add_queue
+from tests.embedded import until
+from tests.unit.admission.reviews import GATE, pod, queue
+
+from .world import asking, review, webhooks
+
+
+async def test_a_pod_is_gated_over_tls_by_a_certificate_that_the_configurations_trust() -> None:
+    async with webhooks() as world:
+        process = world.start()
+        async with asking(process, await world.trusted()) as api_server:
+            assert await api_server.review("/pods/mutate", pod("a.example/x")) == {
+                "allowed": True,
+                "patch": [{"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": GATE}}],
+                "patchType": "JSONPatch",
+            }
+            assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
+            assert api_server.headers["Content-Type"].startswith("application/json")
+
+
+async def test_queues_and_groups_are_reviewed_by_what_there_is_in_the_cluster() -> None:
+    async with webhooks() as world:
+        await add_queue(world.cluster, "parent", capability={"cpu": "4"})
+        process = world.start()
+        async with asking(process, await world.trusted()) as api_server:
+
+            async def ready() -> bool:
+                return (await api_server.get("/readyz"))[0] == 200
+
+            await until(ready)
+            made = queue(parent="parent", capability={"cpu": "5"})
+            told = "queue it capability[cpu]=5 exceeds its ancestor's capability=4"
+            assert await api_server.review("/queues/validate", made) == {
+                "allowed": False,
+                "status": {"message": told},
+            }
+            await world.cluster.ask(
+                "PATCH",
+                f"{QUEUES}/parent",
+                {"spec": {"capability": {"cpu": "6"}}},
+                content_type="application/merge-patch+json",
+            )
+
+            async def allowed() -> bool:
+                found: bool = (await api_server.review("/queues/validate", made))["allowed"]
+                return found
+
+            await until(allowed)
+            group = {"metadata": {"name": "g"}, "spec": {"queue": "none"}}
+            response = await api_server.review("/podgroups/validate", group)
+            assert response["status"]["message"].startswith("unable to find queue")
+            bare = {"metadata": {"name": "q"}, "spec": {}}
+            assert len((await api_server.review("/queues/mutate", bare))["patch"]) == 2
+
+
+async def test_the_queue_of_a_namespace_is_that_of_its_groups() -> None:
+    async with webhooks() as world:
+        annotations = {"scheduling.volcano.sh/queue-name": "research"}
+        body = {"metadata": {"name": "team", "annotations": annotations}}
+        await world.cluster.ask("POST", "/api/v1/namespaces", body)
+        process = world.start()
+        async with asking(process, await world.trusted()) as api_server:
+            await until(lambda: process._is_synced)
+            group = {"metadata": {"name": "g"}, "spec": {"queue": "default"}}
+            response = await api_server.review("/podgroups/mutate", group, namespace="team")
+            assert response["patch"] == [{"op": "add", "path": "/spec/queue", "value": "research"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "content_type", "expected"),
+    [
+        ("/pods/mutate", b"{}", "application/json", 400),
+        ("/pods/mutate", b"", "application/json", 400),
+        ("/pods/mutate", review({"uid": "u", "operation": "CREATE"}), "text/plain", 415),
+        ("/pods/mutate", b" " * (9 * 1024 * 1024), "application/json", 413),
+        ("/pods/validate", b"{}", "application/json", 404),
+    ],
+)
+async def test_what_is_no_review_gets_no_answer_of_one(
+    path: str, body: bytes, content_type: str, expected: int
+) -> None:
+    async with webhooks() as world:
+        process = world.start()
+        async with asking(process, await world.trusted()) as api_server:
+            status, text = await api_server.post(path, body, content_type)
+            assert (status, "Traceback" in text) == (expected, False)
+
+
+async def test_until_queues_are_listed_only_what_needs_none_is_answered() -> None:
+    async with webhooks() as world:
+        process = world.start()
+        async with asking(process, await world.trusted()) as api_server:
+            await until(lambda: process._is_synced)
+            assert process._picture is not None
+            process._picture._informers._first[0].synced.clear()
+            asked = review({"uid": "u", "operation": "CREATE", "object": queue()})
+            assert await api_server.post("/queues/validate", asked) == (
+                503,
+                "queues and namespaces are not listed yet\n",
+            )
+            assert (await api_server.review("/pods/mutate", pod()))["patch"]
+            assert "sync failed" in (await api_server.get("/readyz"))[1]
+            assert (await api_server.get("/healthz"))[0] == 200
+
+
+async def test_a_process_that_is_asked_to_end_is_not_ready_and_answers_for_a_while() -> None:
+    async with webhooks() as world:
+        process = world.start(shutdown_delay=1.0)
+        async with asking(process, await world.trusted()) as api_server:
+            await until(lambda: process._is_synced)
+            await api_server.review("/pods/mutate", pod())
+            assert api_server.headers.get("Connection") != "close"
+            process.stop()
+            assert "shutdown failed: shutting down" in (await api_server.get("/readyz"))[1]
+
+            async def closing() -> bool:
+                assert (await api_server.review("/pods/mutate", pod()))["patch"]
+                return api_server.headers.get("Connection") == "close"
+
+            await until(closing)
+        assert await world.ended(process) == 0
+
+
+async def test_a_request_that_is_under_way_at_the_end_is_answered() -> None:
+    async with webhooks() as world:
+        process = world.start(shutdown_delay=0.2)
+        trusted = await world.trusted()
+        await until(lambda: process._is_synced)
+        reader, writer = await asyncio.open_connection("localhost", process.port, ssl=trusted)
+        body = review({"uid": "u", "operation": "CREATE", "object": pod()})
+        head = ("POST /pods/mutate HTTP/1.1", "Host: x", "Content-Type: application/json")
+        writer.write("\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode() + body[:10])
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        process.stop()
+        await asyncio.sleep(0.4)
+        writer.write(body[10:])
+        answer = await reader.readuntil(b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 200")
+        writer.close()
+        assert await world.ended(process) == 0
+
+
+async def test_what_becomes_of_reviews_is_counted() -> None:
+    async with webhooks() as world:
+        process = world.start()
+        async with asking(process, await world.trusted()) as api_server:
+            await api_server.review("/pods/mutate", pod())
+            await api_server.review("/pods/mutate", pod(annotation=None))
+            await api_server.review("/pods/mutate", pod(), operation="UPDATE")
+            await api_server.post("/pods/mutate", b"{}")
+            _, text = await api_server.get("/metrics")
+            _, shown = await api_server.get("/configz")
+        lines = text.splitlines()
+        for result, count in {"patched": 1, "allowed": 1, "denied": 1, "unreadable": 1, "failed": 0}.items():
+            name = f'agent_scheduler_webhook_reviews_total{{path="/pods/mutate",result="{result}"}}'
+            assert f"{name} {count}" in [line.removesuffix(".0") for line in lines]
+        assert 'agent_scheduler_webhook_review_duration_seconds_count{path="/pods/mutate"} 4' in lines
+        assert any(line.startswith("agent_scheduler_webhook_certificate_expiry") for line in lines)
+        assert json.loads(shown)["configuration"]["schedulerNames"] == ["volcano", "agent-scheduler"]
+
+
+async def test_resource_groups_follow_their_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.process.webhook._LOOK_EVERY", 0.02)
+    file = tmp_path / "groups.yaml"
+    file.write_text("resourceGroups: []")
+    async with webhooks() as world:
+        process = world.start(admission_conf=str(file))
+        async with asking(process, await world.trusted()) as api_server:
+            file.write_text("resourceGroups: 7")
+            counts = process.metrics.config_reloads_total
+            await until(lambda: counts.labels("refused").value == 1)
+            assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
+            file.write_text(
+                "resourceGroups:\n- resourceGroup: g\n  object: {key: namespace, value: [default]}\n"
+                "  labels: {n: '1'}"
+            )
+
+            async def given() -> bool:
+                return "patch" in await api_server.review("/pods/mutate", pod(annotation=None))
+
+            await until(given)
+            assert counts.labels("applied").value == 1
+
+
+async def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Any) -> None:
+    async with webhooks() as world:
+        missing = str(tmp_path / "none.pem")
+        serving = Serving(
+            bind_address="127.0.0.1", port=0, tls_cert_file=missing, tls_private_key_file=missing
+        )
+        assert await world.ended(world.start(serving=serving)) == 2
+
+
+async def test_without_a_certificate_it_ends_when_it_is_asked() -> None:
+    async with webhooks() as world:
+        await world.cluster.ask("DELETE", "/api/v1/namespaces/agent-scheduler")
+        process = world.start()
+        await until(lambda: process.port)
+        process.stop()
+        assert await world.ended(process) == 0

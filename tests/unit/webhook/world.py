@@ -1,0 +1,186 @@
+"""The webhook's process against an embedded cluster: both over HTTP, the webhook's with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+import yaml
+
+from agent_scheduler.config.schema import Logging, Serving
+from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.process.webhook import WebhookProcess
+from agent_scheduler.process.webhook_flags import OwnCertificateSettings, WebhookSettings
+from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
+from tests.batched import install
+from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.kustomize import CONFIG
+
+NAME = "agent-scheduler-webhook"
+SECRETS = "/api/v1/namespaces/agent-scheduler/secrets"
+SECRET = f"{SECRETS}/{NAME}-certificate"
+OWN = OwnCertificateSettings(
+    namespace="agent-scheduler",
+    secret=f"{NAME}-certificate",
+    hosts=(f"{NAME}.agent-scheduler.svc", "localhost"),
+    mutating=NAME,
+    validating=NAME,
+)
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def manifest(name: str, folder: str = "webhook") -> Any:
+    return yaml.safe_load((CONFIG / folder / name).read_text())
+
+
+def definition(kind: str) -> Any:
+    """Stands in for a built-in kind of an API server that calls webhooks: the embedded one has none yet."""
+    plural, group = f"{kind.lower()}s", "admissionregistration.k8s.io"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                    },
+                }
+            ],
+        },
+    }
+
+
+class World:
+    """Owner of the processes, which end with it."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self._running: dict[WebhookProcess, asyncio.Task[int]] = {}
+
+    def start(self, **settings: Any) -> WebhookProcess:
+        serving = settings.pop("serving", Serving(bind_address="127.0.0.1", port=0))
+        process = WebhookProcess(
+            WebhookSettings(
+                **{
+                    "kubeconfig": "",
+                    "serving": serving,
+                    "logging": Logging(),
+                    "schedulers": ("volcano", "agent-scheduler"),
+                    "certificate": None if serving.tls_cert_file else OWN,
+                    "shutdown_delay": 0.05,
+                    **settings,
+                }
+            ),
+            endpoint=Endpoint(self.cluster.server.url),
+        )
+        self._running[process] = asyncio.create_task(process.run(signals=False))
+        return process
+
+    async def ended(self, process: WebhookProcess) -> int:
+        return await asyncio.wait_for(self._running.pop(process), 20)
+
+    async def end(self) -> None:
+        for process in list(self._running):
+            process.stop()
+            assert await self.ended(process) == 0
+
+    # ---- what there is
+
+    async def secret(self) -> Mapping[str, bytes]:
+        data = (await self.cluster.ask("GET", SECRET)).get("data") or {}
+        return {key: base64.b64decode(text) for key, text in data.items()}
+
+    async def trusted(self) -> ssl.SSLContext:
+        """As an API server has it that has read the configurations; once both say the same."""
+
+        async def bundles() -> set[str]:
+            found = [await self.cluster.ask("GET", f"{path}/{NAME}") for path in (MUTATING, VALIDATING)]
+            return {each["clientConfig"].get("caBundle", "") for one in found for each in one["webhooks"]}
+
+        async def one() -> bool:
+            return len(await bundles()) == 1 and "" not in await bundles()
+
+        await until(one)
+        (bundle,) = await bundles()
+        return ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+
+
+class Client:
+    """Asks one webhook, as an API server does."""
+
+    def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
+        self.session = session
+        self._base = base
+
+    async def post(self, path: str, body: bytes, content_type: str = "application/json") -> tuple[int, str]:
+        headers = {"Content-Type": content_type}
+        async with self.session.post(self._base + path, data=BytesIO(body), headers=headers) as answer:
+            self.headers = answer.headers
+            return answer.status, await answer.text()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.session.get(self._base + path) as answer:
+            return answer.status, await answer.text()
+
+    async def review(self, path: str, made: Any, **request: Any) -> Any:
+        """The response; a patch is decoded."""
+        asked = {"uid": "u1", "operation": "CREATE", "namespace": "default", "object": made, **request}
+        status, text = await self.post(path, review(asked))
+        assert status == 200, text
+        response = json.loads(text)["response"]
+        assert response.pop("uid") == "u1"
+        if "patch" in response:
+            response["patch"] = json.loads(base64.b64decode(response["patch"]))
+        return response
+
+
+def review(request: Mapping[str, Any]) -> bytes:
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    ).encode()
+
+
+@asynccontextmanager
+async def asking(process: WebhookProcess, trusted: ssl.SSLContext) -> AsyncIterator[Client]:
+    connector = aiohttp.TCPConnector(ssl=trusted)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield Client(session, f"https://localhost:{process.port}")
+
+
+@asynccontextmanager
+async def webhooks(*, kinds: bool = True, **server: Any) -> AsyncIterator[World]:
+    """A cluster with what `config/webhook` installs beside the Deployment. In the end every process ends in order."""
+    async with embedded_cluster(**server) as cluster:
+        if kinds:
+            await install(cluster)
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            await cluster.ask("POST", _DEFINITIONS, definition(kind))
+        await cluster.ask("POST", "/api/v1/namespaces", manifest("namespace.yaml"))
+        await cluster.ask("POST", SECRETS, manifest("secret.yaml"))
+        await cluster.ask("POST", MUTATING, manifest("mutating.yaml"))
+        await cluster.ask("POST", VALIDATING, manifest("validating.yaml"))
+        world = World(cluster)
+        try:
+            yield world
+            await world.end()
+        finally:
+            for task in world._running.values():
+                task.cancel()
