@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Group, Groups
 from agent_scheduler.engine.decide.classview import ClassView
@@ -77,6 +78,7 @@ class BatchExplainer:
             "why": why,
             "nominated_node": self._cluster.queue.nominator.nominated.get(pod.uid) or None,
             "gang": self._gang(key),
+            **explain_gate(self._cluster, pod),
         }
         if place == WAITING and not pod.cls.error:
             found["decision"] = self._decision(pod)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -25,6 +25,17 @@ from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 _encode: Final = msgspec.json.Encoder().encode
 #: Before a removal that was refused is sent again. What may be repeated at once `patch_once` has repeated.
 _AFTER_REFUSAL: Final = Backoff(initial=1.0, cap=60.0)
+
+
+def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
+    """`queue_gate`, of a pod that its queue's gate holds, or that was let past it and waits: for what, behind whom."""
+    gated = cluster.ledger.usage.gated
+    held = gated.explain(pod)
+    if held is not None:
+        return {"queue_gate": {"standing": "held", **held._asdict()}}
+    if pod.uid in gated.reserved and pod.uid not in cluster.ledger.placements:
+        return {"queue_gate": {"standing": "reserved", "queue": cluster.ledger.usage.queue_of(pod)}}
+    return {}
 
 
 class AdmissionObserver(Protocol):

@@ -63,6 +63,7 @@ def _facts(page: dict[str, Any]) -> list[str]:
         ("Group", _group(page.get("group")) or _gang_of(page)),
         ("One of its pods", page.get("example")),
         ("Gated by", _joined(": ", queue.get("gated_by"), queue.get("gate"))),
+        ("Queue's gate", _queue_gate(page.get("queue_gate"))),
         ("Since", queue.get("since")),
         ("Backs off until", queue.get("backoff_until")),
         ("Tried again by", queue.get("retried_by")),
@@ -73,6 +74,24 @@ def _facts(page: dict[str, Any]) -> list[str]:
     shown = [(name, str(value)) for name, value in facts if value is not None and value != ""]
     width = max(len(name) for name, _ in shown) + 2
     return [f"{name:<{width}}{value}" for name, value in shown]
+
+
+#: Of those whose turn comes before so many are named.
+_NAMED = 5
+
+
+def _queue_gate(gate: dict[str, Any] | None) -> str | None:
+    if gate is None:
+        return None
+    if gate["standing"] == "reserved":
+        return f"open; its room in queue {gate['queue']} is reserved"
+    together, before = gate["together"], gate["before"]
+    behind = f"{len(before)} come before: {', '.join(before[:_NAMED])}" if before else ""
+    if len(before) > _NAMED:
+        behind += ", ..."
+    shut = f"shut, {gate['why']}" if gate["why"] else "about to open"
+    beside = f"with {len(together)} others of its gang" if together else ""
+    return "; ".join(filter(None, (shut, beside, behind)))
 
 
 def _group(group: dict[str, Any] | None) -> str | None:

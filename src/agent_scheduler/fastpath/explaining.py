@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from agent_scheduler.binding.history import History
+from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import explain, plain
@@ -72,6 +73,7 @@ class Explainer:
             found["nominated_node"] = self._cluster.queue.nominator.nominated.get(pod.uid, "") or None
             found["queue"] = self._queue(place, waiting.pod)
             found["wakes"] = {plugin: list(events) for plugin, events in waiting.wakes.items()}
+        found |= explain_gate(self._cluster, pod)
         key = native_key(pod)
         if key is not None:
             found["group"] = self._group(key)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.cli.explanation import render
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -341,3 +342,35 @@ async def test_held_pods_cost_nothing_when_nothing_changes() -> None:
         waiting.fitting = counted  # type: ignore[method-assign]
         await asyncio.sleep(0.3)
         assert asked == 0 and await world.world.rest() == sessions
+
+
+@BOTH
+async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and_who_is_before_it(
+    scheduler: str,
+) -> None:
+    async with gated(cpu="2") as world:
+        await world.pod("first", scheduler=scheduler, queue="full", cpu="2", nodeSelector={"not": "there"})
+        await until(lambda: world.says("first", "Unschedulable"))
+        await world.pod("second", scheduler=scheduler, queue="full", cpu="1500m")
+        await world.stays_held("second")
+        await world.pod("third", scheduler=scheduler, queue="full")
+        await world.stays_held("third")
+
+        def page(name: str) -> Any:
+            runtime = world.world.runtime
+            assert runtime.fast_path is not None and runtime.batch is not None
+            explainer = runtime.batch.explainer if scheduler == "volcano" else runtime.fast_path.explainer
+            found = explainer.pod("default", name)
+            assert found is not None
+            return found
+
+        assert page("first")["queue_gate"] == {"standing": "reserved", "queue": "full"}
+        third = page("third")["queue_gate"]
+        assert third["queue"] == "full" and third["before"] == ("default/second",)
+        assert third["why"] == "queue full has too little capability left: 1 of cpu missing"
+        text = render(page("third"))
+        assert (
+            "shut, queue full has too little capability left" in text
+            and "1 come before: default/second" in text
+        )
+        assert "reserved" in render(page("first"))

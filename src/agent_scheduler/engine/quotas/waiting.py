@@ -60,6 +60,10 @@ class WaitingPods:
         kind = self._kinds.get(uid)
         return "" if kind is None else kind.queue
 
+    def wanted(self, uid: str) -> Vector:
+        """What the pod waits for room for."""
+        return self._lines[self._kinds[uid]].vector
+
     def add(self, uid: str, queue: str, vector: Vector, *, priority: int, created: str) -> None:
         """The pod waits for `queue` from now on, as it may have done already."""
         kind, turn = _Kind(queue, tuple(sorted(vector.items()))), _Turn(-priority, created, uid)
@@ -84,6 +88,19 @@ class WaitingPods:
             del self._lines[kind]
         elif len(line.heap) > 2 * len(line.turns):
             line.heap = sorted(line.turns.values())
+
+    def before(self, uid: str, book: QuotaBook, queue: str) -> list[str]:
+        """Whose turn comes before, of those that wait for `queue` or one below it."""
+        kind = self._kinds[uid]
+        own = self._lines[kind].turns[uid]
+        turns = (
+            turn
+            for each, line in self._lines.items()
+            if book.reaches(each.queue, (queue,))
+            for turn in line.turns.values()
+            if turn < own
+        )
+        return [turn.uid for turn in sorted(turns)]
 
     def all(self) -> list[str]:
         """Takes them all out."""

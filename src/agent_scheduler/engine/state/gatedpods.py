@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-from ..quotas.book import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
@@ -42,6 +41,16 @@ class Choice(NamedTuple):
     needed: Sequence[PodInfo]
     others: Sequence[PodInfo] = ()
     at_least: Vector = EMPTY
+
+
+class Held(NamedTuple):
+    """Of a pod behind the gate: its queue; why it is not let past, empty if it is about to be; which pods would be let
+    past with it; and whose turn comes before: gangs and gated pods by `namespace/name`, others by UID."""
+
+    queue: str
+    why: str
+    together: tuple[str, ...]
+    before: tuple[str, ...]
 
 
 #: Is given a gang, its gated members and the UIDs of those that hold room; None: it has not its minimum of members.
@@ -243,12 +252,37 @@ class GatedPods:
     def __contains__(self, uid: str) -> bool:
         return uid in self.held or uid in self.reserved
 
-    def shortfall(self, pod: PodInfo) -> Shortfall | None:
-        """What the pod's queue is short of, of all that is let past together with the held pod; None: nothing."""
-        usage, queue = self._usage, self._usage.queue_of(pod)
-        if not (usage.active and queue):
+    def explain(self, pod: PodInfo) -> Held | None:
+        """What keeps a held pod's gate shut; None for any other."""
+        if pod.uid not in self.held:
             return None
-        return usage.book.shortfall(queue, usage.vector(pod))
+        usage, key = self._usage, _gang_of(pod)
+        queue = usage.queue_of(pod)
+        names = [name for name in self._waits_as.get(key, ()) if pod.uid in self._chosen[name].uids]
+        if not names:
+            return Held(queue, self._why_not_in_line(key), (), ())
+        name = names[0]
+        wanted = usage.waiting.wanted(name)
+        short = usage.book.shortfall(queue, wanted)
+        before = usage.waiting.before(name, usage.book, queue if short is None else short.queue)
+        together = sorted(self.held[uid].key for uid in self._chosen[name].uids if uid != pod.uid)
+        return Held(
+            queue, "" if short is None else str(short), tuple(together), tuple(map(self._called, before))
+        )
+
+    def _why_not_in_line(self, key: GroupKey) -> str:
+        if not self.admits:
+            return "this process does not remove gates"
+        if self._waits_as.get(key):
+            return "its gang's minimum comes first"
+        if self.choose(key, self._gangs[key].values(), self.reserved.keys()) is None:
+            return f"group {key.namespace}/{key.name} does not exist, or has not its minimum of members"
+        return ""
+
+    def _called(self, name: str) -> str:
+        """What people call what waits under this name."""
+        pod = self.held.get(name)
+        return name if pod is None else pod.key
 
 
 def _gang_of(pod: PodInfo) -> GroupKey:
