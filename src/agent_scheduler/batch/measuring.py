@@ -38,4 +38,4 @@ def hold(
 
 def _steps(session: Session, usage: QueueUsage) -> Generator[None, None, Result]:
     yield from session.run()
-    return (yield from close(session, usage.book))
+    return (yield from close(session, usage.book, usage.gated.given_back))

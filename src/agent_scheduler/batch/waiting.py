@@ -114,6 +114,9 @@ class WaitingPods:
             if not node_name:
                 self.due.set()
 
+    def activate(self, uids: Iterable[str]) -> None:
+        self.due.set()
+
     def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int:
         about = new if new is not None else old
         if isinstance(about, PodInfo):

@@ -8,7 +8,7 @@ thousand refused pods never delay a bind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from agent_scheduler.cluster.cluster import Entry
@@ -88,8 +88,11 @@ class FailureHandler:
         """
         plugins = () if again else refusal.plugins or {NO_NODES}
         message = refusal.message
+        reason, given_back = UNSCHEDULABLE, self._usage.gated.given_back.get(pod.uid)
+        if given_back is not None:
+            reason, message = QUEUE_FULL, f"{given_back}; {message}"
         return self._failed(
-            entry, pod, UNSCHEDULABLE, message, plugins=plugins, started=started, nominated=nominated
+            entry, pod, reason, message, plugins=plugins, started=started, nominated=nominated
         )
 
     def without_shard(self, entry: Entry, pod: PodInfo, why: str, *, nodes: int, started: float) -> None:
@@ -121,14 +124,14 @@ class FailureHandler:
         reason: str,
         message: str,
         *,
-        plugins: Iterable[str],
+        plugins: Collection[str],
         started: float,
         nominated: str | None = None,
         tell: bool = True,
     ) -> bool:
         """`plugins`: those whose events wake the pod. Returns whether it still waits."""
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
-        if self._usage.active and reason != QUEUE_FULL:
+        if self._usage.active and QUEUE_CAPACITY not in plugins:
             self._usage.unplaced(pod.uid)
         result = "error" if reason == SCHEDULER_ERROR else "unschedulable"
         self._observer.attempted(pod.scheduler_name, result, started)

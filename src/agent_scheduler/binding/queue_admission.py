@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.patch import patch_once
@@ -23,6 +25,8 @@ from agent_scheduler.kube.transport import Transport, pod_path
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 _encode: Final = msgspec.json.Encoder().encode
+#: In the time that a pod may hold its room without a node it is looked at so often.
+_LOOKS: Final = 10
 #: Before a removal that was refused is sent again. What may be repeated at once `patch_once` has repeated.
 _AFTER_REFUSAL: Final = Backoff(initial=1.0, cap=60.0)
 
@@ -39,6 +43,7 @@ def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
 
 
 class AdmissionObserver(Protocol):
+    def let_past(self, held: float) -> None: ...
     def gate_removed(self) -> None: ...
     def gate_not_removed(self, pod: str, problem: str) -> None: ...
 
@@ -54,14 +59,17 @@ class QueueAdmission:
         *,
         workers: int,
         enabled: bool,
+        patience: float,
         observer: AdmissionObserver,
         timing: Timing,
     ) -> None:
-        """`workers`: removals at a time. Not `enabled`: every such gate is removed, whatever queues have room for."""
+        """`workers`: removals at a time. Not `enabled`: every such gate is removed, whatever queues have room for.
+        `patience`: seconds that a pod may hold its reserved room without a node; 0: for ever."""
         self._cluster = cluster
         self._gated = cluster.ledger.usage.gated
         self._gated.asks_queues = enabled
         self._gated.on_due, self._gated.on_admitted = self._call, self._put
+        self._patience = patience
         self._transport = transport
         self._observer = observer
         self._timing = timing
@@ -76,7 +84,10 @@ class QueueAdmission:
         self._due.set()
 
     def _put(self, pods: Sequence[PodInfo]) -> None:
+        now = self._timing.now()
         for pod in pods:
+            if pod.created:
+                self._observer.let_past((now - datetime.fromisoformat(pod.created)).total_seconds())
             self._removals.put(pod.uid, pod)
 
     async def run(self) -> None:
@@ -86,8 +97,9 @@ class QueueAdmission:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self._removals.run())
-                gated.admits = True
-                gated.decide_all_anew()
+                if self._patience:
+                    tasks.create_task(self._give_back())
+                gated.start()
                 while True:
                     gated.admit()
                     self._due.clear()
@@ -95,12 +107,11 @@ class QueueAdmission:
                     # Whatever else the watch has in this portion belongs to the same decision.
                     await asyncio.sleep(0)
         finally:
-            gated.admits = False
             self._tasks = None
             self._refused.clear()
-            for uid in [*gated.reserved]:
+            for uid in gated.reserved:
                 self._removals.discard(uid)
-            gated.take_back()
+            gated.stop()
 
     def _has_gate(self, uid: str) -> bool:
         pod = self._cluster.pods.get(uid)
@@ -137,3 +148,26 @@ class QueueAdmission:
             self._removals.put(uid, pod)
         else:
             self._refused.pop(uid, None)
+
+    async def _give_back(self) -> None:
+        """Have pods without a gate and a node give their room back when they have held it for too long."""
+        gated, usage = self._gated, self._cluster.ledger.usage
+        placements = self._cluster.ledger.placements
+        since: dict[str, float] = {}
+        while True:
+            now = self._timing.clock()
+            since = {
+                uid: since.get(uid, now)
+                for uid, pod in gated.reserved.items()
+                if not pod.gates and uid not in placements
+            }
+            for uid in [uid for uid, at in since.items() if now >= at + self._patience]:
+                pod = gated.reserved[uid]
+                room = ", ".join(f"{text} of {name}" for name, text in shown(usage.vector(pod)).items())
+                gated.give_back(
+                    uid,
+                    f"its room in queue {usage.queue_of(pod)} ({room}) was given back, as it had no node after "
+                    f"{self._patience:g} s",
+                )
+                self._cluster.activate(pod)
+            await self._timing.sleep(self._patience / _LOOKS)

@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
@@ -57,6 +57,7 @@ class Subscriber(Wakes, Protocol):
 
     def add(self, pod: PodInfo) -> None: ...
     def delete(self, uid: str, *, node_name: str = "") -> None: ...
+    def activate(self, uids: Iterable[str]) -> object: ...
 
 
 class Events:
@@ -167,6 +168,11 @@ class Cluster:
     def is_beside(self, pod: PodInfo) -> bool:
         """Whether it is for another scheduler of this process than the fast path to find the pod a node."""
         return self._subscribers.get(pod.scheduler_name, self.queue) is not self.queue
+
+    def activate(self, pod: PodInfo) -> None:
+        """Have a pod tried again that waits, whatever it was refused for."""
+        if self.waits(pod.uid):
+            self._subscribers[pod.scheduler_name].activate((pod.uid,))
 
     def _is_bound(self, pod: PodInfo) -> bool:
         """Whether its bind has been answered, though the watch may not have shown it yet."""

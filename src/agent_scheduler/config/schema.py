@@ -249,6 +249,8 @@ class Configuration(Section, frozen=True, kw_only=True):
     max_urgent_retries: Annotated[int, Meta(ge=0), LIVE] = 5
     client_connection: ClientConnection = ClientConnection()
     bind_concurrency: Annotated[int, Meta(ge=1, le=65535)] = 64
+    #: 0: a pod that was let past the gate of its queue keeps its room there for ever.
+    queue_reservation_timeout: Duration = 0.0
     gate_removal_worker_num: Annotated[
         int,
         Meta(ge=1, le=1024),

@@ -46,6 +46,8 @@ class FastPathSettings:
     beside: tuple[Profile, ...] = ()
     #: Whether pods keep the gate of their queue's capacity until it has room for them; else it is taken off all.
     queue_admission: bool = True
+    #: Seconds that a pod may hold room in its queue that is reserved for it without a node; 0: for ever.
+    reservation_timeout: float = 0.0
     #: Such gates that are removed at a time.
     gate_removal_workers: int = 5
     bind_policy: BindPolicy = DEFAULT_POLICY
@@ -99,6 +101,7 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         else None,
         event_buffer=events.buffer,
         queue_admission=configuration.feature_gates["SchedulingGatesQueueAdmission"],
+        reservation_timeout=configuration.queue_reservation_timeout,
         gate_removal_workers=configuration.gate_removal_worker_num,
         sharding=ShardingMode(configuration.sharding.mode),
     )

@@ -75,6 +75,7 @@ def build_admission(
         transport,
         workers=settings.gate_removal_workers,
         enabled=settings.queue_admission,
+        patience=settings.reservation_timeout,
         observer=observer,
         timing=timing,
     )

@@ -26,6 +26,7 @@ _EXTENSION_POINT_SECONDS = exponential(0.0001, 2, 12)
 _SLI_SECONDS = exponential(0.01, 2, 20)
 _HINT_SECONDS = exponential(0.00001, 1.5, 20)
 _DEVICE_WAIT_SECONDS = exponential(0.1, 2, 14)
+_HELD_SECONDS = exponential(0.5, 3, 10)
 _ATTEMPTS = exponential(1, 2, 5)
 _CANDIDATE_RANKS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 
@@ -306,6 +307,11 @@ class Metrics(ProcessMetrics):
             "agent_scheduler_queue_gate_removals_total",
             "Requests that take the gate of its queue's capacity from a pod.",
             "result",
+        )
+        self.queue_gate_held_seconds = make.histogram(
+            "agent_scheduler_queue_gate_held_seconds",
+            "Age of pods when they are let past the gate of their queue's capacity.",
+            bounds=_HELD_SECONDS,
         )
         self.feature_enabled = make.gauge(
             "kubernetes_feature_enabled", "1 for a feature gate that is on, else 0.", "name", "stage"

@@ -166,6 +166,9 @@ class FastPathObserver:
             # The candidates that were passed over come before the accepted one.
             self._ranks.add(conflicts + 1)
 
+    def let_past(self, held: float) -> None:
+        self._metrics.queue_gate_held_seconds.labels().observe(held)
+
     def gate_removed(self) -> None:
         self._metrics.queue_gate_removals_total.labels("removed").inc()
 

@@ -374,3 +374,19 @@ async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and
             and "1 come before: default/second" in text
         )
         assert "reserved" in render(page("first"))
+
+
+@BOTH
+async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(scheduler: str) -> None:
+    async with gated(CONFIGURATION + "queueReservationTimeout: 300ms\n") as world:
+        await world.cluster.add_node("a")
+        await world.pod("waits", scheduler=scheduler, queue="full", nodeSelector={"not": "there"})
+        await until(lambda: world.says("waits", "Unschedulable"))
+        await world.pod("late", scheduler=scheduler, queue="full")
+        await until(lambda: world.is_bound("late"))
+        await until(lambda: world.says("waits", "QueueFull"))
+        await world.delete("late")
+        await world.world.rest()
+        condition = await world.cluster.condition("waits")
+        assert condition is not None and condition["reason"] == "QueueFull"
+        assert "its room in queue full (1 of cpu, " in condition["message"]

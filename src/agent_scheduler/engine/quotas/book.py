@@ -12,10 +12,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from agent_scheduler.objects.quantity import text_of
-
 from .queues import QueueInfo
-from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, in_ledger_units, minus
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, minus, shown
 
 #: What pods say whose queue is full, or takes none. No reason for autoscalers to add nodes.
 QUEUE_FULL: Final = "QueueFull"
@@ -51,10 +49,7 @@ class Shortfall(NamedTuple):
             if self.state is None:
                 return f"queue {self.queue} does not exist"
             return f"queue {self.queue} takes no pods: its state is {self.state or 'not set'}"
-        lacking = ", ".join(
-            f"{text_of(resource, in_ledger_units(resource, amount))} of {resource}"
-            for resource, amount in self.missing.items()
-        )
+        lacking = ", ".join(f"{text} of {resource}" for resource, text in shown(self.missing).items())
         return f"queue {self.queue} has too little capability left: {lacking} missing"
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from agent_scheduler.objects.quantity import QuantityError, milli_value, value
+from agent_scheduler.objects.quantity import QuantityError, milli_value, text_of, value
 
 Vector = Mapping[str, float]
 #: A vector that its owner changes.
@@ -84,6 +84,15 @@ def readable(resources: Mapping[str, str | int | float] | None, place: str, prob
 def in_ledger_units(resource: str, amount: float) -> int:
     """The amount of a vector in the ledger's units, rounded up: millicores for cpu, whole units for all else."""
     return math.ceil(amount if resource in (CPU, MEMORY, PODS) else amount / 1000)
+
+
+def shown(vector: Vector) -> dict[str, str]:
+    """Each amount as people write it, but for those of nothing."""
+    return {
+        resource: text_of(resource, in_ledger_units(resource, amount))
+        for resource, amount in vector.items()
+        if amount
+    }
 
 
 def add_to(total: Total, more: Vector) -> None:

@@ -20,7 +20,7 @@ from .explain import waits_for
 from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
 from .model import HOLDING, Job, TaskStatus
 from .session import Event, Session
-from .written import Hold, holds, written_condition
+from .written import NOBODY, Hold, holds, written_condition
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
@@ -73,13 +73,15 @@ class Result(Struct, frozen=True, kw_only=True):
     held: Mapping[str, Hold]
 
 
-def close(session: Session, book: QuotaBook | None = None) -> Generator[None, None, Result]:
+def close(
+    session: Session, book: QuotaBook | None = None, given_back: Mapping[str, str] = NOBODY
+) -> Generator[None, None, Result]:
     """To be run when `Session.run` has come to its end, one step at a time, too.
 
     With the book of queues the conditions of pods are those that are to be written (`written`), else Volcano's.
     """
     mapped = book is not None
-    held = {} if book is None else (yield from holds(session, book))
+    held = {} if book is None else (yield from holds(session, book, given_back))
     groups, pods, events = [], [], list(session.events)
     for job in session.jobs.values():
         result = _group_result(session, job, held)

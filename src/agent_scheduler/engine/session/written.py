@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..gangs.group import needed
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: What pods say whose group was not let in since a quota of its namespace has not its minimum left.
 QUOTA_EXCEEDED: Final = "QuotaExceeded"
+
+NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.ALLOCATED)
 
@@ -42,12 +45,14 @@ def written_condition(reason: str, message: str, hold: Hold | None) -> tuple[str
     return (UNSCHEDULABLE if reason == SCHEDULABLE else reason), message
 
 
-def holds(session: Session, book: QuotaBook) -> Generator[None, None, dict[str, Hold]]:
+def holds(
+    session: Session, book: QuotaBook, given_back: Mapping[str, str] = NOBODY
+) -> Generator[None, None, dict[str, Hold]]:
     """UID -> what keeps the task back, of those that wait, when the actions are done.
 
     A gang is held if its queue has not what its members lack of the minimum; else those members are that are above the
     minimum and do not fit. Gangs that were let into their queue come first, then the others, each in the order of jobs.
-    A job at a time.
+    A job at a time. `given_back`: UID -> what to say of pods that have given back what was reserved for them.
     """
     found: dict[str, Hold] = {}
     headroom = book.headroom()
@@ -62,6 +67,8 @@ def holds(session: Session, book: QuotaBook) -> Generator[None, None, dict[str, 
     for job in sorted(limited, key=lambda each: (each.is_pending, key_of(each))):
         found.update(_held_by_queue(session, job, headroom))
         yield
+    for uid, why in given_back.items():
+        found.setdefault(uid, Hold(QUEUE_FULL, why))
     return found
 
 

@@ -91,6 +91,9 @@ class GatedPods:
         self.held: dict[str, PodInfo] = {}
         #: By UID: who was let past and is on no node, as far as it is known; an assumed pod is among them.
         self.reserved: dict[str, PodInfo] = {}
+        #: By UID: who has given its reserved room back and has no node, and what to say of that. It competes for the
+        #: queue as a pod that never had the gate, and is no reason to add nodes.
+        self.given_back: dict[str, str] = {}
         #: Gang -> those of `held` that are in it. A pod in no gang is in one of its own.
         self._gangs: dict[GroupKey, dict[str, PodInfo]] = {}
         #: Of which it is to be decided anew who is let past next.
@@ -104,6 +107,8 @@ class GatedPods:
 
     def set(self, pod: PodInfo) -> None:
         """The pod asks for this and has no node; it was added or changed."""
+        if pod.uid in self.given_back:
+            return
         if pod.uid in self.reserved:
             self.reserved[pod.uid] = pod
             self._reserve(pod)
@@ -126,8 +131,14 @@ class GatedPods:
     def drop(self, uid: str) -> None:
         """The pod has a node for good, is gone, or waits no more. Unknown is fine."""
         self._unhold(uid)
+        self.given_back.pop(uid, None)
         if self.reserved.pop(uid, None) is not None:
             self._usage.unreserve(uid)
+
+    def give_back(self, uid: str, why: str) -> None:
+        """A reserved pod without a gate holds its room no longer."""
+        self.drop(uid)
+        self.given_back[uid] = why
 
     def _unhold(self, uid: str) -> None:
         pod = self.held.pop(uid, None)
@@ -145,8 +156,18 @@ class GatedPods:
         if self.asks_queues:
             self._usage.reserve(pod)
 
-    def take_back(self) -> None:
-        """Whose gate is still there is held again: nobody removes it any more."""
+    # ---- who lets past
+
+    def start(self) -> None:
+        """From now on pods are let past, by `admit`."""
+        self.admits = True
+        self.decide_all_anew()
+
+    def stop(self) -> None:
+        """Nobody is let past from now on. Whose gate is still there is held again: nobody removes it any more."""
+        self.admits = False
+        # Before room comes free, or whoever stands in line would have it.
+        self.decide_all_anew()
         for pod in [pod for pod in self.reserved.values() if pod.gates]:
             self.drop(pod.uid)
             self.set(pod)
@@ -246,11 +267,11 @@ class GatedPods:
     # ---- questions
 
     def __bool__(self) -> bool:
-        """Whether there are any, held or reserved."""
-        return bool(self.held or self.reserved)
+        """Whether there are any."""
+        return bool(self.held or self.reserved or self.given_back)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self.held or uid in self.reserved
+        return uid in self.held or uid in self.reserved or uid in self.given_back
 
     def explain(self, pod: PodInfo) -> Held | None:
         """What keeps a held pod's gate shut; None for any other."""

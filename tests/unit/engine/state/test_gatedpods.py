@@ -158,9 +158,26 @@ def test_what_is_told_while_nobody_is_let_past_is_made_up_for() -> None:
 def test_who_still_has_a_gate_when_its_removals_end_is_held_again() -> None:
     world = Gates(queue("q", "1"))
     world.see(gated("a"))
-    world.gated.admits = False
-    world.gated.take_back()
-    assert world.standing("a") is None and "a" in world.gated.held
+    world.see(gated("b"))
+    world.gated.stop()
+    assert world.standing("a") is None and {"a", "b"} == world.gated.held.keys()
+    world.gated.admit()
+    assert world.let == ["a"]
+    world.gated.start()
+    world.gated.admit()
+    assert world.let == ["a", "a"]
+
+
+def test_one_that_gave_its_room_back_does_not_reserve_it_again() -> None:
+    world = Gates(queue("q", "1"))
+    found = gated("a")
+    world.see(found, gated("b"))
+    world.see(with_gates(found))
+    world.gated.give_back("a", "why")
+    world.see(with_gates(found))
+    assert world.let == ["a", "b"] and world.standing("a") is None
+    world.usage.left("a")
+    assert "a" not in world.gated
 
 
 def test_without_queues_a_pod_has_nothing_to_wait_for_and_a_queue_that_comes_counts_it() -> None:
