@@ -89,6 +89,8 @@ FOUND = [
     pytest.param("mixed-batch", 5120, id="a node's room is kept for a pod whose queue is full"),
     pytest.param("mixed-batch", 1795595595093, id="a queue holds all that nodes offer, as one has shrunk"),
     pytest.param("batch", 1795595941275, id="a group is moved to another queue than its member names"),
+    pytest.param("batch", 1795596623328, id="the status of a group is undone before the watch has shown it"),
+    pytest.param("batch", 1795597283367, id="the status of a group is to become what it is"),
 ]
 
 #: With the faults that it takes.

@@ -332,7 +332,8 @@ class BatchScheduler:
                 raise _Stopped
 
     async def _flush(self) -> None:
-        """Have events put to all whom they concern, and leftovers tried again, when their time comes."""
+        """Have events put to all whom they concern, leftovers tried again, and statuses looked for, when their time
+        comes."""
         queue, moved = self.waiting.queue, self.waiting.deadline_moved
         while True:
             moved.clear()
@@ -344,3 +345,4 @@ class BatchScheduler:
             queue.flush_backoff()
             queue.flush_unschedulable_leftovers()
             queue.go_on()
+            self._messages.statuses.look()

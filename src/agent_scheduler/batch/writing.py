@@ -35,6 +35,9 @@ from .settings import WRITES_AT_A_TIME
 
 _encode = msgspec.json.Encoder().encode
 
+#: Seconds in which the watch shows a status after the API server has said that it is written.
+_SEEN_WITHIN: Final = 30.0
+
 #: Reports what became of a write: written, failed.
 Count = Callable[[str], None]
 
@@ -71,6 +74,8 @@ class GroupStatuses:
         self._count = count
         self._try_again = try_again
         self._decided: dict[GroupKey, _Decided] = {}
+        #: Of those that are written, as the API server says, and since when.
+        self._written: dict[GroupKey, tuple[_Decided, float]] = {}
         self.writes: Dispatcher[GroupKey, _Decided] = Dispatcher(self._write, concurrency=WRITES_AT_A_TIME)
 
     def of(self, group: PodGroup) -> PodGroupStatus:
@@ -97,6 +102,19 @@ class GroupStatuses:
     def forget(self) -> None:
         """What was decided counts no more, unless the watch shows it."""
         self._decided.clear()
+        self._written.clear()
+
+    def look(self) -> None:
+        """To be called every now and then. Statuses that the watch does not show long after they were written are
+        decided anew: they were undone as the store went back, or else the watch is late, and they are found to be
+        there."""
+        before = self._timing.clock() - _SEEN_WITHIN
+        self.see()
+        for key, (decided, since) in list(self._written.items()):
+            if self._decided.get(key) is not decided:
+                del self._written[key]
+            elif since <= before:
+                self._undecided(key)
 
     def put(self, result: GroupResult) -> None:
         """Have a status written, unless the group has no object of Volcano's, or one that was made anew."""
@@ -126,14 +144,22 @@ class GroupStatuses:
             budget=self._budget,
             timing=self._timing,
         )
-        if patched.failure is None:
-            self._count("written")
+        self._count("written" if patched.failure is None else "failed")
+        if self._decided.get(key) is not decided:
             return
-        self._count("failed")
-        if self._decided.get(key) is decided:
-            # The next session decides on what there is.
+        if patched.failure is not None:
+            self._undecided(key)
+        elif patched.resource_version == decided.version:
+            # The object had it already, and the watch has nothing to show.
             del self._decided[key]
-            self._try_again()
+        else:
+            self._written[key] = (decided, self._timing.clock())
+
+    def _undecided(self, key: GroupKey) -> None:
+        """The next session decides on what there is."""
+        del self._decided[key]
+        self._written.pop(key, None)
+        self._try_again()
 
 
 def _status(status: PodGroupStatus) -> dict[str, Any]:

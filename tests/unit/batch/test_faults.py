@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from agent_scheduler.batch import scheduler, writing
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from tests.batched import install
@@ -87,6 +89,32 @@ async def test_a_status_that_came_too_late_is_decided_anew() -> None:
         await until(lambda: world.has_placed("g", 2))
         await until(lambda: world.is_in_phase("g", "Running"))
         assert not transport.ways["PATCH", "/podgroups/g"]
+
+
+@pytest.mark.parametrize("changed", [True, False], ids=["undone since", "there already"])
+async def test_a_status_that_the_watch_does_not_show_is_not_waited_for_without_end(
+    changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_SEEN_WITHIN", 0.1)
+    monkeypatch.setattr(scheduler, "_FLUSH_SECONDS", 0.05)
+    async with faulty() as (world, transport):
+
+        async def said_to_be_written(_: Send) -> Response:
+            group = await world.cluster.ask(
+                "GET", "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups/g"
+            )
+            if changed:
+                group["metadata"]["resourceVersion"] += "0"
+            return Response(200, json.dumps(group).encode(), Headers([]))
+
+        transport.ways["PATCH", "/podgroups/g"] = [said_to_be_written]
+        batch = world.runtime.batch
+        assert batch is not None
+        await world.gang("g", 2)
+        await until(lambda: not transport.ways["PATCH", "/podgroups/g"])
+        if changed:
+            await until(lambda: world.is_in_phase("g", "Inqueue"))
+        await until(lambda: not batch._messages.statuses._decided)
 
 
 async def test_a_fault_in_a_session_ends_neither_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
