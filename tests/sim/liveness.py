@@ -57,6 +57,8 @@ BOUND_WITHIN = 60.0
 #: Seconds in which those are evicted who have to be: the longest rest after a failure, a backoff, and their end.
 PREEMPTED_WITHIN = 60.0 * 1.5 + 30.0
 _REST = 30.0
+#: For how many times that pods may go on ending and making room, one after the other.
+_MOVES = 40
 #: How often nodes are divided anew after the faults, at most, because pods were bound where they had come to.
 _ROUNDS = 5
 #: Seconds until every pod that waits has been tried again: the pool's flush, and what follows it.
@@ -256,12 +258,17 @@ async def _rest(world: World) -> None:
 
     Whoever was watching while history was cut off lists anew when its next bookmark is due, which is soon, and once.
     Pods that are placed as others end may be late for the first window, and how often they were refused is told every
-    half minute: in the second.
+    half minute: in the second. As long as pods of gangs end and others take their room there is no rest.
     """
-    for _ in range(3):
-        sent = world.requests
+    moves, looked = 0, 0
+    while looked < 3:
+        sent, before = world.requests, _positions(world)
         await asyncio.sleep(_REST)
         now, left = world.requests - sent, waiting(world)
+        if world.gangs is not None and moves < _MOVES and before != _positions(world):
+            moves += 1
+            continue
+        looked += 1
         most = _QUIET + _QUIET_A_PROCESS * len(world.processes) + _QUIET_A_POD * len(left)
         if world.shards is not None:
             most += _QUIET_A_SHARD * world.shards.waiting()
@@ -272,6 +279,16 @@ async def _rest(world: World) -> None:
     world.safety.checked["L3"] += 1
     if left:
         world.states.reached("all places full")
+
+
+def _positions(world: World) -> dict[str, tuple[str, ...]]:
+    """Where each pod is, and in which phase."""
+    fields = world.store.tables[PODS].field_names
+    node, phase = fields.index("spec.nodeName"), fields.index("status.phase")
+    return {
+        record.uid: (record.fields[node], record.fields[phase])
+        for record in world.store.tables[PODS].scan("")
+    }
 
 
 def _unbound(world: World, metadata: dict[str, Any], node: str, within: float) -> str:

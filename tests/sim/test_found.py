@@ -91,6 +91,7 @@ FOUND = [
     pytest.param("batch", 1795595941275, id="a group is moved to another queue than its member names"),
     pytest.param("batch", 1795596623328, id="the status of a group is undone before the watch has shown it"),
     pytest.param("batch", 1795597283367, id="the status of a group is to become what it is"),
+    pytest.param("batch", 1795595941123, id="the members of a gang run one after the other for minutes"),
 ]
 
 #: With the faults that it takes.
