@@ -56,7 +56,7 @@ class Replica:
 
 
 class Meanwhile:
-    """A transport that has something done between a replica's first read of the Secret and its write."""
+    """A transport that has something done between the first read of an object and its write."""
 
     def __init__(self, transport: Any, what: Callable[[], Any]) -> None:
         self._transport = transport
@@ -175,6 +175,26 @@ async def test_a_configuration_that_is_not_there_or_not_wanted_keeps_no_other_fr
         await configurations(world, mutating="none").publish(b"PEM")
         await configurations(world, mutating="").publish(b"PEM")
         assert await bundles(world) == [{""}, {base64.b64encode(b"PEM").decode()}]
+
+
+async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
+    async with webhooks() as world:
+
+        async def changed() -> None:
+            webhooks_of = manifest("mutating.yaml")["webhooks"]
+            webhooks_of[0]["timeoutSeconds"] = 7
+            await world.cluster.ask(
+                "PATCH", f"{MUTATING}/{NAME}", {"webhooks": webhooks_of}, content_type=MERGE
+            )
+
+        paths = configuration_paths(mutating=NAME, validating="")
+        transport = Meanwhile(world.cluster.transport, changed)
+        keeper = Configurations(transport, paths=paths, timing=Timing())
+        for expected in ("", base64.b64encode(b"PEM").decode()):
+            await keeper.publish(b"PEM")
+            assert (await bundles(world))[0] == {expected}
+        found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
+        assert found["webhooks"][0]["timeoutSeconds"] == 7
 
 
 async def test_what_somebody_takes_out_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
