@@ -68,7 +68,7 @@ def is_equal(answer: Obj, response: Obj) -> bool:
 
 def problems(message: str) -> list[str]:
     listed = message[1:-1] if message.startswith("[") else message
-    _, below, names = listed.partition(" child queues: ")
+    told, below, names = listed.partition(" child queues: ")
     if below:
-        return sorted(names.split(", "))
+        return [told, *sorted(names.split(", "))]
     return sorted(re.split(r", (?=requestBody\.)", listed)) if message else []
