@@ -16,6 +16,7 @@ from agent_scheduler.engine.quotas.vector import (
     Vector,
     add_to,
     in_order,
+    names,
     of_resources,
 )
 from agent_scheduler.objects.batch import ROOT_QUEUE, Queue
@@ -107,7 +108,7 @@ class QueueTree:
 
     def _within_above(self, queue: Queue) -> str:
         capability = of_resources(queue.spec.capability)
-        for resource in in_order(capability):
+        for resource in in_order(names(capability)):
             limit = next(
                 (
                     most
@@ -125,7 +126,7 @@ class QueueTree:
 
     def _above_those_below(self, queue: Queue, below: Iterable[Queue]) -> str:
         capability = of_resources(queue.spec.capability)
-        for resource in in_order(capability):
+        for resource in in_order(names(capability)):
             most = max((self._most_in(each, resource, {queue.name}) for each in below), default=0)
             if capability[resource] < most:
                 return (

@@ -107,20 +107,23 @@ def _annotation(key: str) -> str:
 
 def validate(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -> Answer:
     """`queues`: those that there are, by name; that of the request as it was before."""
-    if request.operation == DELETE:
-        problem = _deleting(request.name, QueueTree(queues), rules)
-    elif request.operation in (CREATE, UPDATE):
-        queue = object_of(request.object, _read)
-        old = object_of(request.old_object, _read) if request.operation == UPDATE else None
-        try:
-            problem = _saying(queue, old, queues) or _placing(queue, old, QueueTree(queues), rules)
-        except QuantityError as error:
-            problem = str(error)
-    else:
-        problem = (
-            f"invalid operation `{request.operation}`, expect operation to be `CREATE`, `UPDATE` or `DELETE`"
-        )
+    try:
+        problem = _problem(request, queues, rules)
+    except QuantityError as error:
+        problem = str(error)
     return refused(problem) if problem else ALLOWED
+
+
+def _problem(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -> str:
+    """Why it is not allowed, or empty. Raises QuantityError."""
+    if request.operation == DELETE:
+        return _deleting(request.name, QueueTree(queues), rules)
+    if request.operation not in (CREATE, UPDATE):
+        allowed = "`CREATE`, `UPDATE` or `DELETE`"
+        return f"invalid operation `{request.operation}`, expect operation to be {allowed}"
+    queue = object_of(request.object, _read)
+    old = object_of(request.old_object, _read) if request.operation == UPDATE else None
+    return _saying(queue, old, queues) or _placing(queue, old, QueueTree(queues), rules)
 
 
 def _deleting(name: str, tree: QueueTree, rules: QueueRules) -> str:

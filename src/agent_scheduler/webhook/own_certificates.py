@@ -1,13 +1,12 @@
 """Keeps the certificates that a webhook makes for itself, the same for all replicas, in a Secret.
 
-What counts is what the Secret says. Each replica looks at it every `PERIOD`, renews in it what is due, presents the
-certificate, and has its authorities written where they are to be trusted. A write names the version that it was made
-for, so that of several only one gets through, and the others take what that has written.
+What counts is what the Secret says. Each replica looks at it every `PERIOD`, renews in it what is due, has its
+authorities written where they are to be trusted, and presents the certificate. A write names the version that it was
+made for, so that of several only one gets through, and the others take what that has written.
 """
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -82,12 +81,12 @@ class OwnCertificates:
         held = await self._agreed(self._timing.clock() + _PATIENCE)
         if held is None:
             return False
+        await self._publish(held.bundle)
         try:
             self._present(held)
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:  # SSLError is one
             self._complain(f"cannot present the certificate: {error}")
             return False
-        await self._publish(held.bundle)
         return True
 
     async def _agreed(self, ends: float) -> Held | None:

@@ -87,6 +87,13 @@ def test_other_resources_are_compared_too() -> None:
     assert told == "queue it capability[nvidia.com/gpu]=3000.00 exceeds its ancestor's capability=2000.00"
 
 
+def test_a_capability_of_nothing_limits_nothing_below() -> None:
+    below = queue("below", parent="it", capability={"cpu": "4", "memory": "1Gi"})
+    assert changed(queue(), queue(capability={"cpu": "0", "memory": "1Gi"}), below) == ""
+    told = "queue it capability[memory]=1Mi is smaller than its descendants' max capability=1Gi"
+    assert changed(queue(), queue(capability={"cpu": "0", "memory": "1Mi"}), below) == told
+
+
 def test_an_amount_that_is_none_is_refused() -> None:
     assert made(queue(capability={"cpu": "much"})).startswith("invalid quantity 'much'")
 

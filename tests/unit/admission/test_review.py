@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent_scheduler.admission import queues
+from agent_scheduler.admission import podgroups, pods, queues
 from agent_scheduler.admission.review import (
     ALLOWED,
+    Answer,
     Change,
+    Reviewer,
     UnreadableReview,
     allowed_with,
     read_review,
@@ -19,6 +25,8 @@ from agent_scheduler.admission.review import (
     review,
     write_review,
 )
+from agent_scheduler.objects.batch import Queue
+from agent_scheduler.objects.wire import Metadata
 
 from .reviews import request
 
@@ -83,3 +91,52 @@ def test_answers_name_the_request_and_have_only_what_they_say() -> None:
 def test_an_object_with_a_field_of_another_type_is_refused() -> None:
     answer = review(queues.mutate, request({"metadata": {"name": "q"}, "spec": {"weight": "many"}}))
     assert answer == (False, "cannot read the object: Expected `int`, got `str` - at `$.spec.weight`", ())
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+_QUANTITIES = st.sampled_from(["1", "-1", "1500m", "1e99", "", "x", "9" * 400, "1Ki"]) | _SCALARS
+_RESOURCES = st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "a.example/x", ""]), _QUANTITIES)
+_ANNOTATIONS = st.dictionaries(
+    st.sampled_from([queues.HIERARCHY, queues.HIERARCHY_WEIGHTS, "x"]), st.text("root/1.-", max_size=12)
+)
+_FIELDS = {
+    "capability": _RESOURCES,
+    "deserved": _RESOURCES,
+    "guarantee": st.fixed_dictionaries({"resource": _RESOURCES}),
+    "parent": st.sampled_from(["", "root", "a", "b"]),
+    "queue": st.text(max_size=4),
+    "weight": _SCALARS,
+    "schedulingGates": st.lists(st.fixed_dictionaries({"name": _SCALARS}), max_size=2) | _SCALARS,
+    "nodeSelector": _SCALARS | st.dictionaries(st.text(max_size=3), _SCALARS, max_size=2),
+}
+_OBJECTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": st.fixed_dictionaries({"name": st.sampled_from("ab"), "annotations": _ANNOTATIONS}),
+        "spec": st.fixed_dictionaries({}, optional=_FIELDS) | _SCALARS,
+        "status": st.fixed_dictionaries({"state": st.text(max_size=7), "allocated": _RESOURCES}),
+    },
+)
+
+
+@given(made=_OBJECTS, old=_OBJECTS, operation=st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT", ""]))
+def test_whatever_an_object_says_there_is_an_answer(made: Any, old: Any, operation: str) -> None:
+    known = {}
+    for name, each in (("a", made), ("b", old)):
+        with contextlib.suppress(msgspec.ValidationError):
+            found = msgspec.convert({"metadata": {"name": name}, **each}, Queue)
+            known[name] = msgspec.structs.replace(found, metadata=Metadata(name=name))
+    rules = queues.QueueRules(keep_allocated=True)
+    reviewers: list[Reviewer] = [
+        lambda asked: pods.mutate(asked, pods.PodRules(schedulers=frozenset({""}))),
+        queues.mutate,
+        lambda asked: queues.validate(asked, known, rules),
+        lambda asked: podgroups.mutate(asked, {}),
+        lambda asked: podgroups.validate(asked, known),
+    ]
+    asked = request(made, old=old, operation=operation, name="a")
+    for each in reviewers:
+        answer = review(each, asked)
+        assert isinstance(answer, Answer)
+        assert answer.allowed == (not answer.message)
+        assert json.loads(write_review(asked, answer))["response"]["allowed"] == answer.allowed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +22,7 @@ from agent_scheduler.webhook.configurations import (
 from agent_scheduler.webhook.own_certificates import OwnCertificates
 from tests.embedded import until
 
-from .world import NAME, OWN, SECRET, World, asking, manifest, webhooks
+from .world import NAME, OWN, SECRET, World, asking, ignored, manifest, webhooks
 
 MERGE = "application/merge-patch+json"
 
@@ -56,7 +57,7 @@ class Replica:
 
 
 class Meanwhile:
-    """A transport that has something done between a replica's first read of the Secret and its write."""
+    """A transport that has something done between the first read of an object and its write."""
 
     def __init__(self, transport: Any, what: Callable[[], Any]) -> None:
         self._transport = transport
@@ -157,13 +158,15 @@ def configurations(world: World, **names: str) -> Configurations:
 
 async def test_all_webhooks_of_both_configurations_trust_the_authority_and_nothing_else_changes() -> None:
     async with webhooks() as world:
+        before = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         await configurations(world).publish(b"PEM")
         text = base64.b64encode(b"PEM").decode()
         assert await bundles(world) == [{text}, {text}]
         found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
-        for each in found["webhooks"]:
+        without = copy.deepcopy(found["webhooks"])
+        for each in without:
             del each["clientConfig"]["caBundle"]
-        assert found["webhooks"] == manifest("mutating.yaml")["webhooks"]
+        assert without == before["webhooks"]
         version = found["metadata"]["resourceVersion"]
         await configurations(world).publish(b"PEM")
         again = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
@@ -177,6 +180,26 @@ async def test_a_configuration_that_is_not_there_or_not_wanted_keeps_no_other_fr
         assert await bundles(world) == [{""}, {base64.b64encode(b"PEM").decode()}]
 
 
+async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
+    async with webhooks() as world:
+
+        async def changed() -> None:
+            webhooks_of = ignored(manifest("mutating.yaml"))["webhooks"]
+            webhooks_of[0]["timeoutSeconds"] = 7
+            await world.cluster.ask(
+                "PATCH", f"{MUTATING}/{NAME}", {"webhooks": webhooks_of}, content_type=MERGE
+            )
+
+        paths = configuration_paths(mutating=NAME, validating="")
+        transport = Meanwhile(world.cluster.transport, changed)
+        keeper = Configurations(transport, paths=paths, timing=Timing())
+        for expected in ("", base64.b64encode(b"PEM").decode()):
+            await keeper.publish(b"PEM")
+            assert (await bundles(world))[0] == {expected}
+        found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
+        assert found["webhooks"][0]["timeoutSeconds"] == 7
+
+
 async def test_what_somebody_takes_out_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.webhook.own_certificates.PERIOD", 0.02)
     async with webhooks() as world:
@@ -185,7 +208,7 @@ async def test_what_somebody_takes_out_is_written_again(monkeypatch: pytest.Monk
         await world.cluster.ask(
             "PATCH",
             f"{MUTATING}/{NAME}",
-            {"webhooks": manifest("mutating.yaml")["webhooks"]},
+            {"webhooks": ignored(manifest("mutating.yaml"))["webhooks"]},
             content_type=MERGE,
         )
         async with asking(process, await world.trusted()) as api_server:

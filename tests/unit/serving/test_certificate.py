@@ -1,0 +1,47 @@
+"""The certificate that a server presents, replaced while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from datetime import UTC, datetime
+
+import pytest
+
+from agent_scheduler.serving.certificate import ServingCertificate
+from tests.unit.webhook.test_authority import made
+
+
+async def presented(certificate: ServingCertificate) -> bytes:
+    """What a client is shown by a server with it."""
+    server = await asyncio.start_server(
+        lambda _reader, _writer: None, "127.0.0.1", 0, ssl=certificate.context
+    )
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+    shown: bytes = writer.get_extra_info("ssl_object").getpeercert(True)
+    writer.close()
+    server.close()
+    return ssl.DER_cert_to_PEM_cert(shown).encode()
+
+
+async def test_connections_that_are_made_later_are_shown_the_new_certificate() -> None:
+    certificate = ServingCertificate()
+    for held in (made(datetime.now(UTC)), made(datetime.now(UTC))):
+        assert certificate.present(held.certificate, held.key)
+        assert await presented(certificate) == held.certificate
+        assert not certificate.present(held.certificate, held.key)
+
+
+async def test_a_certificate_beside_anothers_key_changes_nothing() -> None:
+    certificate = ServingCertificate()
+    held, other = made(datetime.now(UTC)), made(datetime.now(UTC))
+    certificate.present(held.certificate, held.key)
+    for pair in ((other.certificate, held.key), (other.certificate, b""), (b"", b"")):
+        with pytest.raises(OSError):
+            certificate.present(*pair)
+        assert await presented(certificate) == held.certificate
+    assert certificate.present(other.certificate, other.key)
+    assert await presented(certificate) == other.certificate
