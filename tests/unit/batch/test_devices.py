@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -52,12 +51,6 @@ class DeviceGangs(Gangs, Devices):
     async def said(self, pod: str) -> str:
         condition = await self.cluster.condition(pod)
         return "" if condition is None else condition["message"]
-
-    async def is_left_alone(self) -> bool:
-        """Whether no session is held for a while."""
-        before = self.sessions
-        await asyncio.sleep(0.3)
-        return self.sessions == before
 
     def nothing_assumed(self) -> bool:
         assert self.runtime.fast_path is not None
