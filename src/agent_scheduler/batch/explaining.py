@@ -120,7 +120,7 @@ class BatchExplainer:
 
     def _key_of(self, pod: PodInfo) -> GroupKey:
         """A pod that names no group is one of its own."""
-        key = pod.batch.group if pod.batch is not None else None
+        key = pod.group
         return GroupKey(pod.namespace, pod.uid) if key is None else key
 
     def _job(self, key: GroupKey) -> Job | None:

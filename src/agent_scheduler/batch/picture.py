@@ -15,7 +15,6 @@ from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
 from agent_scheduler.engine.quotas.vector import Vector, of_resources
 from agent_scheduler.engine.session.session import View
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects.batch import (
@@ -26,6 +25,8 @@ from agent_scheduler.objects.batch import (
     ResourceQuotaStatus,
 )
 from agent_scheduler.objects.quantity import QuantityError
+
+from .waiting import Kind, kind_of
 
 #: As of `ClusterObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
@@ -157,11 +158,11 @@ class Pictures:
         return found
 
 
-def waiting_kinds(view: View) -> dict[tuple[GroupKey, PodClass], PodInfo]:
-    """One pod for each group and class that waits for a node, and for no gate."""
-    found: dict[tuple[GroupKey, PodClass], PodInfo] = {}
+def waiting_kinds(view: View) -> dict[Kind, PodInfo]:
+    """One pod of each kind that waits for a node, and for no gate."""
+    found: dict[Kind, PodInfo] = {}
     for key, pods in view.pods.items():
         for pod in pods:
             if not (pod.node_name or pod.deleting or pod.finished or pod.gates):
-                found.setdefault((key, pod.cls), pod)
+                found.setdefault(kind_of(key, pod), pod)
     return found

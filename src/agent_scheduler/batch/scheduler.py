@@ -17,13 +17,14 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.dra.demand import demand_of
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.model import TaskStatus
@@ -42,7 +43,7 @@ from .measuring import Held, hold
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
-from .waiting import NO_PLUGINS, Kind, WaitingPods
+from .waiting import NO_PLUGINS, Kind, WaitingPods, kind_of
 
 T = TypeVar("T")
 
@@ -64,12 +65,12 @@ class _Stopped(Exception):
 
 
 def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
-    """Plugins that refused pods of a group and class, and of a group."""
+    """Plugins that refused pods of a kind, and of a group."""
     found: dict[Kind | GroupKey, frozenset[str]] = {}
     for job in session.jobs.values():
         key = job.group.key
         for uid, why in job.fit_errors.items():
-            for at in (key, (key, job.tasks[uid].pod.cls)):
+            for at in (key, kind_of(key, job.tasks[uid].pod)):
                 found[at] = found.get(at, NO_PLUGINS) | why.plugins
     return found
 
@@ -114,7 +115,7 @@ class BatchScheduler:
         waiting: WaitingPods,
         cluster: Cluster,
         binder: Binder,
-        writes: Writes,
+        writes: PluginWrites,
         evict: EvictCall,
         pdbs: PDBs,
         transport: Transport,
@@ -256,7 +257,10 @@ class BatchScheduler:
         self._evictions.see()
         self._messages.statuses.see()
         try:
-            trial.at = time_text(timing.now())
+            now = timing.now()
+            trial.at = time_text(now)
+            # By which devices may be late to become ready.
+            self._cluster.devices.now = now.timestamp()
             trial.reset()
             view = await self._worked_off(self._pictures.view())
             self.waiting.begin(waiting_kinds(view))
@@ -279,6 +283,7 @@ class BatchScheduler:
             claims = self._keep_claims(session)
             await self._worked_off(self.waiting.end(_refused_by(session)))
             self.waiting.decided(result.groups)
+            self._deallocate(session)
             self.sessions += 1
             self.last = Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
@@ -293,6 +298,21 @@ class BatchScheduler:
             self._begin_anew()
             self.waiting.give_up()
             raise
+
+    def _deallocate(self, session: Session) -> None:
+        """Devices that keep members from nodes which would do are taken from their claims, as they are for pods of the
+        fast path (PostFilter of DynamicResources). Not as long as it is not known which nodes would."""
+        cluster = self._cluster
+        if session.nodes.is_partial:
+            self.waiting.due.set()
+            return
+        for job in session.jobs.values():
+            for uid, why in job.fit_errors.items():
+                pod = job.tasks[uid].pod
+                if why.plugins and (pod.claims or pod.cls.extended) and cluster.waits(uid):
+                    demand = demand_of(pod, cluster.devices)
+                    if demand is not None and uid not in cluster.ledger.placements:
+                        self._writes.claims.deallocate(pod, demand)
 
     def _keep_claims(self, session: Session) -> Mapping[str, str]:
         """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.cluster.groups import Groups
@@ -21,6 +21,7 @@ from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podclaims import PodClaim
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue
@@ -31,8 +32,20 @@ NOT_TRIED: Final = "QueueAdmission"
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
-#: All pods of a group that nodes answer alike.
-Kind = tuple[GroupKey, PodClass]
+
+class Kind(NamedTuple):
+    """All pods of a group that nodes answer alike, and that the same events help."""
+
+    group: GroupKey
+    cls: PodClass
+    #: Claims made for one pod concern no other.
+    claims: tuple[PodClaim, ...]
+    extended_claim: str
+
+
+def kind_of(group: GroupKey, pod: PodInfo) -> Kind:
+    return Kind(group, pod.cls, pod.claims, pod.extended_claim)
+
 
 _NODE_GROWS: Final = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
 
@@ -227,7 +240,7 @@ class WaitingPods:
             if kind is None or uid not in self.pods or self._is_placed(uid):
                 queue.done(uid)
                 continue
-            plugins = refused_by.get(kind) or refused_by.get(kind[0], NO_PLUGINS)
+            plugins = refused_by.get(kind) or refused_by.get(kind.group, NO_PLUGINS)
             self._some_not_tried |= not plugins
             queue.add_unschedulable(entry, unschedulable_plugins=plugins or (NOT_TRIED,))
 

@@ -129,6 +129,21 @@ class ClaimWriter:
         #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
         self._open: set[str] = set()
 
+    def waits_for_others(self, reservation: ReservedClaims) -> bool:
+        """Whether other pods of its group are about to write allocations that it counts on."""
+        return any(map(self._is_others_to_write, reservation.claims))
+
+    async def written_by_others(self, reservation: ReservedClaims, *, wanted: Callable[[], bool]) -> None:
+        """Returns once they have, or will not. Each counts only on those that were decided on before it, so they do not
+        wait for one another in a circle."""
+        with self._changes.of([part.claim for part in reservation.claims]) as changed:
+            while self.waits_for_others(reservation) and wanted():
+                changed.clear()
+                await wait_for_change(changed)
+
+    def _is_others_to_write(self, part: ReservedClaim) -> bool:
+        return part.allocation is None and self._devices.assumed.is_about_to_have(part.claim, part.allocated)
+
     async def write(self, reservation: ReservedClaims, *, wanted: Callable[[], bool]) -> str:
         """Give the reserved claims their allocations, and the pod its place among those that they are reserved for.
 

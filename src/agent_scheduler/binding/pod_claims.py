@@ -64,6 +64,9 @@ class PodClaims:
 
     async def write(self, attempt: Attempt, timeout: float) -> str:  # noqa: ASYNC109 - `bindingTimeout`
         pod, reservation, wanted = attempt.pod, attempt.reservation, attempt.wanted
+        if self.writer.waits_for_others(reservation):
+            with attempt.waiting():
+                await self.writer.written_by_others(reservation, wanted=wanted)
         # What takes longest comes first: others may change the pod's own claims as long as it is not bound.
         problem = await self.extended.write(reservation, names=self._names(pod), wanted=wanted)
         problem = problem or await self.writer.write(reservation, wanted=wanted)

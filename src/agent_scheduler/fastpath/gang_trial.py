@@ -127,7 +127,11 @@ class GroupTrial:
         """A search for devices goes on for the portions of some turns, and is given up then: the others cannot wait."""
         for spent in (*[0.0] * _PORTIONS, inf):
             self._cluster.devices.budget.left = PORTION
-            if (decided := decide(pod, spent, cls)) is not None:
+            before = self._cluster.ledger.sequence
+            decided = decide(pod, spent, cls)
+            # The snapshot is not refreshed in between: of nodes that are undecided it is told so.
+            self._trial.follow(before)
+            if decided is not None:
                 return decided
         raise AssertionError("it was given up")
 

@@ -43,9 +43,6 @@ WAITING: Final = (
 )
 PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
 
-#: Of a search for devices.
-_PORTIONS: Final = 8
-
 _TOGETHER: Final = frozenset({GANG_SCHEDULING})
 
 

@@ -84,11 +84,18 @@ class Gangs:
         batch = self.runtime.batch
         assert batch is not None
         quiet = 0
-        while quiet < 10:
-            before = batch.sessions
-            await asyncio.sleep(0.06)
-            quiet = quiet + 1 if batch.sessions == before and not batch.waiting.due.is_set() else 0
+        async with asyncio.timeout(20):
+            while quiet < 10:
+                before = batch.sessions
+                await asyncio.sleep(0.06)
+                quiet = quiet + 1 if batch.sessions == before and not batch.waiting.due.is_set() else 0
         return batch.sessions
+
+    async def is_left_alone(self) -> bool:
+        """Whether no session is held for a while."""
+        before = self.sessions
+        await asyncio.sleep(0.3)
+        return self.sessions == before
 
 
 @asynccontextmanager

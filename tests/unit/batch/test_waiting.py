@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.batch.waiting import NOT_TRIED, WaitingPods
+from agent_scheduler.batch.waiting import NOT_TRIED, WaitingPods, kind_of
 from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
@@ -65,7 +65,7 @@ class World:
     def session(self, *pods: PodInfo, refused_by: str = "") -> None:
         """One that looks at these, all of one kind."""
         first, *_ = pods
-        kind = (KEY, first.cls)
+        kind = kind_of(KEY, first)
         self.waiting.begin({kind: first})
         assert not self.waiting.due.is_set()
         list(self.waiting.end({kind: frozenset((refused_by,))} if refused_by else {}))
@@ -111,10 +111,21 @@ def test_a_refused_pod_waits_for_what_can_help_it() -> None:
     assert world.is_due
 
 
+def test_a_pod_with_a_claim_of_its_own_stands_for_itself_alone() -> None:
+    world = World("a")
+    names = ("first", "second", "shared", "shared")
+    pods = [
+        world.pod(f"p{number}", spec={"resourceClaims": [{"name": "r", "resourceClaimName": name}]})
+        for number, name in enumerate(names)
+    ]
+    assert len({pod.cls for pod in pods}) == 1
+    assert len({kind_of(KEY, pod) for pod in pods}) == 3
+
+
 def test_what_comes_while_a_session_goes_on_is_put_to_the_refused_when_it_ends() -> None:
     world = World("a")
     pod = world.pod("p", cpu="3")
-    kind = (KEY, pod.cls)
+    kind = kind_of(KEY, pod)
     world.waiting.begin({kind: pod})
     world.cluster.set_node(node("b", cpu="4"))
     assert not world.is_due
@@ -139,7 +150,7 @@ def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others
 def test_a_pod_that_is_bound_or_gone_stands_for_nobody() -> None:
     world = World("a", "b")
     pods = [world.pod(f"p{number}") for number in range(2)]
-    kind = (KEY, pods[0].cls)
+    kind = kind_of(KEY, pods[0])
     world.waiting.begin({kind: pods[0]})
     world.cluster.ledger.assume(pods[0], 0)
     list(world.waiting.end({}))

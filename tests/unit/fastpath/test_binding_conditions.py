@@ -16,7 +16,7 @@ from tests.embedded import PODS, until
 
 from .running import Running, scheduling
 from .test_extended_resources import add_pod as add_pod_with_resources
-from .test_resource_claims import CLAIMS, Devices, _keep_allocated, all_placed, devices, nothing_assumed
+from .test_resource_claims import CLAIMS, Devices, all_placed, devices, keep_allocated, nothing_assumed
 
 MERGE = "application/merge-patch+json"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -340,7 +340,7 @@ async def _patch_status(found: Devices, claim: str, status: dict[str, Any]) -> N
 
 async def _allocate(found: Devices, claim: str, *, at: str) -> None:
     """As a scheduler did that is gone."""
-    await _keep_allocated(found, claim, "n1")
+    await keep_allocated(found, claim, "n1")
     conditions = {"bindingConditions": [ATTACHED], "bindingFailureConditions": [ATTACH_FAILED]}
     api = found.cluster.api
     table = api.registry.stored(("resource.k8s.io", "resourceclaims"))

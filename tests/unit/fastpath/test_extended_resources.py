@@ -19,9 +19,9 @@ from .test_resource_claims import (
     RESOURCE,
     Devices,
     Faulty,
-    _keep_allocated,
     all_placed,
     devices,
+    keep_allocated,
     nothing_assumed,
 )
 
@@ -274,7 +274,7 @@ async def test_a_claim_that_could_not_be_deallocated_is_deallocated_later(
     async with devices("n1", "n2") as found:
         cluster = found.cluster
         await found.add_claim("c")
-        await _keep_allocated(found, "c", "n1")
+        await keep_allocated(found, "c", "n1")
         await cluster.ask("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": True}}, content_type=MERGE)
         faulty = Faulty(cluster.transport, "PATCH", "resourceclaims/c/status", 2, 403)
         async with scheduling(faulty) as running:

@@ -9,6 +9,7 @@ import pytest
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.fastpath import gang_trial
 from embedded_kubernetes import controllers
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.volume_binding import VolumeBinding
@@ -315,6 +316,50 @@ async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
             for each in there.call("GET", claims)["items"]
         ]
         assert sorted(results) == ["device-0", "device-1"]
+
+
+@virtual_time
+async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() -> None:
+    api = "/apis/resource.k8s.io/v1"
+    selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
+    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    async with living() as there:
+        there.call(
+            "POST", f"{api}/deviceclasses", {"metadata": {"name": "c"}, "spec": {"selectors": [selector]}}
+        )
+        there.call("POST", f"{api}/resourceslices", {"metadata": {"name": "s"}, "spec": devices(1, 1)})
+        shared = {"metadata": {"name": "shared"}, "spec": {"devices": {"requests": [request]}}}
+        path = f"{api}/namespaces/default/resourceclaims"
+        there.call("POST", path, shared)
+        claims = [{"name": "r", "resourceClaimName": "shared"}]
+        pods = [pod(f"p{number}", resourceClaims=claims) for number in range(3)]
+        assert bound(await create(there, node("n1", "8"), group(3), *pods)) == ["p0", "p1", "p2"]
+        reserved = there.call("GET", f"{path}/shared")["status"]["reservedFor"]
+        assert sorted(each["name"] for each in reserved) == ["p0", "p1", "p2"]
+
+
+@virtual_time
+async def test_members_are_given_devices_where_no_portion_of_a_search_suffices_for_all_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gang_trial, "PORTION", 40)
+    api = "/apis/resource.k8s.io/v1"
+    selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
+    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    names = [f"n{number}" for number in range(6)]
+    async with living() as there:
+        there.call(
+            "POST", f"{api}/deviceclasses", {"metadata": {"name": "c"}, "spec": {"selectors": [selector]}}
+        )
+        for name in names:
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            spec = {**devices(1, 1), "nodeName": name, "pool": pool}
+            there.call("POST", f"{api}/resourceslices", {"metadata": {"name": name}, "spec": spec})
+            claims = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+            there.call("POST", f"{api}/namespaces/default/resourceclaims", claims)
+        pods = [pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]) for name in names]
+        after = await create(there, *map(node, names), group(len(names)), *pods)
+        assert bound(after) == [f"p-{name}" for name in names]
 
 
 @virtual_time

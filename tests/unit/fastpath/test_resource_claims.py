@@ -217,14 +217,14 @@ async def test_a_claim_that_keeps_its_pod_from_the_only_node_with_room_is_deallo
         node = (await cluster.placed())["user"]
         # The claim has an allocation there, of which nobody makes use.
         await cluster.ask("DELETE", f"{PODS}/user?gracePeriodSeconds=0")
-        await until(lambda: _unreserved(found, "c"))
+        await until(lambda: unreserved(found, "c"))
         await found.cluster.ask(
             "PATCH",
             f"/api/v1/nodes/{node}",
             {"spec": {"unschedulable": True}},
             content_type=MERGE,
         )
-        await _keep_allocated(found, "c", node)
+        await keep_allocated(found, "c", node)
         async with scheduling(cluster.transport) as running:
             await found.add_pod("next", claim="c")
             await until(lambda: all_placed(found, 1))
@@ -233,11 +233,11 @@ async def test_a_claim_that_keeps_its_pod_from_the_only_node_with_room_is_deallo
         await found.audit()
 
 
-async def _unreserved(found: Devices, claim: str) -> bool:
+async def unreserved(found: Devices, claim: str) -> bool:
     return not await found.reserved(claim)
 
 
-async def _keep_allocated(found: Devices, claim: str, node: str) -> None:
+async def keep_allocated(found: Devices, claim: str, node: str) -> None:
     """The controller may have taken the allocation back with the last user: put one there again."""
     status = (await found.claims())[claim].get("status") or {}
     if "allocation" in status:
@@ -414,7 +414,7 @@ async def test_a_refused_bind_takes_the_reservation_back() -> None:
         async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
-            await until(lambda: _unreserved(found, "c"))
+            await until(lambda: unreserved(found, "c"))
             await until(lambda: nothing_assumed(running))
 
 
@@ -426,7 +426,7 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
             async def request(self, method: str, path: str, **more: Any) -> Response:
                 if method == "PATCH" and path.endswith("/c/status") and self.left > 0:
                     self.left -= 1
-                    await _keep_allocated(found, "c", "n2")
+                    await keep_allocated(found, "c", "n2")
                 return await self.inner.request(method, path, **more)
 
         rival = Rival(found.cluster.transport, "", "", 1, None)
@@ -459,7 +459,7 @@ async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_fo
                     assumed = books.assumed.get(("default", "c"))
                     assert assumed is not None and assumed.allocation is not None
                     taken.append(assumed.allocation.uses[0].id.pool)
-                    await _keep_allocated(found, "theirs", taken[0])
+                    await keep_allocated(found, "theirs", taken[0])
                     await until(lambda: books.allocation(("default", "theirs")))
                 return answer
 
@@ -488,11 +488,11 @@ async def test_a_choice_for_a_claim_that_had_another_allocation_in_between_is_no
                     assumed = books.assumed.get(("default", "c"))
                     assert assumed is not None and assumed.allocation is not None
                     taken.append(assumed.allocation.uses[0].id.pool)
-                    await _keep_allocated(found, "c", taken[0])
+                    await keep_allocated(found, "c", taken[0])
                     await until(lambda: books.claims["default", "c"].allocation)
                     nothing = {"status": {"allocation": None}}
                     await found.cluster.ask("PATCH", f"{CLAIMS}/c/status", nothing, content_type=MERGE)
-                    await _keep_allocated(found, "theirs", taken[0])
+                    await keep_allocated(found, "theirs", taken[0])
                     await until(lambda: books.allocation(("default", "theirs")))
                     await until(lambda: books.claims["default", "c"].allocation is None)
                 return answer
@@ -546,7 +546,7 @@ async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
         await found.add_claim("c")
         cordon = {"spec": {"unschedulable": True}}
         await cluster.ask("PATCH", "/api/v1/nodes/n1", cordon, content_type=MERGE)
-        await _keep_allocated(found, "c", "n1")
+        await keep_allocated(found, "c", "n1")
         uid = (await found.add_pod("p", claim="c"))["metadata"]["uid"]
         user = {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}}
         await cluster.ask("PATCH", f"{CLAIMS}/c/status", user, content_type=MERGE)
@@ -678,7 +678,7 @@ async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(
         await found.add_claim("c")
         cordon = {"spec": {"unschedulable": True}}
         await cluster.ask("PATCH", "/api/v1/nodes/n1", cordon, content_type=MERGE)
-        await _keep_allocated(found, "c", "n1")
+        await keep_allocated(found, "c", "n1")
 
         class Ahead(Behind):
             async def request(self, method: str, path: str, **more: Any) -> Response:
@@ -719,8 +719,32 @@ async def test_pods_are_decided_on_a_portion_at_a_time_where_devices_take_long_t
         assert running.reports.attempts == {"scheduled": 16}
 
 
-async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
+async def add_hard_claim(found: Devices) -> None:
     """Six requests for four devices each of sixteen kinds, all unlike: nobody lives to see the end of that search."""
+    requests = [
+        {
+            "name": f"r{index}",
+            "exactly": {"deviceClassName": DRIVER, "count": 4, "allocationMode": "ExactCount"},
+        }
+        for index in range(6)
+    ]
+    unlike = [{"distinctAttribute": f"{DRIVER}/model"}, {"distinctAttribute": f"{DRIVER}/numa"}]
+    requests[-1]["exactly"]["selectors"] = [
+        {"cel": {"expression": f"device.attributes['{DRIVER}'].index >= 0"}}
+    ]
+    body = {
+        "metadata": {"name": "hard"},
+        "spec": {
+            "devices": {
+                "requests": requests,
+                "constraints": [{**each, "requests": ["r5"]} for each in unlike],
+            }
+        },
+    }
+    await found.cluster.ask("POST", CLAIMS, body)
+
+
+async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
     args = {"DynamicResources": DynamicResourcesArgs(filter_timeout=0.05)}
     profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
     async with (
@@ -729,27 +753,7 @@ async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event(
             found.cluster.transport, profiles=(profile,), initial_backoff=0.1, max_backoff=0.1
         ) as running,
     ):
-        requests = [
-            {
-                "name": f"r{index}",
-                "exactly": {"deviceClassName": DRIVER, "count": 4, "allocationMode": "ExactCount"},
-            }
-            for index in range(6)
-        ]
-        unlike = [{"distinctAttribute": f"{DRIVER}/model"}, {"distinctAttribute": f"{DRIVER}/numa"}]
-        requests[-1]["exactly"]["selectors"] = [
-            {"cel": {"expression": f"device.attributes['{DRIVER}'].index >= 0"}}
-        ]
-        body = {
-            "metadata": {"name": "hard"},
-            "spec": {
-                "devices": {
-                    "requests": requests,
-                    "constraints": [{**each, "requests": ["r5"]} for each in unlike],
-                }
-            },
-        }
-        await found.cluster.ask("POST", CLAIMS, body)
+        await add_hard_claim(found)
         await found.add_pod("p", claim="hard")
         told = await until(lambda: found.cluster.condition("p"))
         assert told["message"].startswith("0/1 nodes are available: 1 timed out trying to allocate devices.")

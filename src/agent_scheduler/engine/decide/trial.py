@@ -263,6 +263,11 @@ class Trial(WhatIf):
         return not self._journal
 
     @property
+    def sequence(self) -> int:
+        """Of the ledger, for `follow`."""
+        return self._ledger.sequence
+
+    @property
     def holds_reservations(self) -> bool:
         """Whether others have to wait."""
         return bool(self._reserved)
@@ -287,9 +292,27 @@ class Trial(WhatIf):
     def reserved(self, pod: PodInfo) -> Reservations:
         return self._reserved.get(pod.uid, ())
 
+    def follow(self, sequence: int) -> None:
+        """Have views ask anew about rows that the ledger was told of since, for what they ask of live state: devices,
+        which reservations change, and for which a search may have come to no end."""
+        rows, size = self._ledger.rows_since(sequence), self._columns.size
+        self._snapshot.touched.extend(
+            list(range(size)) if rows is None else [row for row in rows if row < size]
+        )
+
     def hand_over(self, pod: PodInfo) -> Reservations:
         """What is reserved for the pod is somebody else's to give back from now on."""
         return self._reserved.pop(pod.uid, ())
+
+    def give_back(self, pod: PodInfo) -> None:
+        """Others may have what is reserved for the pod, if anything is; it stays where it is put."""
+        reservations = self._reserved.pop(pod.uid, None)
+        if reservations is not None:
+            assert isinstance(pod, PodInfo), "only pods that wait have anything reserved"
+            before = self._ledger.sequence
+            with self._quietly():
+                unreserve(reservations, pod, self._writes)
+            self.follow(before)
 
     def reset(self) -> None:
         """Undo everything, and bring the snapshot up to date with the ledger."""
@@ -303,7 +326,7 @@ class Trial(WhatIf):
     def abandon(self) -> None:
         """Give back what is reserved; the snapshot is not used any more."""
         for uid in list(self._reserved):
-            self._give_back(next(change.pod for change in self._journal if change.pod.uid == uid))
+            self.give_back(next(change.pod for change in self._journal if change.pod.uid == uid))
 
     # ---- for the snapshot
 
@@ -317,14 +340,14 @@ class Trial(WhatIf):
     def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         WhatIf._change(self, pod, row, sign)
         if sign < 0 and self._reserved:
-            self._give_back(pod)
+            self.give_back(pod)
         self._snapshot.touched.append(row)
 
     def _undo(self, change: Change) -> None:
         WhatIf._undo(self, change)
         self._snapshot.touched.append(change.row)
         if change.sign > 0 and self._reserved:
-            self._give_back(change.pod)
+            self.give_back(change.pod)
 
     def _add_terms(self, terms: Iterable[ExistingTerm]) -> tuple[ExistingTerm, ...]:
         columns = self._columns
@@ -349,21 +372,5 @@ class Trial(WhatIf):
         profile = self._views[pod.scheduler_name].profile
         with self._quietly():
             reservations = reserve(profile, view.filters, pod, node, at=self.at, writes=self._writes)
-        self._follow(before)
+        self.follow(before)
         return reservations
-
-    def _give_back(self, pod: PodInfo) -> None:
-        reservations = self._reserved.pop(pod.uid, None)
-        if reservations is not None:
-            assert isinstance(pod, PodInfo), "only pods that wait have anything reserved"
-            before = self._ledger.sequence
-            with self._quietly():
-                unreserve(reservations, pod, self._writes)
-            self._follow(before)
-
-    def _follow(self, sequence: int) -> None:
-        """Rows that reservations touched, which the ledger was told of: their devices are asked about live."""
-        rows, size = self._ledger.rows_since(sequence), self._columns.size
-        self._snapshot.touched.extend(
-            list(range(size)) if rows is None else [row for row in rows if row < size]
-        )

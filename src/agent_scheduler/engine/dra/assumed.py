@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..state.batchinfo import GroupKey
 from ..state.indexes import drop_entry
 from ..state.podclaims import ClaimKey
 from .allocation import AllocatedDevices
@@ -29,8 +30,9 @@ class Assumed:
     uid: str
     #: None: the claim was allocated before, and only reservations are assumed.
     allocation: AllocatedDevices | None = None
-    #: The pod for which it was allocated.
+    #: The pod for which it was allocated, and the group of that.
     allocated_for: str = ""
+    group: GroupKey | None = None
     #: The version that has the allocation.
     written: int = UNWRITTEN
     #: The version that has no allocation any more.
@@ -41,6 +43,11 @@ class Assumed:
     unreserved: dict[str, int] = field(default_factory=dict)
     #: Pods for which anything is assumed of it.
     known: set[str] = field(default_factory=set)
+
+    def allocation_for(self, group: GroupKey | None) -> AllocatedDevices | None:
+        """What members of this group, or pods of none, may count on."""
+        shared = group is not None and group == self.group
+        return self.allocation if shared or self.written > UNWRITTEN else None
 
     @property
     def is_empty(self) -> bool:
@@ -66,11 +73,22 @@ class AssumedClaims:
     def get(self, key: ClaimKey) -> Assumed | None:
         return self._claims.get(key)
 
+    def is_about_to_have(self, key: ClaimKey, allocation: AllocatedDevices) -> bool:
+        """Whether this is to be written as the claim's allocation, and is not yet."""
+        found = self._claims.get(key)
+        return found is not None and found.allocation == allocation and found.written == UNWRITTEN
+
     def held(self, holder: str) -> tuple[ClaimKey, ...]:
         """The claims that something is assumed of for this pod."""
         return tuple(self._held.get(holder, ()))
 
-    def assume(self, claim: ClaimInfo, allocation: AllocatedDevices | None, holder: str) -> None:
+    def assume(
+        self,
+        claim: ClaimInfo,
+        allocation: AllocatedDevices | None,
+        holder: str,
+        group: GroupKey | None = None,
+    ) -> None:
         key = claim.key
         found = self._claims.get(key)
         if found is None:
@@ -78,6 +96,7 @@ class AssumedClaims:
         if allocation is not None:
             assert found.allocation is None, "a claim is allocated once"
             found.allocation, found.allocated_for, found.written = allocation, holder, UNWRITTEN
+            found.group = group
         if holder not in claim.reserved_for or holder in found.unreserved:
             found.holders.setdefault(holder, UNWRITTEN)
         found.known.add(holder)

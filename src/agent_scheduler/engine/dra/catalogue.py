@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from ..state.batchinfo import GroupKey
 from ..state.claimspec import ClaimSpec
 from ..state.extended import CLASS_RESOURCE
 from ..state.indexes import drop_entry
@@ -90,14 +91,15 @@ class Devices:
     def claim(self, key: ClaimKey) -> ClaimInfo | None:
         return self.claims.get(key)
 
-    def allocation(self, key: ClaimKey) -> AllocatedDevices | None:
-        """What the claim has as the watch shows it, or else as this scheduler has written it."""
+    def allocation(self, key: ClaimKey, group: GroupKey | None = None) -> AllocatedDevices | None:
+        """What the claim has as the watch shows it, or else as this scheduler has written it; to members of the
+        `group` that it was allocated for, also what is about to be written."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if self.is_deallocated(key):
             return None
         if claim is not None and claim.allocation is not None:
             return claim.allocation
-        return assumed.allocation if assumed is not None and assumed.written >= 0 else None
+        return assumed.allocation_for(group) if assumed is not None else None
 
     def is_pending(self, key: ClaimKey) -> bool:
         """Whether it is assumed to be allocated and that is not written yet, or was deallocated and that is not seen
@@ -249,8 +251,11 @@ class Devices:
 
     # ---- what decisions assume
 
-    def assume(self, key: ClaimKey, allocation: Allocation | None, holder: str) -> bool:
+    def assume(
+        self, key: ClaimKey, allocation: Allocation | None, holder: str, group: GroupKey | None = None
+    ) -> bool:
         """Reserve a claim for a pod, by its UID; with an `allocation`, for a claim that has none, allocate it, too.
+        `group`: that of the pod.
 
         False, and nothing is changed, if that can no longer be: the claim is gone or about to be, it has got an
         allocation meanwhile or lost it, its devices are taken, or it is reserved for as many as may be.
@@ -262,7 +267,7 @@ class Devices:
         if len(reserved) >= RESERVED_AT_MOST and holder not in reserved:
             return False
         if allocation is None:
-            if self.allocation(key) is None:
+            if self.allocation(key, group) is None:
                 return False
             self.assumed.assume(claim, None, holder)
             return True
@@ -271,7 +276,7 @@ class Devices:
         allocated = allocation.allocated
         if not self.pools.are_free(allocated.uses):
             return False
-        self.assumed.assume(claim, allocated, holder)
+        self.assumed.assume(claim, allocated, holder, group)
         self._recount(key)
         return True
 

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from ..state.batchinfo import GroupKey
 from ..state.extended import ExtendedNeeds
 from ..state.podclaims import AllocatedClaim, ClaimKey, ClaimToAllocate, Demand, PodClaim, PodRef
 from ..state.podinfo import PodInfo
@@ -30,17 +31,22 @@ def demand(
     extended: ExtendedNeeds | None = None,
     left_over: tuple[ClaimKey, ...] = (),
     profile: str = "",
+    group: GroupKey | None = None,
 ) -> Demand:
-    """What a pod with these claims needs as things stand; the same object for as long as nothing of it changes."""
+    """What a pod with these claims needs as things stand; the same object for as long as nothing of it changes.
+
+    Members of a `group` share a claim before its allocation is written: they are placed together, and none of them
+    could be before the others (kube-scheduler: `inFlightAllocationSharers`).
+    """
     unallocated: list[ClaimToAllocate] = []
     allocated: list[AllocatedClaim] = []
     problem = ""
     for claim in claims_of(pod_claims):
         known = devices.claim(claim.claim) if claim.claim is not None else None
-        problem = _problem(claim, known, devices, pod or _NOBODY)
+        problem = _problem(claim, known, devices, pod or _NOBODY, group)
         if problem or known is None:
             break
-        if (allocation := devices.allocation(known.key)) is not None:
+        if (allocation := devices.allocation(known.key, group)) is not None:
             allocated.append(
                 AllocatedClaim(known.key, allocation.reach, devices.binding_failed(known.key, profile))
             )
@@ -72,7 +78,13 @@ def demand_of(pod: PodInfo, devices: Devices) -> Demand | None:
     if not (pod.claims or extended or left_over):
         return None
     return demand(
-        pod.claims, devices, pod=pod.ref, extended=extended, left_over=left_over, profile=pod.scheduler_name
+        pod.claims,
+        devices,
+        pod=pod.ref,
+        extended=extended,
+        left_over=left_over,
+        profile=pod.scheduler_name,
+        group=pod.group,
     )
 
 
@@ -86,14 +98,16 @@ def claims_of(pod_claims: Collection[PodClaim]) -> Collection[PodClaim]:
     return list(found.values())
 
 
-def to_allocate(pod_claims: Collection[PodClaim], devices: Devices) -> list[ClaimInfo]:
+def to_allocate(
+    pod_claims: Collection[PodClaim], devices: Devices, group: GroupKey | None = None
+) -> list[ClaimInfo]:
     """The claims that the allocations for the pod's `Demand` are for, in their order."""
     return [
         known
         for claim in claims_of(pod_claims)
         if claim.claim is not None
         and (known := devices.claim(claim.claim)) is not None
-        and devices.allocation(known.key) is None
+        and devices.allocation(known.key, group) is None
     ]
 
 
@@ -122,7 +136,9 @@ def _missing(claim: PodClaim, known: ClaimInfo | None, pod: PodRef) -> str:
     return ""
 
 
-def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: PodRef) -> str:
+def _problem(
+    claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: PodRef, group: GroupKey | None
+) -> str:
     reason = _missing(claim, known, pod)
     if reason or known is None:
         return reason
@@ -132,7 +148,7 @@ def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: Po
     if known.allocation is None and devices.assumed.get(known.key) is None:
         # Most claims.
         return _unreadable(known)
-    if devices.allocation(known.key) is not None:
+    if devices.allocation(known.key, group) is not None:
         reserved = devices.reserved_for(known.key)
         return "resourceclaim in use" if len(reserved) >= RESERVED_AT_MOST and pod.uid not in reserved else ""
     if devices.is_deallocated(known.key):

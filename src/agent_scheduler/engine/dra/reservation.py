@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from ..state.batchinfo import GroupKey
 from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
 from .allocation import AllocatedDevices, Allocation
@@ -87,9 +88,11 @@ def reserve(
     node: NodeInfo,
     pod: PodRef,
     *,
+    group: GroupKey | None = None,
     at: str = "",
 ) -> ReservedClaims | CannotAllocate:
-    """Take what the pod's claims need on the node. On a refusal nothing is taken. `at`: the time, as the API has it."""
+    """Take what the pod's claims need on the node. On a refusal nothing is taken. `group`: that of the pod, as of
+    `demand`. `at`: the time, as the API has it."""
     if demand.problem:
         return CannotAllocate(demand.problem)
     found = answer(demand, devices, node, SearchBudget())
@@ -97,15 +100,15 @@ def reserve(
         return found
     claims = claims_of(claims)
     parts: list[ReservedClaim] = []
-    for claim, allocation in zip(to_allocate(claims, devices), found, strict=False):
+    for claim, allocation in zip(to_allocate(claims, devices, group), found, strict=False):
         parts.append(ReservedClaim(claim.key, claim.uid, allocation, allocation.allocated))
     for each in demand.allocated:
-        known, allocated = devices.claim(each.key), devices.allocation(each.key)
+        known, allocated = devices.claim(each.key), devices.allocation(each.key, group)
         if known is None or allocated is None:
             return CannotAllocate(NOT_AVAILABLE)
         parts.append(ReservedClaim(each.key, known.uid, None, allocated))
     for part in parts:
-        if not devices.assume(part.claim, part.allocation, pod.uid):
+        if not devices.assume(part.claim, part.allocation, pod.uid, group):
             devices.forget(pod.uid)
             return CannotAllocate(NOT_AVAILABLE)
     in_memory = None
@@ -139,6 +142,8 @@ def due(
         if claim.allocation is not None and claim.allocation != part.allocated:
             return Lost(f"resourceclaim {name} has got other devices")
         if claim.allocation is None:
+            if devices.assumed.is_about_to_have(part.claim, part.allocated):
+                return Due.WAIT
             if devices.allocation(part.claim) is None:
                 return Lost(f"resourceclaim {name} was deallocated")
             if not version:

@@ -47,10 +47,8 @@ class NativeGroup:
 
 def native_key(pod: PodInfo) -> GroupKey | None:
     """The native group that a pod names; None for most pods."""
-    batch = pod.batch
-    if batch is None or batch.group is None or not batch.group.native:
-        return None
-    return batch.group
+    group = pod.group
+    return group if group is not None and group.native else None
 
 
 class NativeGroups:

@@ -145,7 +145,7 @@ class DynamicResources(Filter, Reserve, PreBind):
         return lacking(found, state.demand, state.devices, node)
 
     def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedClaims | None:
-        found = reserve(pod.claims, state.demand, state.devices, node, pod.ref, at=at)
+        found = reserve(pod.claims, state.demand, state.devices, node, pod.ref, group=pod.group, at=at)
         return None if isinstance(found, CannotAllocate) else found
 
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:

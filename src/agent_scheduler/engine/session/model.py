@@ -389,11 +389,11 @@ class Requests:
         self._kept: dict[int, tuple[Mapping[str, int], Vector, bool]] = {}
 
     def of(self, pod: PodInfo) -> tuple[Vector, bool]:
-        """What `pod` asks for, and whether that is nothing."""
+        """What `pod` asks for, and whether that is nothing, devices counted."""
         requests = pod.cls.requests
         found = self._kept.get(id(requests))
         if found is None:
             vector = of_requests(requests)
             # The requests are held, so that no others get their identity.
             found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
-        return found[1], found[2]
+        return found[1], found[2] and not pod.claims

@@ -8,6 +8,7 @@ there is. For the others it is kept how the two differ.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ..decide.classview import ClassView
 from ..decide.ranking import REFUSED, best_of
 from ..decide.snapshot import Snapshot
 from ..decide.trial import Mark, Trial
+from ..dra.catalogue import PORTION
 from ..plugins.node_resources_fit import NodeResourcesFit, Wanted
 from ..quotas.vector import COMMON, Total, in_order, of_requests
 from ..state.columns import Ints, Rows
@@ -22,6 +24,9 @@ from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
 from .fit import FitErrors, fit_message
 from .model import Job, Task, TaskStatus
+
+#: Of a search for devices, until it is given up: no other task has a turn meanwhile.
+_PORTIONS: Final = 8
 
 #: Volcano's reason for a node that is full of pods, where it looks at nothing else of its room.
 _TOO_MANY_PODS = "node(s) pod number exceeded"
@@ -38,6 +43,9 @@ class SessionNodes:
         """`trial` is one of `snapshot`, and has been reset."""
         self._snapshot = snapshot
         self._trial = trial
+        self._devices = snapshot.handle.devices
+        #: Whether a task was refused nodes that nobody knows of whether they would do: searches were given up.
+        self.is_partial = False
         self.columns = snapshot.columns
         self._rows = {node.name: row for row, node in enumerate(self.columns.nodes) if node is not None}
         #: They add nothing to what there is to share. That nobody is placed there is the matter of their taints.
@@ -125,6 +133,12 @@ class SessionNodes:
             self._wait(task, -1, 1)
         return mark
 
+    def let_go(self, tasks: Iterable[Task]) -> None:
+        """The tasks stay where they are, but what plugins have reserved for them is for others: they are not sent now,
+        and nobody else has a turn while anything is reserved."""
+        for task in tasks:
+            self._trial.give_back(task.pod)
+
     def unplace(self, task: Task, mark: Mark | None = None) -> None:
         """`task` has the status that it was placed in. `mark`: what `place` gave, if that is known; with it, what was
         reserved for the pod is given back."""
@@ -169,10 +183,30 @@ class SessionNodes:
 
     def view(self, task: Task) -> ClassView:
         """What plugins say of the nodes for a task, as things stand."""
+        if _asks_devices(task):
+            self._devices.budget.left = PORTION
+            self._look_again()
         return self._trial.view_of(task.pod)
 
     def best(self, task: Task, view: ClassView) -> int | None:
         """The row that a task is to go to: of those that have room now the best, else of those that will have it."""
+        row = self._best(task, view)
+        if row is None and _asks_devices(task):
+            for _ in range(_PORTIONS):
+                if row is not None or not self._devices.undecided:
+                    return row
+                view = self.view(task)
+                row = self._best(task, view)
+            self.is_partial |= row is None and bool(self._devices.undecided)
+        return row
+
+    def _look_again(self) -> None:
+        """Have the nodes asked about again that searches came to no end for."""
+        before = self._trial.sequence
+        if self._devices.again():
+            self._trial.follow(before)
+
+    def _best(self, task: Task, view: ClassView) -> int | None:
         columns, waiting = self.columns, self._waiting
         nominated = task.pod.nominated_node_name
         if nominated:
@@ -305,3 +339,7 @@ class SessionNodes:
             if number:
                 counts[f"Insufficient {name}"] = number
         return counts
+
+
+def _asks_devices(task: Task) -> bool:
+    return bool(task.pod.claims or task.pod.cls.extended)

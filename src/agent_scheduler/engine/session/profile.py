@@ -14,6 +14,7 @@ from ..framework.plugin import Filter, Profile, Score, WeightedScore
 from ..framework.prebind import PreBind, Reserve
 from ..plugins.balanced_allocation import BalancedAllocation
 from ..plugins.binpack import PER_POINT, Binpack
+from ..plugins.dynamic_resources import DynamicResources
 from ..plugins.image_locality import ImageLocality
 from ..plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from ..plugins.node_affinity import NodeAffinity, NodeAffinityScore
@@ -51,9 +52,9 @@ def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
     predicates = conf.option("predicates")
     if predicates is not None and predicates.enabled("enablePredicate"):
         filters += _filters(predicates)
-        volumes = [each for each in filters if isinstance(each, VolumeBinding)]
-        reserves += volumes
-        pre_binds += volumes
+        taking = [each for each in filters if isinstance(each, VolumeBinding | DynamicResources)]
+        reserves += taking
+        pre_binds += taking
     order = conf.option("nodeorder")
     if order is not None and order.enabled("enableNodeOrder"):
         scores += _scores(order.arguments)
@@ -82,8 +83,9 @@ def _filters(option: PluginOption) -> list[Filter]:
         ("PodTopologySpreadEnable", PodTopologySpread()),
         ("VolumeBindingEnable", VolumeRestrictions()),
         ("VolumeBindingEnable", _volume_binding()),
+        ("", DynamicResources()),
     )
-    return [each for switch, each in switched if _switched_on(option, switch)]
+    return [each for switch, each in switched if not switch or _switched_on(option, switch)]
 
 
 def _volume_binding() -> Any:

@@ -13,7 +13,7 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.salvage import salvage
 
-from .batchinfo import BATCH_LABELS, BatchInfo, batch_info
+from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
 from .podclaims import PodClaim, PodRef
@@ -80,6 +80,11 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def ref(self) -> PodRef:
         return PodRef(self.namespace, self.name, self.uid)
+
+    @property
+    def group(self) -> GroupKey | None:
+        """The group that it names, which need not exist."""
+        return None if self.batch is None else self.batch.group
 
     @property
     def requests(self) -> Amounts:

@@ -27,7 +27,8 @@ def test_predicates_are_asked_in_volcanos_order() -> None:
         "TaintToleration",
         "NodePorts",
     ]
-    assert [each.name for each in found.reserves] == ["VolumeBinding"]
+    assert [each.name for each in found.reserves] == ["VolumeBinding", "DynamicResources"]
+    assert found.pre_binds == found.reserves
 
 
 def test_a_predicate_may_be_switched_off() -> None:

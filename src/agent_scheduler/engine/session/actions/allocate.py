@@ -49,11 +49,13 @@ def allocate(session: Session) -> Iterator[None]:
             placed = yield from _place_sub_jobs(statement, job, sheet)
         elif session.nodes.count:
             placed = yield from _place(statement, job, None, sheet[""])
-        # A gang that waits for room which is about to be free keeps its claims, and nothing is sent.
         if placed and tiers.job_ready(job):
             statement.commit()
             if any(sheet.values()):
                 jobs.push(job)
+        elif placed:
+            # A gang that waits for room which is about to be free keeps its claims, and nothing is sent.
+            session.nodes.let_go(job.by_status[TaskStatus.ALLOCATED].values())
         work.queues.push(queue)
         yield
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from ..model import Task, TaskStatus
+from ..model import Job, Task, TaskStatus
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 def backfill(session: Session) -> Iterator[None]:
     """Each by itself. All tasks of a job that have a node are bound as soon as its gang is complete."""
     nodes = session.nodes
+    last: Job | None = None
     for task in (yield from _waiting(session)):
         job = task.job
+        if last is not None and last is not job:
+            nodes.let_go(last.by_status[TaskStatus.ALLOCATED].values())
+        last = job
         view = nodes.view(task)
         row = nodes.best(task, view)
         if row is None:
@@ -24,6 +28,8 @@ def backfill(session: Session) -> Iterator[None]:
         elif session.allocate(task, row, view) is not None and session.tiers.job_ready(job):
             session.bind(list(job.by_status[TaskStatus.ALLOCATED].values()))
         yield
+    if last is not None:
+        nodes.let_go(last.by_status[TaskStatus.ALLOCATED].values())
 
 
 def _waiting(session: Session) -> Generator[None, None, list[Task]]:
