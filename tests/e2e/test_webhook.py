@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.embedded import until
 from tests.unit.admission.reviews import pod, queue
-from tests.unit.webhook.world import definition, review
+from tests.unit.webhook.world import CONFIGURATIONS, definition, review
 
 from .installed import Installation
 from .processes import Served
@@ -22,10 +22,7 @@ from .test_installed import NAMESPACE, compared, embedded_alone, own_cluster, sc
 ACCOUNT = "agent-scheduler-webhook"
 #: They are reached here by another address than their Service's.
 HERE = ("--certificate-host", "127.0.0.1", "--shutdown-delay", "200ms")
-_PATHS = tuple(
-    f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{ACCOUNT}"
-    for kind in ("mutating", "validating")
-)
+_PATHS = tuple(f"{path}/{ACCOUNT}" for path in CONFIGURATIONS.values())
 
 
 async def bundle(installed: Installation) -> str:
@@ -60,8 +57,9 @@ async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_pa
     lost = {"match": {"resource": "secrets", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
     faults = {"rules": [lost]}
     async with own_cluster(tmp_path, "--nodes", "0", faults=faults, components=["crd"]) as installed:
-        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-            await installed.add(definition(kind))
+        for kind, path in CONFIGURATIONS.items():
+            if (await installed.call("GET", path)).status == 404:
+                await installed.add(definition(kind))
         for component in ("webhook", "default"):
             await installed.apply(component)
         token = await scraper(installed)
