@@ -163,6 +163,23 @@ def track(
     new["metadata"] = written["metadata"]
 
 
+def overlaid(live: Object, config: Object, resource: Resource) -> Object:
+    """`config` over `live` by the type's topology, without an owner: what a mutation of a policy applies.
+
+    Raises ValueError for a configuration that sets what is replaced as a whole, which might take away what it does not
+    know.
+    """
+    root = _root(resource)
+    whole = list(typed.atomics(config, root))
+    if whole:
+        shown = ", ".join(whole)
+        raise ValueError(
+            f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {shown}"
+        )
+    merged: Object = typed.merge(live, _typed(config, resource, root), root)
+    return merged
+
+
 def only_times_differ(new: Object, old: Object) -> bool:
     """Whether a write would do nothing but move the times in managedFields: then it does nothing at all."""
     entries, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")

@@ -13,6 +13,7 @@ import yaml
 
 from . import protobuf, schema
 from .errors import ApiError, bad_request, unknown_format
+from .json_syntax import syntax_error
 from .requests import Request, check_delete_options
 from .resource import Object, Resource
 
@@ -52,7 +53,7 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
         shown = request.body[:64].decode("utf-8", "replace")
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json "
-            f"parse error: {error} ({shown})"
+            f"parse error: {syntax_error(request.body) or error} ({shown})"
         ) from None
 
 

@@ -318,9 +318,8 @@ def _priority_level(obj: Object, field: str) -> Any:
     return (limited if field == "nominalConcurrencyShares" else queuing).get(field, NONE)
 
 
-def _role_reference(obj: Object, now: str) -> str:
-    role = obj.get("roleRef") or {}
-    return f"{role.get('kind', '')}/{role.get('name', '')}"
+def _slashed(held: Object | None, *fields: str) -> str:
+    return "/".join(str((held or {}).get(field, "")) for field in fields)
 
 
 def _subjects(obj: Object, kind: str) -> str:
@@ -328,6 +327,12 @@ def _subjects(obj: Object, kind: str) -> str:
     if kind == "ServiceAccount":
         return ",".join(f"{subject.get('namespace', '')}/{subject.get('name', '')}" for subject in found)
     return ",".join(subject.get("name", "") for subject in found)
+
+
+def _param_ref(obj: Object, now: str) -> str:
+    reference = _parts(obj)[0].get("paramRef") or {}
+    name = reference.get("name") or label_selector(reference.get("selector") or {})
+    return f"{reference.get('namespace') or '*'}/{name}" if reference else "<unset>"
 
 
 #: A cell is given the object, and its argument or, if it has none, the present.
@@ -354,8 +359,13 @@ CELLS: dict[str, Callable[[Object, str], Any]] = {
     "controller": _controller,
     "ingress_parameters": _ingress_parameters,
     "priority_level": _priority_level,
-    "role_reference": _role_reference,
+    "role_reference": lambda obj, _: _slashed(obj.get("roleRef"), "kind", "name"),
     "subjects": _subjects,
+    "scale_target": lambda obj, _: _slashed(_parts(obj)[0].get("scaleTargetRef"), "kind", "name"),
+    "param_kind": lambda obj, _: (
+        _slashed(_parts(obj)[0].get("paramKind"), "apiVersion", "kind").removeprefix("/") or "<unset>"
+    ),
+    "param_ref": _param_ref,
 }
 
 

@@ -8,13 +8,14 @@ prolonged.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from .admission.configured import Overtaken, Review, check_current, review_of
 from .bodies import delete_options
 from .builtin.pods import effective_grace
 from .errors import conflict, forbidden, not_found
 from .registry import DEFINITIONS, NAMESPACES, Registry, Served
-from .requests import Request, Response, check_delete_options, success
+from .requests import Answer, Request, Response, check_delete_options, success
 from .resource import Object
 from .selectors import compile_selector
 from .store import Record
@@ -29,7 +30,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 
 
-def delete(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+def delete(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
     """DELETE of one object."""
     options = delete_options(request)
     resource = served.resource
@@ -38,12 +39,26 @@ def delete(registry: Registry, served: Served, namespace: str, name: str, reques
         raise forbidden(resource.plural, served.name[0], name, "this namespace may not be deleted")
     if old is None:
         raise not_found(resource.plural, served.name[0], name)
-    data, gone = delete_record(registry, served, old, options)
-    if gone and not resource.returns_deleted:
-        details: Object = {"name": name}
+    if registry.reviewers is not None:
+        review = _review(registry, served, old, options, request, name=name)
+        if review is not None:
+            return review.run(_delete_reviewed(registry, served, old, options, review))
+    return _deleted(served, old, options, delete_record(registry, served, old, options))
+
+
+async def _delete_reviewed(
+    registry: Registry, served: Served, old: Record, options: Object, review: Review
+) -> Response:
+    return _deleted(served, old, options, await _delete_shown(registry, served, old, options, review))
+
+
+def _deleted(served: Served, old: Record, options: Object, outcome: tuple[bytes, bool]) -> Response:
+    data, gone = outcome
+    if gone and not served.resource.returns_deleted:
+        details: Object = {"name": old.name}
         if served.name[0]:
             details["group"] = served.name[0]
-        details["kind"] = resource.plural
+        details["kind"] = served.resource.plural
         details["uid"] = old.uid
         return success(200, details)
     # 202 tells clients of the old option that dependents are still to go.
@@ -51,7 +66,39 @@ def delete(registry: Registry, served: Served, namespace: str, name: str, reques
     return Response(status, served.view.object(data))
 
 
-def delete_collection(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
+def _review(
+    registry: Registry, served: Served, old: Record, options: Object, request: Request, *, name: str
+) -> Review | None:
+    """This delete on its way past those who want to see it. `name` is the one that the request gave."""
+    return review_of(
+        registry,
+        served,
+        request,
+        operation="DELETE",
+        obj=None,
+        old=served.stored.decode(old.data),
+        namespace=old.namespace,
+        name=name,
+        delete_options=options,
+    )
+
+
+async def _delete_shown(
+    registry: Registry, served: Served, old: Record, options: Object, review: Review
+) -> tuple[bytes, bool]:
+    """`delete_record` past those who want to see it. They see an object that was marked and goes at once twice."""
+    check_preconditions(served, old, options)
+    await review.admit()
+    check_current(served, old)
+    marked = mark_deleted(registry, served, old, options)
+    if marked.gone is not None or marked.record is old:
+        return finish_deletion(registry, served, marked)
+    review.admission.old = served.stored.decode(marked.record.data)
+    await review.admit()
+    return finish_deletion(registry, served, marked)
+
+
+def delete_collection(registry: Registry, served: Served, namespace: str, request: Request) -> Answer:
     """DELETE of a collection, by selectors. The answer lists the objects as they were found."""
     options = delete_options(request)
     selector = compile_selector(
@@ -66,17 +113,69 @@ def delete_collection(registry: Registry, served: Served, namespace: str, reques
         and not (served.name == NAMESPACES and record.name in _IMMORTAL)
     ]
     version = registry.store.rv
+    answer = Response(
+        200, served.view.list([record.data for record in found], {"resourceVersion": str(version)})
+    )
+    shown = [_review(registry, served, old, options, request, name="") for old in found]
+    first = next(filter(None, shown), None)
+    if first is not None:
+        return first.run(
+            _delete_all_shown(registry, served, list(zip(found, shown, strict=True)), options, answer)
+        )
     for record in found:
         if served.table.records.get(record.key) is record:
             delete_record(registry, served, record, dict(options))
-    return Response(
-        200, served.view.list([record.data for record in found], {"resourceVersion": str(version)})
-    )
+    return answer
+
+
+async def _delete_all_shown(
+    registry: Registry,
+    served: Served,
+    found: list[tuple[Record, Review | None]],
+    options: Object,
+    answer: Response,
+) -> Response:
+    """One after another; the first refusal ends it. What changed or went meanwhile is somebody else's."""
+    for old, review in found:
+        if served.table.records.get(old.key) is not old:
+            continue
+        if review is None:
+            delete_record(registry, served, old, dict(options))
+            continue
+        try:
+            await _delete_shown(registry, served, old, dict(options), review)
+        except Overtaken:
+            continue
+    return answer
+
+
+class Marked(NamedTuple):
+    """An object on its way out. `record` is how it is stored now, `data` how it is shown. `gone`: whether it has gone,
+    None: it is to go at once, when `finish_deletion` takes it away."""
+
+    record: Record
+    data: bytes
+    gone: bool | None
 
 
 def delete_record(registry: Registry, served: Served, old: Record, options: Object) -> tuple[bytes, bool]:
     """Delete or mark one object. The answer is its last state, and whether it is gone."""
     check_preconditions(served, old, options)
+    return finish_deletion(registry, served, mark_deleted(registry, served, old, options))
+
+
+def finish_deletion(registry: Registry, served: Served, marked: Marked) -> tuple[bytes, bool]:
+    """Take away what is to go at once. The answer is as that of `delete_record`."""
+    if marked.gone is not None:
+        return marked.data, marked.gone
+    # Otherwise a subscriber already took it away.
+    if served.table.records.get(marked.record.key) is marked.record:
+        registry.store.remove(served.name, marked.record)
+    return marked.data, True
+
+
+def mark_deleted(registry: Registry, served: Served, old: Record, options: Object) -> Marked:
+    """Say in an object that it is to go, if it has anything to wait for."""
     dry = check_delete_options(options)
     obj = served.stored.decode(old.data)
     metadata = obj["metadata"]
@@ -85,7 +184,8 @@ def delete_record(registry: Registry, served: Served, old: Record, options: Obje
     _set_finalizers(metadata, finalizers)
 
     if served.name == NAMESPACES:
-        return _delete_namespace(registry, served, old, obj, dry=dry)
+        data, gone = _delete_namespace(registry, served, old, obj, dry=dry)
+        return Marked(old, data, gone)
 
     if served.name == DEFINITIONS and not old.deleting:
         finalizers = _terminate_definition(registry, obj, finalizers)
@@ -96,20 +196,15 @@ def delete_record(registry: Registry, served: Served, old: Record, options: Obje
     if grace is not None:
         marked, waits = _mark_with_grace(registry, served, obj, options)
         if waits and not changed:
-            return old.data, False
+            return Marked(old, old.data, False)
     if finalizers and not marked and not waits and "deletionTimestamp" not in metadata:
         _mark(registry, metadata, 0)
         marked = True
     stays = bool(finalizers) or waits or bool(marked and metadata["deletionGracePeriodSeconds"])
     if dry:
-        return nameless(obj), not stays
+        return Marked(old, nameless(obj), not stays)
     record = registry.store.replace(served.name, old, obj) if marked or changed else old
-    if stays:
-        return record.data, False
-    if served.table.records.get(old.key) is not record:
-        return record.data, True  # a subscriber already took it away
-    registry.store.remove(served.name, record)
-    return record.data, True
+    return Marked(record, record.data, False if stays else None)
 
 
 def check_preconditions(served: Served, old: Record, options: Object) -> None:

@@ -284,7 +284,7 @@ def _refusal(error: fault_plan.Error) -> ApiError:
 
 
 def _conflict(of: str, target: Target) -> ApiError:
-    """The 409 of a cause, in the words of `subresources.assign` and of the registry."""
+    """The 409 of a cause, in the words of `binding.assign` and of the registry."""
     name, resource = target.name, target.resource or "pods"
     if of == "exists":
         return errors.already_exists(resource, target.group, name)

@@ -2,6 +2,8 @@
 
 `Api.handle` asks `auth.gate` who may do this, finds the kind and the verb by the path, runs it, and turns every refusal
 into a Status. It is synchronous, so a request is atomic: no other request sees or makes a change in the middle of it.
+A write that a webhook is called for comes in three steps, prepared, reviewed and committed. Only the review is awaited,
+and what was read before it is looked at again after it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from urllib.parse import unquote
 import orjson
 import yaml
 
-from . import deletion, patching, reading, scale, subresources, tokens, writing
+from . import binding, deletion, patching, reading, scale, subresources, tokens, writing
+from .admission.calls import Https, Transport
+from .admission.configured import Overtaken, Reviewers
 from .auth.aggregation import gather
 from .auth.audit import Observer
 from .auth.gate import Gate, attach
@@ -23,7 +27,7 @@ from .collector import Collector
 from .errors import ApiError, method_not_allowed, not_found_path
 from .pages import Pages, page_not_found
 from .registry import DEFINITIONS, NAMESPACES, Registry, Served
-from .requests import Request, Response, Stream, refusal
+from .requests import Answer, Pending, Request, Response, Stream, refusal, then
 from .resource import Object, Resource
 from .schema_source import data
 from .store import Store
@@ -36,7 +40,7 @@ _BOOTSTRAPPED = "kubernetes.io/bootstrapping"
 _UPDATED = "rbac.authorization.kubernetes.io/autoupdate"
 #: What is posted below an object, by table and path.
 _POSTED = {
-    (subresources.PODS, "binding"): subresources.bind,
+    (subresources.PODS, "binding"): binding.bind,
     (subresources.PODS, "eviction"): subresources.evict,
     (tokens.SERVICE_ACCOUNTS, "token"): tokens.request_token,
 }
@@ -69,8 +73,8 @@ class Api:
 
     `auth` says who is asked for a token and who may what; without it, everybody may do everything and nobody is asked.
     `observer` is told of every request. Without `controllers` it behaves like a bare API server, whose cluster has no
-    controller manager: dependents and the contents of namespaces are then left to others. The store must be fresh, or
-    one that an `Api` has filled.
+    controller manager: dependents and the contents of namespaces are then left to others. `transport` calls webhooks,
+    over HTTPS unless given. The store must be fresh, or one that an `Api` has filled.
     """
 
     def __init__(
@@ -81,9 +85,13 @@ class Api:
         auth: Options | None = None,
         observer: Observer | None = None,
         controllers: bool = True,
+        transport: Transport | None = None,
     ) -> None:
         self.store = store
         self.registry = Registry(store, resources)
+        #: What webhooks are called by.
+        self.transport: Transport = transport or Https()
+        Reviewers(self.registry, self.transport)
         self._pages = Pages(self.registry)
         self.collector = Collector(self.registry, definitions_only=not controllers)
         access = self.access = attach(self.registry, auth or open_to_all())
@@ -128,8 +136,13 @@ class Api:
             if error.reason == "AlreadyExists":
                 return None
             raise
+        assert isinstance(response, Response), "nobody is asked about what the server writes itself"
         created: Object = orjson.loads(response.body)
         return created
+
+    async def close(self) -> None:
+        """Close the connections to webhooks. Requests may follow all the same."""
+        await self.transport.close()
 
     @property
     def address(self) -> str:
@@ -140,22 +153,55 @@ class Api:
     def address(self, address: str) -> None:
         self._pages.address = address
 
-    def handle(self, request: Request) -> Response | Stream:
-        """Answer one request. Every refusal is a Response; other exceptions are faults of this server."""
+    def handle(self, request: Request) -> Answer | Stream:
+        """Answer one request. Every refusal is a Response; other exceptions are faults of this server.
+
+        The answer has to be awaited if webhooks are called for it.
+        """
         gate = self._gate
-        result = self.carry_out(request) if gate is None else gate.handle(request, self._handle)
-        if request.accept and "yaml" in request.accept and isinstance(result, Response):
-            return _as_yaml(request.accept, result)
+        result = self._carry_out(request) if gate is None else gate.handle(request, self._handle)
+        if request.accept and "yaml" in request.accept and not isinstance(result, Stream):
+            accept = request.accept
+            return then(result, lambda response: _as_yaml(accept, response))
         return result
 
     def carry_out(self, request: Request) -> Response | Stream:
+        """Answer a request of the server itself: nobody is asked about it."""
+        result = self._carry_out(request)
+        assert isinstance(result, Response | Stream), "webhooks are not called for the server's own requests"
+        return result
+
+    def _carry_out(self, request: Request) -> Answer | Stream:
         """Answer a request whose `user` is known and may make it."""
         try:
-            return self._handle(request)
+            result = self._handle(request)
+        except ApiError as error:
+            return refusal(error)
+        return result if isinstance(result, Response | Stream) else self._refusing(result)
+
+    async def _refusing(self, pending: Pending) -> Response:
+        try:
+            return await pending
         except ApiError as error:
             return refusal(error)
 
-    def _handle(self, request: Request) -> Response | Stream:
+    def _handle(self, request: Request) -> Answer | Stream:
+        result = self._route(request)
+        return result if isinstance(result, Response | Stream) else self._settled(request, result)
+
+    async def _settled(self, request: Request, pending: Pending) -> Response:
+        """The answer of a write that others looked at, made anew for as long as it is overtaken meanwhile."""
+        while True:
+            try:
+                return await pending
+            except Overtaken:
+                result = self._route(request)
+                assert not isinstance(result, Stream), "what is read is not shown to anybody"
+                if isinstance(result, Response):
+                    return result
+                pending = result
+
+    def _route(self, request: Request) -> Answer | Stream:
         routes, path = self.registry.routes, request.path
         below: tuple[str, ...] = ()
         route = routes.get(path)
@@ -171,7 +217,7 @@ class Api:
                 return self._resolve(request)
         return self._dispatch(request, *route, below, in_namespace=True)
 
-    def _resolve(self, request: Request) -> Response | Stream:
+    def _resolve(self, request: Request) -> Answer | Stream:
         """Answer a request by a path that is not known yet."""
         path = request.path
         segments = (unquote(path) if "%" in path else path).strip("/").split("/")
@@ -220,7 +266,7 @@ class Api:
 
     def _dispatch(
         self, request: Request, served: Served, namespace: str, below: tuple[str, ...], *, in_namespace: bool
-    ) -> Response | Stream:
+    ) -> Answer | Stream:
         """`below`: the names that follow the kind's in the path."""
         # Reads shape their answers as they make them.
         view = None
@@ -237,8 +283,9 @@ class Api:
             raise not_found_path()
         if view is None or view is served.view:
             return result
-        assert isinstance(result, Response)
-        return _shaped(view, served, result)
+        assert not isinstance(result, Stream)
+        shown = view
+        return then(result, lambda response: _shaped(shown, served, response))
 
     def _no_kind(self, kinds: dict[str, Served]) -> Response:
         """Built-in groups know what they lack; a group of custom kinds has nobody to say so."""
@@ -246,14 +293,14 @@ class Api:
             return page_not_found()
         raise not_found_path()
 
-    def _binding(self, request: Request, pods: Served, namespace: str) -> Response:
+    def _binding(self, request: Request, pods: Served, namespace: str) -> Answer:
         if request.method != "POST":
             raise method_not_allowed()
-        return subresources.bind(self.registry, pods, namespace, "", request)
+        return binding.bind(self.registry, pods, namespace, "", request)
 
     def _collection(
         self, request: Request, served: Served, namespace: str, *, in_namespace: bool
-    ) -> Response | Stream:
+    ) -> Answer | Stream:
         method, registry, verbs = request.method, self.registry, served.resource.verbs
         if method in ("GET", "HEAD"):
             if request.query and request.flag("watch"):
@@ -266,28 +313,29 @@ class Api:
         if served.resource.namespaced and not in_namespace:
             raise method_not_allowed()
         if method == "POST" and "create" in verbs:
-            response = self._create(served, namespace, request)
-            if served.name == DEFINITIONS:
-                self._establish(response)
-            return response
+            answer = self._create(served, namespace, request)
+            return then(answer, self._establish) if served.name == DEFINITIONS else answer
         if method == "DELETE" and "deletecollection" in verbs:
             return deletion.delete_collection(registry, served, namespace, request)
         raise method_not_allowed()
 
-    def _create(self, served: Served, namespace: str, request: Request) -> Response:
+    def _create(self, served: Served, namespace: str, request: Request) -> Answer:
         """A create, which those before it may have made short."""
+        if self.registry.reviewers is not None:
+            return writing.create(self.registry, served, namespace, request)
         templates = self._templates.get((served.resource.group, served.resource.plural))
         sight = templates.look(request, namespace) if templates is not None else None
         if templates is None or sight is None:
             return writing.create(self.registry, served, namespace, request)
         response = templates.make(sight)
         if response is None:
-            response = writing.create(self.registry, served, namespace, request)
-            if not response.headers:
+            answer = writing.create(self.registry, served, namespace, request)
+            if isinstance(answer, Response) and not answer.headers:
                 templates.learn(sight)
+            return answer
         return response
 
-    def _object(self, request: Request, served: Served, namespace: str, name: str) -> Response | Stream:
+    def _object(self, request: Request, served: Served, namespace: str, name: str) -> Answer | Stream:
         method, registry, verbs = request.method, self.registry, served.resource.verbs
         if method in ("GET", "HEAD") and "get" in verbs:
             if request.query and request.flag("watch"):
@@ -296,17 +344,15 @@ class Api:
         if method == "PUT" and "update" in verbs:
             return writing.update(registry, served, namespace, name, subresource="", request=request)
         if method == "PATCH" and "patch" in verbs:
-            response = patching.patched(registry, served, namespace, name, subresource="", request=request)
-            if served.name == DEFINITIONS and response.status == 201:
-                self._establish(response)
-            return response
+            answer = patching.patched(registry, served, namespace, name, subresource="", request=request)
+            return then(answer, self._establish) if served.name == DEFINITIONS else answer
         if method == "DELETE" and "delete" in verbs:
             return deletion.delete(registry, served, namespace, name, request)
         raise method_not_allowed()
 
     def _subresource(
         self, request: Request, served: Served, namespace: str, name: str, *, subresource: str
-    ) -> Response:
+    ) -> Answer:
         method, registry = request.method, self.registry
         post = _POSTED.get((served.name, subresource))
         if post is not None:
@@ -314,7 +360,7 @@ class Api:
                 raise method_not_allowed()
             return post(registry, served, namespace, name, request)
         if served.name == subresources.PODS and subresource in subresources.STREAMS:
-            return subresources.stream(served, namespace, name, subresource, request)
+            return subresources.stream(registry, served, namespace, name, subresource, request)
         if served.name == NAMESPACES and subresource == "finalize":
             if method != "PUT":
                 raise method_not_allowed()
@@ -336,6 +382,8 @@ class Api:
             )
         raise method_not_allowed()
 
-    def _establish(self, response: Response) -> None:
+    def _establish(self, response: Response) -> Response:
         """Accept a new definition's names at once, as the apiextensions controllers do a moment later."""
-        writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
+        if response.status == 201:
+            writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
+        return response

@@ -15,7 +15,8 @@ from http import HTTPStatus
 
 from .auth.impersonation import PREFIX
 from .errors import ApiError
-from .requests import Request
+from .requests import Request, Response
+from .stream_sender import BITE
 
 _BLOCK_LIMIT = 4096
 _KNOWN_LIMIT = 1024
@@ -154,3 +155,23 @@ class ResponseHeads:
                 f"Cache-Control: no-cache, private\r\nDate: {self._date}\r\n{close}"
             ).encode()
         return head
+
+    def write(self, out: list[bytes], response: Response, *, keep: bool, bodiless: bool = False) -> None:
+        """Append a whole answer to `out`."""
+        head = self.get(response.status, response.content_type, keep=keep)
+        body = response.body
+        if response.headers:
+            head += "".join(f"{name}: {_line(value)}\r\n" for name, value in response.headers).encode()
+        if bodiless:
+            out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+        elif len(body) < BITE:
+            out.append(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        else:
+            # A large list is not copied once more only to stand behind its head.
+            out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+            out.append(body)
+
+
+def _line(value: str) -> str:
+    """A header value cannot break out of its line."""
+    return value.replace("\r", " ").replace("\n", " ")

@@ -2,7 +2,7 @@
 
 Built on httptools' parser rather than on a web framework: a framework's own cost per request is several times
 what a bind costs here. Handlers are synchronous, so one connection answers in the order of its requests, however
-they are pipelined; only a watch or an injected delay makes the requests behind it wait.
+they are pipelined; only a watch, a webhook or an injected delay makes the requests behind it wait.
 
 Guarantees: nothing is buffered without bound (headers, bodies, pipelined requests, answers to a client that
 does not read, watch events); a malformed or oversized request is answered and its connection closed; a client
@@ -16,14 +16,15 @@ import logging
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 
 import httptools
 
+from .connections import FAULT, Shared
 from .errors import ApiError
-from .handlers import Api
-from .heads import BODY_LIMIT, TOO_LARGE, Head, KnownRequests, ResponseHeads
-from .requests import Disturb, Disturbance, Request, Response, Stream, refusal
-from .stream_sender import BITE, StreamSender
+from .heads import BODY_LIMIT, TOO_LARGE, Head
+from .requests import Answer, Disturbance, Pending, Request, Response, Stream, refusal
+from .stream_sender import StreamSender
 
 _log = logging.getLogger(__name__)
 
@@ -34,33 +35,6 @@ _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 #: SO_LINGER by which closing a socket sends a reset and not a FIN.
 _NO_LINGER = struct.pack("ii", 1, 0)
-_FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
-
-
-class Shared:
-    """What all connections of one server share."""
-
-    def __init__(self, api: Api, loop: asyncio.AbstractEventLoop, *, disturb: Disturb | None) -> None:
-        self.api = api
-        self.loop = loop
-        self.disturb = disturb
-        self.heads = ResponseHeads(loop)
-        self.known = KnownRequests()
-        self.connections: set[Connection] = set()
-        self._closed = asyncio.Event()
-        #: Set while shutting down: answers then end their connection.
-        self.closing = False
-
-    def forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        if not self.connections:
-            self._closed.set()
-
-    async def all_closed(self) -> None:
-        """Wait until no connection is left."""
-        while self.connections:
-            self._closed.clear()
-            await self._closed.wait()
 
 
 class Connection(asyncio.Protocol):
@@ -78,6 +52,8 @@ class Connection(asyncio.Protocol):
         self._stream: StreamSender | None = None
         self._stream_keep = True
         self._delay: asyncio.TimerHandle | None = None
+        #: The request under way, while webhooks are asked about it. A client that goes away takes it along.
+        self._pending: asyncio.Task[Response] | None = None
         #: A slow server carries a request out even if its client has gone meanwhile.
         self._delay_outlives = False
         self._write_paused = False
@@ -106,6 +82,8 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         if self._delay is not None and not self._delay_outlives:
             self._delay.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
         self._drop_stream()
 
     def data_received(self, data: bytes) -> None:
@@ -215,7 +193,11 @@ class Connection(asyncio.Protocol):
         disturb = self._shared.disturb
         fault = disturb(request) if disturb is not None else None
         if fault is None:
-            self._finish(request, self._handle(request), keep=keep, chunked=chunked)
+            result = self._handle(request)
+            if isinstance(result, Response | Stream):
+                self._finish(request, result, keep=keep, chunked=chunked)
+            else:
+                self._wait(result, lambda answer: self._go_on(request, answer, keep=keep, chunked=chunked))
             return
         self._busy = True
         self._delay_outlives = not fault.drop and (fault.instead() is None or fault.commits)
@@ -234,20 +216,37 @@ class Connection(asyncio.Protocol):
         if fault.drop:
             self._break_off()
             return
-        result: Response | Stream | None = None
-        instead = fault.instead()
-        if instead is None or fault.commits:
+        result: Answer | Stream | None = None
+        if fault.instead() is None or fault.commits:
             result = self._handle(fault.asked(request, self._api.store.rv))
-            if isinstance(result, Stream):
-                if fault.lose or instead is not None or self._transport.is_closing():
-                    result.watcher.close()
-                else:
-                    if fault.distortion is not None:
-                        result = result.disturbed(fault.distortion, self._shared.loop.call_later)
-                    # From now on it is closed with the connection.
-                    self._stream = self._sender(result)
-            elif fault.edited is not None:
-                result = fault.edited(result)
+        if result is None or isinstance(result, Response | Stream):
+            self._answer_disturbed(request, result, fault, keep=keep, chunked=chunked)
+        else:
+            self._wait(
+                result,
+                lambda answer: self._answer_disturbed(request, answer, fault, keep=keep, chunked=chunked),
+            )
+
+    def _answer_disturbed(
+        self,
+        request: Request,
+        result: Response | Stream | None,
+        fault: Disturbance,
+        *,
+        keep: bool,
+        chunked: bool,
+    ) -> None:
+        instead = fault.instead()
+        if isinstance(result, Stream):
+            if fault.lose or instead is not None or self._transport.is_closing():
+                result.watcher.close()
+            else:
+                if fault.distortion is not None:
+                    result = result.disturbed(fault.distortion, self._shared.loop.call_later)
+                # From now on it is closed with the connection.
+                self._stream = self._sender(result)
+        elif result is not None and fault.edited is not None:
+            result = fault.edited(result)
         if instead is not None:
             result = instead
         if self._transport.is_closing():
@@ -258,14 +257,32 @@ class Connection(asyncio.Protocol):
             if fault.lose:
                 self._break_off()
                 return
-            self._busy = False
-            self._finish(request, result, keep=keep, chunked=chunked)
-            self._serve_waiting()
+            self._go_on(request, result, keep=keep, chunked=chunked)
 
         if fault.late:
             self._later(fault.late, answer)
         else:
             answer()
+
+    def _wait(self, pending: Pending, answer: Callable[[Response], None]) -> None:
+        """Answer when `pending` is there; requests behind it wait, too."""
+        self._busy = True
+        task = self._pending = self._shared.loop.create_task(pending)
+
+        def done(task: asyncio.Task[Response]) -> None:
+            self._pending = None
+            if not task.cancelled():
+                response = self._shared.outcome(task)
+                if not self._transport.is_closing():
+                    answer(response)
+
+        task.add_done_callback(done)
+
+    def _go_on(self, request: Request, result: Response | Stream, *, keep: bool, chunked: bool) -> None:
+        """Answer what kept others waiting, then these."""
+        self._busy = False
+        self._finish(request, result, keep=keep, chunked=chunked)
+        self._serve_waiting()
 
     def _break_off(self) -> None:
         """Reset the connection, as a peer does that has died."""
@@ -274,35 +291,21 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
 
-    def _handle(self, request: Request) -> Response | Stream:
+    def _handle(self, request: Request) -> Answer | Stream:
         try:
             return self._api.handle(request)
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
-            return refusal(_FAULT)
+            return refusal(FAULT)
 
     def _finish(self, request: Request, result: Response | Stream, *, keep: bool, chunked: bool) -> None:
         keep = keep and not self._shared.closing
         if isinstance(result, Stream):
             self._start_stream(result, keep=keep, chunked=chunked)
             return
-        self._write(result, keep=keep, bodiless=request.method == "HEAD")
+        self._shared.heads.write(self._out, result, keep=keep, bodiless=request.method == "HEAD")
         if not keep:
             self._hang_up()
-
-    def _write(self, response: Response, *, keep: bool, bodiless: bool = False) -> None:
-        head = self._shared.heads.get(response.status, response.content_type, keep=keep)
-        body = response.body
-        if response.headers:
-            head += "".join(f"{name}: {_line(value)}\r\n" for name, value in response.headers).encode()
-        if bodiless:
-            self._out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
-        elif len(body) < BITE:
-            self._out.append(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
-        else:
-            # A large list is not copied once more only to stand behind its head.
-            self._out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
-            self._out.append(body)
 
     def _flush(self) -> None:
         out = self._out
@@ -320,7 +323,7 @@ class Connection(asyncio.Protocol):
         """Answer a request that cannot be read to its end, and let the connection go."""
         self._discarding = True
         if not self._busy:
-            self._write(response, keep=False)
+            self._shared.heads.write(self._out, response, keep=False)
             self._flush()
         self._linger()
 
@@ -390,8 +393,3 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._transport.abort()
-
-
-def _line(value: str) -> str:
-    """A header value cannot break out of its line."""
-    return value.replace("\r", " ").replace("\n", " ")

@@ -116,7 +116,8 @@ class Door:
         instead = fault.instead()
         if instead is not None and not fault.commits:
             return instead
-        result = self.api.handle(fault.asked(request, self.api.store.rv))
+        found = self.api.handle(fault.asked(request, self.api.store.rv))
+        result = found if isinstance(found, Response | Stream) else await found
         if fault.late:
             await self.sleep(fault.late)
         if isinstance(result, Stream):
@@ -147,7 +148,9 @@ class Door:
             result.watcher.close()
             raise ValueError(f"{path}: a watch does not end; open it with watch()")
         answered = {"content-type": result.content_type}
-        answered.update({name.lower(): value for name, value in result.headers})
+        for name, value in result.headers:
+            name = name.lower()
+            answered[name] = f"{answered[name]}, {value}" if name in answered else value
         return result.status, answered, result.body if method != "HEAD" else b""
 
     async def watch(self, path: str, *, headers: Headers | None = None) -> Watching:

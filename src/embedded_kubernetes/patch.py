@@ -41,7 +41,7 @@ def json_patch(doc: Object, operations: object) -> Object:
     for operation in operations:
         apply = _OPERATIONS.get(operation.get("op", ""))
         if apply is None:
-            raise _does_not_apply()
+            raise PatchFailed(f"Unexpected kind: {operation.get('op') or 'unknown'}")
         apply(doc, operation)
     return doc
 
@@ -89,9 +89,18 @@ def _prune_nulls(value: Any) -> None:
             _prune_nulls(inner)
 
 
-def _does_not_apply() -> ApiError:
-    # The real server keeps the cause to itself.
-    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+class PatchFailed(ApiError):
+    """A JSON patch that does not apply. Its author is not told `why`; who is told of a webhook's patch is, in the words
+    of the library that a real server applies it with."""
+
+    def __init__(self, why: str) -> None:
+        text = "the server rejected our request due to an error in our request"
+        super().__init__(422, "Invalid", text, {})
+        self.why = why
+
+
+#: Ends of its messages.
+_MISSING_VALUE, _BAD_INDEX, _TEST = "missing value", "invalid index referenced", "test failed"
 
 
 def _check_operation(operation: object) -> None:
@@ -109,15 +118,18 @@ def _check_operation(operation: object) -> None:
             )
 
 
-def _find(doc: Any, pointer: object) -> tuple[Any, str]:
-    """The container that holds a pointer's target, and the last token. 422 if there is no such container."""
+def _find(doc: Any, pointer: object, problem: str) -> tuple[Any, str]:
+    """The container that holds a pointer's target, and the last token. `problem`: there is no such container."""
     if not isinstance(pointer, str) or not pointer.startswith("/"):
-        raise _does_not_apply()
+        raise PatchFailed(f"{problem.format(pointer)}: {_MISSING_VALUE}")
     *parents, last = (token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
-    for token in parents:
-        doc = _get(doc, token)
+    try:
+        for token in parents:
+            doc = _get(doc, token)
+    except PatchFailed:
+        doc = None
     if not isinstance(doc, dict | list):
-        raise _does_not_apply()
+        raise PatchFailed(f"{problem.format(pointer)}: {_MISSING_VALUE}")
     return doc, last
 
 
@@ -127,8 +139,11 @@ def _index(items: list[Any], token: str, size: int) -> int:
         index = int(token) if token.lstrip("+-").isascii() and token.lstrip("+-").isdigit() else None
     except ValueError:
         index = None
-    if index is None or not -size <= index < size:
-        raise _does_not_apply()
+    if index is None:
+        why = f'strconv.Atoi: parsing "{token}": invalid syntax'
+        raise PatchFailed(f"value was not a proper array index: '{token}': {why}")
+    if not -size <= index < size:
+        raise PatchFailed(f"Unable to access invalid index: {index}: {_BAD_INDEX}")
     return index + size if index < 0 else index
 
 
@@ -139,15 +154,14 @@ def _get(container: Any, token: str) -> Any:
     if isinstance(container, dict):
         value = container.get(token, _MISSING)
         if value is _MISSING:
-            raise _does_not_apply()
+            raise PatchFailed(f"unable to get nonexistent key: {token}: {_MISSING_VALUE}")
         return value
     if isinstance(container, list):
         return container[_index(container, token, len(container))]
-    raise _does_not_apply()
+    raise PatchFailed(_MISSING_VALUE)
 
 
-def _put(doc: Object, pointer: object, value: Any) -> None:
-    container, token = _find(doc, pointer)
+def _put(container: Any, token: str, value: Any) -> None:
     if isinstance(container, dict):
         container[token] = value
     elif token == "-":  # noqa: S105 - a place in a list, not a secret
@@ -156,50 +170,75 @@ def _put(doc: Object, pointer: object, value: Any) -> None:
         container.insert(_index(container, token, len(container) + 1), value)
 
 
-def _take(doc: Object, pointer: object) -> Any:
-    container, token = _find(doc, pointer)
+def _take(container: Any, token: str) -> Any:
     if isinstance(container, dict):
         if token not in container:
-            raise _does_not_apply()
+            raise PatchFailed(f"Unable to remove nonexistent key: {token}: {_MISSING_VALUE}")
         return container.pop(token)
     return container.pop(_index(container, token, len(container)))
 
 
+def _at(problem: str, does: Callable[..., Any], *given: Any) -> Any:
+    """What `does` returns; `problem` goes before what is wrong."""
+    try:
+        return does(*given)
+    except PatchFailed as failed:
+        raise PatchFailed(f"{problem}: {failed.why}") from None
+
+
 def _add(doc: Object, operation: Object) -> None:
-    _put(doc, operation.get("path"), copy_json(operation.get("value")))
+    path = operation.get("path")
+    container, token = _find(doc, path, 'add operation does not apply: doc is missing path: "{}"')
+    _at(f"error in add for path: '{path}'", _put, container, token, copy_json(operation.get("value")))
 
 
 def _remove(doc: Object, operation: Object) -> None:
-    _take(doc, operation.get("path"))
+    path = operation.get("path")
+    container, token = _find(doc, path, 'remove operation does not apply: doc is missing path: "{}"')
+    _at(f"error in remove for path: '{path}'", _take, container, token)
 
 
 def _replace(doc: Object, operation: Object) -> None:
-    container, token = _find(doc, operation.get("path"))
-    _get(container, token)
-    if isinstance(container, dict):
-        container[token] = copy_json(operation.get("value"))
-    else:
-        container[_index(container, token, len(container))] = copy_json(operation.get("value"))
+    path = operation.get("path")
+    container, token = _find(doc, path, "replace operation does not apply: doc is missing path: {}")
+    try:
+        _get(container, token)
+    except PatchFailed:
+        why = f"replace operation does not apply: doc is missing key: {path}: {_MISSING_VALUE}"
+        raise PatchFailed(why) from None
+    key = token if isinstance(container, dict) else _index(container, token, len(container))
+    container[key] = copy_json(operation.get("value"))
 
 
 def _move(doc: Object, operation: Object) -> None:
-    _put(doc, operation.get("path"), _take(doc, operation.get("from")))
+    container, token = _find(
+        doc, operation.get("from"), "move operation does not apply: doc is missing from path: {}"
+    )
+    value = _at(f"error in move for path: '{token}'", _take, container, token)
+    path = operation.get("path")
+    container, token = _find(doc, path, "move operation does not apply: doc is missing destination path: {}")
+    _at(f"error in move for path: '{path}'", _put, container, token, value)
 
 
 def _copy(doc: Object, operation: Object) -> None:
-    container, token = _find(doc, operation.get("from"))
-    _put(doc, operation.get("path"), copy_json(_get(container, token)))
+    source, path = operation.get("from"), operation.get("path")
+    container, token = _find(doc, source, "copy operation does not apply: doc is missing from path: {}")
+    value = copy_json(_at(f"error in copy for from: '{source}'", _get, container, token))
+    container, token = _find(doc, path, "copy operation does not apply: doc is missing destination path: {}")
+    _at(f"error while adding value during copy at path: '{path}'", _put, container, token, value)
 
 
 def _test(doc: Object, operation: Object) -> None:
-    container, token = _find(doc, operation.get("path"))
+    path, wanted = operation.get("path"), operation.get("value")
+    container, token = _find(doc, path, "test operation does not apply: is missing path: {}")
     if isinstance(container, dict):
         # An absent field passes a test for null.
         found = container.get(token)
     else:
-        found = _get(container, token)
-    if not _equal(found, operation.get("value")):
-        raise _does_not_apply()
+        found = _at(f"error in test for path: '{path}'", _get, container, token)
+    if not _equal(found, wanted):
+        what = "path" if found is None or wanted is None else "value"
+        raise PatchFailed(f"testing {what} {path} failed: {_TEST}")
 
 
 def _equal(one: Any, other: Any) -> bool:

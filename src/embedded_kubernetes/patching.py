@@ -16,7 +16,7 @@ from .builtin import causes
 from .errors import PATCHES, ApiError, bad_request, conflict, invalid, not_found, stale, unknown_format
 from .errors import unsupported_media_type as unsupported
 from .registry import Registry, Served
-from .requests import Request, Response
+from .requests import Answer, Request
 from .resource import Object
 from .store import Record
 from .writing import Warnings, Write, change, create_object, match_name, match_namespace
@@ -39,7 +39,7 @@ class _Patched(NamedTuple):
 
 def patched(
     registry: Registry, served: Served, namespace: str, name: str, *, subresource: str, request: Request
-) -> Response:
+) -> Answer:
     """PATCH of an object or of its status: JSON patch, merge, strategic merge or server-side apply."""
     resource = served.resource
     form = _patch_form(request, served)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -19,6 +19,9 @@ from .store import Event, Record, Store, Table
 from .times import clock_text
 from .views import ShapedView, View
 from .watch import Hub
+
+if TYPE_CHECKING:
+    from .admission.configured import Reviewers
 
 #: Fields that tables keep an index of, where their kind has them.
 _INDEXED = ("spec.nodeName",)
@@ -62,6 +65,8 @@ class Registry:
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
         #: Called with the name of each table that comes after the start.
         self.added: Callable[[tuple[str, str]], None] = _nobody
+        #: Who is shown writes before they are stored; None while nobody is. Kept by `Reviewers`.
+        self.reviewers: Reviewers | None = None
         self._hubs: dict[tuple[str, str], Hub] = {}
         self._stored: dict[tuple[str, str], Served] = {}
         self._second = -1

@@ -7,7 +7,7 @@ pumps the `Stream` that comes back. Nothing here does I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
@@ -159,6 +159,20 @@ class Response:
     body: bytes
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
+
+
+#: An answer that has to be awaited, because somebody outside is asked first.
+Pending = Coroutine[Any, Any, Response]
+Answer = Response | Pending
+
+
+def then(answer: Answer, shape: Callable[[Response], Response]) -> Answer:
+    """What `shape` makes of an answer, at once or when it is there."""
+    return shape(answer) if isinstance(answer, Response) else _then(answer, shape)
+
+
+async def _then(pending: Pending, shape: Callable[[Response], Response]) -> Response:
+    return shape(await pending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from math import inf
 
 import orjson
 
+from .binding import status_of, with_status
 from .controllers import Controller, Index, WorkQueue
 from .deletion import delete_record, release
 from .errors import ApiError
@@ -27,7 +28,7 @@ from .pod_claims import CLAIMS, Use, names_claims, uses_of
 from .recorder import Recorder
 from .resource import Object
 from .store import Event, Record
-from .subresources import PODS, status_of, with_status
+from .subresources import PODS
 
 #: Finalizer of a claim that is allocated.
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"

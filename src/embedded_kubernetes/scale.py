@@ -12,6 +12,8 @@ from typing import Any
 import orjson
 
 from . import patch, schema, writing
+from .admission.attributes import Kind
+from .admission.configured import Below, Review, check_current, review_of
 from .bodies import media_type, of_kind, parse
 from .builtin.causes import check_not_negative
 from .errors import (
@@ -26,8 +28,9 @@ from .errors import (
 )
 from .printing import label_selector, labels
 from .registry import Registry, Served
-from .requests import Request, Response
+from .requests import Answer, Request, Response
 from .resource import Object
+from .store import Record
 
 _GROUP, _VERSION, _KIND = "autoscaling", "v1", "Scale"
 _PATCHES: dict[str, Callable[[Object, Any], Object]] = {
@@ -36,10 +39,11 @@ _PATCHES: dict[str, Callable[[Object, Any], Object]] = {
     # A Scale has no lists, so both merges do the same.
     "application/strategic-merge-patch+json": patch.merge_patch,
 }
+_BELOW = Below(subresource="scale", kind=Kind(_GROUP, _VERSION, _KIND))
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def respond(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+def respond(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
     """GET, PUT or PATCH of an object's scale."""
     old = served.table.get(namespace, name)
     if old is None:
@@ -56,15 +60,51 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
     else:
         raise method_not_allowed()
     wanted = _decoded(sent, served, namespace, name)
+    manager = request.parameters.get("fieldManager", "")
+    write = writing.Write(registry, served, request, dry, manager=manager)
+    if registry.reviewers is not None:
+        review = review_of(
+            registry,
+            served,
+            request,
+            operation="UPDATE",
+            obj=wanted,
+            old=scale_of(current),
+            namespace=namespace,
+            name=name,
+            options="UpdateOptions",
+            below=_BELOW,
+        )
+        if review is not None:
+            return review.run(_scale_reviewed(write, old, review))
+    return _scaled(write, old, _checked(wanted, served, old))
+
+
+async def _scale_reviewed(write: writing.Write, old: Record, review: Review) -> Response:
+    wanted = _checked(await review.mutate(), write.served, old)
+    await review.validate(wanted)
+    check_current(write.served, old)
+    return _scaled(write, old, wanted)
+
+
+def _checked(wanted: Object, served: Served, old: Record) -> Object:
+    """A Scale that may be carried out. Raises 409 for that of another object, 422 for a bad number."""
     metadata = wanted["metadata"]
     if metadata.get("uid") and metadata["uid"] != old.uid:
         why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}"
-        raise conflict(served.resource.plural, served.name[0], name, why)
-    current.setdefault("spec", {})["replicas"] = wanted["spec"].get("replicas", 0)
+        raise conflict(served.resource.plural, served.name[0], old.name, why)
+    causes = check_not_negative("spec.replicas", wanted["spec"].get("replicas", 0))
+    if causes:
+        raise invalid(_KIND, _GROUP, old.name, causes)
+    return wanted
+
+
+def _scaled(write: writing.Write, old: Record, wanted: Object) -> Response:
+    new = write.served.stored.decode(old.data)
+    new.setdefault("spec", {})["replicas"] = wanted["spec"].get("replicas", 0)
     # The version is the caller's precondition; without one any will do.
-    current["metadata"]["resourceVersion"] = metadata.get("resourceVersion") or str(old.rv)
-    manager = request.parameters.get("fieldManager", "")
-    answer = writing.change(writing.Write(registry, served, request, dry, manager=manager), old, current)
+    new["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(old.rv)
+    answer = writing.changed(write, old, new)
     return Response(200, orjson.dumps(scale_of(orjson.loads(answer.body))))
 
 
@@ -100,7 +140,7 @@ def _patched(scale: Object, request: Request) -> Object:
 
 
 def _decoded(sent: Any, served: Served, namespace: str, name: str) -> Object:
-    """What was sent, as a Scale of this object. Raises 400 for another kind or name, 422 for a bad number."""
+    """What was sent, as a Scale of this object. Raises 400 for another kind or name."""
     of_kind(sent, _KIND).setdefault("kind", _KIND)
     sent.setdefault("apiVersion", f"{_GROUP}/{_VERSION}")
     schema.check_kind(_GROUP, _VERSION, _KIND, sent)
@@ -111,7 +151,4 @@ def _decoded(sent: Any, served: Served, namespace: str, name: str) -> Object:
         raise other_name(given, name)
     if metadata.get("namespace") not in (None, "", namespace):
         raise other_namespace()
-    causes = check_not_negative("spec.replicas", sent["spec"].get("replicas", 0))
-    if causes:
-        raise invalid(_KIND, _GROUP, name, causes)
     return dict(sent)

@@ -37,7 +37,7 @@ class _Wrong(Exception):
         self.go = go
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """The text of a refusal that is complete as it stands."""
 
 
@@ -76,11 +76,21 @@ def check_kind(
     if decode is not None:
         try:
             decode(obj, None, unknown, known)
-        except _Refused as refused:
+        except Refused as refused:
             raise bad_request(
                 f'{kind} in version "{version}" cannot be handled as a {kind}: {refused}'
             ) from None
     return unknown
+
+
+def decode(group: str, version: str, kind: str, obj: Object) -> None:
+    """As `check_kind`, for who words refusals by itself. Raises `Refused` with what Go's decoder says."""
+    decoder = _kind(group, version, kind, False)
+    if decoder is not None:
+        try:
+            decoder(obj, None, [], None)
+        except _Wrong as wrong:
+            raise Refused(f"json: cannot unmarshal {wrong.found} into Go value of type {wrong.go}") from None
 
 
 def check_applied(resource: Resource, config: Object) -> list[str]:
@@ -169,8 +179,8 @@ def _struct(model: str, exact: bool) -> Decoder:
 _ZEROS: dict[str, Any] = {"string": "", "integer": 0, "boolean": False, "quantity": "0"}
 
 
-def _misplaced(wrong: _Wrong, go: str, where: Where) -> _Refused:
-    return _Refused(
+def _misplaced(wrong: _Wrong, go: str, where: Where) -> Refused:
+    return Refused(
         f"json: cannot unmarshal {wrong.found} into Go struct field "
         f"{go}.{_path(where, indexes=False)} of type {wrong.go}"
     )
@@ -262,7 +272,7 @@ def _quantity(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     try:
         return canonical_quantity(value)
     except QuantityFormatError as error:
-        raise _Refused(str(error)) from None
+        raise Refused(str(error)) from None
 
 
 def _int_or_string(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
@@ -278,7 +288,7 @@ def _time(canonical: Callable[[str], str]) -> Decoder:
         try:
             return canonical(value)
         except TimeFormatError as error:
-            raise _Refused(str(error)) from None
+            raise Refused(str(error)) from None
 
     return decode
 
@@ -289,7 +299,7 @@ def _bytes(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     try:
         binascii.a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=bool(value))
     except (binascii.Error, ValueError):
-        raise _Refused("illegal base64 data at input byte 0") from None
+        raise Refused("illegal base64 data at input byte 0") from None
     return value
 
 

@@ -3,8 +3,9 @@
 A type is known by the end of its OpenAPI name, `core.v1.PodSpec`. `go_types.json` says of a struct, by names of fields:
 `pointers` (optional scalars that are pointers in Go: a zero that was written stays, other optional zeros vanish),
 `values` (structs that are written even when nothing was set), `requiredPointers` (required, yet not written unset),
-`nullTimes` (times that are null when unset, not absent), `zeros` (optional, yet written also when zero) and
-`keyDefaults` (what the merge keys of a list's items are when left out).
+`nullTimes` (times that are null when unset, not absent), `zeros` (optional, yet written also when zero),
+`named` (texts of types of their own, by field) and `keyDefaults` (what the merge keys of a list's items are
+when left out).
 
 Types are immutable and shared. `Field.type` refers to a struct by name, since JSONSchemaProps is recursive.
 """
@@ -12,7 +13,7 @@ Types are immutable and shared. `Field.type` refers to a struct by name, since J
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -131,10 +132,11 @@ def go_name(model: str) -> str:
 def struct(model: str) -> Struct:
     """The struct of a model. Raises KeyError for a name that is no model."""
     described = definition(model)
-    facts = {key: frozenset(names.split()) for key, names in _facts(model).items() if key != "keyDefaults"}
+    known = _facts(model)
+    facts = {key: frozenset(names.split()) for key, names in known.items() if isinstance(names, str)}
     required = described.get("required", ())
     fields = {
-        name: _field(name, written, name in required, facts)
+        name: _field(name, written, name in required, facts, known.get("named", {}).get(name, ""))
         for name, written in described.get("properties", {}).items()
     }
     return Struct(model, fields)
@@ -152,11 +154,15 @@ def _facts(model: str) -> dict[str, Any]:
     return facts
 
 
-def _field(name: str, written: dict[str, Any], required: bool, facts: Mapping[str, frozenset[str]]) -> Field:
+def _field(
+    name: str, written: dict[str, Any], required: bool, facts: Mapping[str, frozenset[str]], named: str
+) -> Field:
     def among(*keys: str) -> bool:
         return any(name in facts.get(key, ()) for key in keys)
 
     type_ = _type(written)
+    if named:
+        type_ = replace(type_, go=f"v1.{named}")
     fill = among("values", "nullTimes", "zeros") or (
         required
         and type_.kind in ("string", "integer", "boolean", "struct")

@@ -13,8 +13,9 @@ import ssl
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
+from .connections import Shared
 from .handlers import Api
-from .http import Connection, Shared
+from .http import Connection
 from .pacing import CollectorTurns
 from .requests import Disturb
 
@@ -90,6 +91,7 @@ class Server:
         if self._turns is not None:
             self._turns.stop()
         await listener.wait_closed()
+        await self.api.close()
 
     async def __aenter__(self) -> Server:
         await self.start()

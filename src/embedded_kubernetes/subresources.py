@@ -6,37 +6,30 @@ existing node and gates; never for capacity, nor for the node's existence.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
-
-import msgspec
-import orjson
-from msgspec.structs import replace
-
+from .admission.attributes import Kind
+from .admission.configured import Below, Review, check_current, review_of
+from .admission.connecting import CONNECTS, connect_options
 from .bodies import decode, of_kind, parse
 from .builtin.eviction import decide
 from .deletion import check_preconditions, delete_record, store_released
 from .errors import (
     ApiError,
     bad_request,
-    conflict,
     method_not_allowed,
     not_found,
     other_name,
-    other_namespace,
     stale,
 )
 from .registry import Registry, Served
-from .requests import Request, Response, check_delete_options, success
+from .requests import Answer, Request, Response, check_delete_options, success
 from .resource import Object
-from .store import HEAD, Record
+from .schema import check_kind
+from .store import Record
 
 PODS = ("", "pods")
 NODES = ("", "nodes")
 BUDGETS = ("policy", "poddisruptionbudgets")
 
-#: Labels of a node that a bind copies to its pod (PodTopologyLabelsAdmission, on since 1.35).
-_TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 #: What is asked of a pod's kubelet through the server -> methods.
 STREAMS = {
     "log": ("GET", "HEAD"),
@@ -44,7 +37,9 @@ STREAMS = {
     "attach": ("GET", "POST"),
     "portforward": ("GET", "POST"),
 }
-_BOUND = success(201)
+EVICTION = Below(subresource="eviction", kind=Kind("policy", "v1", "Eviction"))
+Warnings = tuple[tuple[str, str], ...]
+DONE = success(201)
 #: What an evicted pod says of its end (KEP-3329).
 _EVICTED = {
     "type": "DisruptionTarget",
@@ -54,7 +49,7 @@ _EVICTED = {
 }
 
 
-def _body(request: Request, *, kind: str, versions: tuple[str, ...]) -> Object:
+def body_of(request: Request, *, kind: str, versions: tuple[str, ...]) -> Object:
     obj = of_kind(parse(request, kind), kind)
     if obj.get("apiVersion", versions[0]) not in versions:
         raise bad_request(
@@ -66,161 +61,27 @@ def _body(request: Request, *, kind: str, versions: tuple[str, ...]) -> Object:
     return obj
 
 
-def bind(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
-    """POST of a Binding: to a pod's `binding`, or, with `name` empty, to the namespace's `bindings`."""
-    dry = request.dry_run("CreateOptions") if request.query else False
-    obj = _body(request, kind="Binding", versions=("v1",))
-    metadata: Object = obj["metadata"]
-    own = metadata.get("namespace") or namespace
-    if own != namespace:
-        raise other_namespace()
-    given = metadata.get("name") or ""
-    if name and given != name:
-        raise bad_request("name in URL does not match name in Binding object")
-    node = _target(obj.get("target"))
-    name = given
-    if not name:
-        raise bad_request("Name parameter required.")
-    old = served.table.records.get(f"{namespace}/{name}")
-    if old is None:
-        raise not_found("pods", "", name)
-    _check_preconditions(old, metadata)
-    if dry:
-        pod: Object = orjson.loads(old.data)
-        assign(pod, node=node, now=registry.now())
-    else:
-        _store_bound(registry, served, old, node, annotations=metadata.get("annotations"))
-    return _BOUND
-
-
-class _Pieces(msgspec.Struct):
-    """The parts of a stored pod, as they are encoded."""
-
-    metadata: msgspec.Raw
-    spec: msgspec.Raw
-    status: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-_pieces = msgspec.json.Decoder(_Pieces).decode
-#: What comes before the version where a stored object's metadata begins.
-_VERSION_AT = len(HEAD) - len(b'{"metadata":')
-
-
-def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, annotations: Any) -> None:
-    """Store the pod as bound. Binds are too many to decode and encode whole pods for them."""
-    now, store = registry.now(), registry.store
-    field = served.table.field_names.index("spec.nodeName")
-    pieces = _pieces(old.data)
-    metadata, spec = bytes(pieces.metadata), bytes(pieces.spec)
-    if old.deleting or old.fields[field] or b'"schedulingGates":[{' in spec:
-        # Nearly always refused; and if not (the words stood in some other field), the whole pod is at hand.
-        assign(orjson.loads(old.data), node=node, now=now)
-    labels = old.labels
-    target = store.tables[NODES].records.get(node)
-    topology = _topology(target.labels) if target is not None and target.labels else None
-    if annotations or topology:
-        decoded: Object = orjson.loads(metadata)
-        if annotations:
-            decoded["annotations"] = {**decoded.get("annotations", {}), **annotations}
-        if topology:
-            labels = decoded["labels"] = store.shared({**labels, **topology})
-        metadata = orjson.dumps(decoded)
-    rv = store.rv + 1
-    data = b'%b%d%b,"spec":%b%b"nodeName":%b},"status":%b}' % (
-        HEAD,
-        rv,
-        metadata[_VERSION_AT + len(str(old.rv)) :],
-        spec[:-1],
-        b"," if len(spec) > 2 else b"",
-        orjson.dumps(node),
-        _scheduled(bytes(pieces.status), now),
+def review_below(
+    registry: Registry, served: Served, obj: Object, namespace: str, request: Request, below: Below
+) -> Review | None:
+    """The POST of an object below a pod on its way past those who want to see it. It is completed in place."""
+    kind = below.kind
+    assert kind is not None
+    obj["metadata"]["namespace"] = namespace
+    obj["kind"] = kind.name
+    obj["apiVersion"] = f"{kind.group}/{kind.version}" if kind.group else kind.version
+    check_kind(kind.group, kind.version, kind.name, obj)
+    return review_of(
+        registry,
+        served,
+        request,
+        operation="CREATE",
+        obj=obj,
+        namespace=namespace,
+        name=obj["metadata"].get("name", ""),
+        options="CreateOptions",
+        below=below,
     )
-    fields = (*old.fields[:field], node, *old.fields[field + 1 :])
-    nominated = served.table.field_names.index("status.nominatedNodeName")
-    if fields[nominated]:
-        fields = (*fields[:nominated], "", *fields[nominated + 1 :])
-    store.put(PODS, replace(old, rv=rv, data=data, labels=labels, fields=fields), old)
-
-
-def status_of(pod: Record) -> Object:
-    """The status of a stored pod; nothing else of it is decoded."""
-    status: Object = orjson.loads(bytes(_pieces(pod.data).status))
-    return status
-
-
-def with_status(pod: Record, rv: int, status: Object) -> Record:
-    """The next version of a pod, with another status in which no value differs that selectors read."""
-    pieces = _pieces(pod.data)
-    metadata = bytes(pieces.metadata)[_VERSION_AT + len(str(pod.rv)) :]
-    data = b'%b%d%b,"spec":%b,"status":%b}' % (HEAD, rv, metadata, bytes(pieces.spec), orjson.dumps(status))
-    return replace(pod, rv=rv, data=data)
-
-
-def _topology(labels: dict[str, str]) -> dict[str, str]:
-    return {label: labels[label] for label in _TOPOLOGY if label in labels}
-
-
-@lru_cache(maxsize=256)
-def _scheduled(status: bytes, now: str) -> bytes:
-    """`set_scheduled` on an encoded status. The pods of a burst have one status, and a second has many of them."""
-    decoded: Object = orjson.loads(status)
-    set_scheduled(decoded, now=now)
-    return orjson.dumps(decoded)
-
-
-def _target(target: Any) -> str:
-    """The node that a Binding names. What its validation finds wrong is a 500 without a reason, as recorded."""
-    if target is None:
-        target = {}
-    if not isinstance(target, dict):
-        raise bad_request("Binding: target must be an object")
-    problems = []
-    kind = target.get("kind") or "Node"
-    if kind != "Node":
-        problems.append(f'target.kind: Unsupported value: "{kind}": supported values: "Node", "<empty>"')
-    node = target.get("name") or ""
-    if not node:
-        problems.append("target.name: Required value")
-    elif not isinstance(node, str):
-        raise bad_request("Binding: target.name must be a string")
-    if problems:
-        raise ApiError(500, "", problems[0] if len(problems) == 1 else "[" + ", ".join(problems) + "]")
-    return str(node)
-
-
-def _check_preconditions(old: Record, metadata: Object) -> None:
-    uid, version = metadata.get("uid"), metadata.get("resourceVersion")
-    why = ""
-    if uid and uid != old.uid:
-        why = f"UID in precondition: {uid}, UID in object meta: {old.uid}"
-    elif version and version != str(old.rv):
-        why = f"ResourceVersion in precondition: {version}, ResourceVersion in object meta: {old.rv}"
-    if why:
-        found = f"StorageError: invalid object, Code: 4, Key: /registry/pods/{old.key}, ResourceVersion: 0"
-        raise conflict("pods", "", old.name, f"{found}, AdditionalErrorMsg: Precondition failed: {why}")
-
-
-def assign(pod: Object, *, node: str, now: str) -> None:
-    """Put `pod` on `node`, in place. Raises the 409 of a pod that may not be bound."""
-    metadata, spec = pod["metadata"], pod["spec"]
-    name = metadata["name"]
-    why = ""
-    if "deletionTimestamp" in metadata:
-        why = f"pod {name} is being deleted, cannot be assigned to a host"
-    elif spec.get("nodeName"):
-        why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
-    elif spec.get("schedulingGates"):
-        why = f"pod {name} has non-empty .spec.schedulingGates"
-    if why:
-        raise conflict("pods/binding", "", name, why)
-    spec["nodeName"] = node
-    set_scheduled(pod.setdefault("status", {}), now=now)
-
-
-def set_scheduled(status: Object, *, now: str) -> None:
-    """Set the condition PodScheduled, in place; what node the pod was to get is no longer said."""
-    status.pop("nominatedNodeName", None)
-    set_condition(status, {"type": "PodScheduled", "status": "True"}, now=now)
 
 
 def set_condition(status: Object, given: Object, *, now: str) -> None:
@@ -242,22 +103,45 @@ def set_condition(status: Object, given: Object, *, now: str) -> None:
     conditions.append(condition)
 
 
-def evict(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+def evict(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
     """POST of an Eviction: a delete, if the pod's disruption budget has room for it."""
     dry = request.dry_run("CreateOptions") if request.query else False
-    obj = _body(request, kind="Eviction", versions=("policy/v1", "policy/v1beta1"))
-    if obj["metadata"].get("name") != name:
+    obj = body_of(request, kind="Eviction", versions=("policy/v1", "policy/v1beta1"))
+    if registry.reviewers is not None:
+        review = review_below(registry, served, obj, namespace, request, EVICTION)
+        if review is not None:
+            return review.run(_evict_reviewed(registry, served, name, dry, review))
+    return _evict(registry, served, obj, _evicted(served, obj, namespace, name), dry=dry)
+
+
+async def _evict_reviewed(
+    registry: Registry, served: Served, name: str, dry: bool, review: Review
+) -> Response:
+    obj = await review.mutate()
+    namespace = review.admission.namespace
+    _evicted(served, obj, namespace, name)
+    await review.validate(obj)
+    return _evict(registry, served, obj, _evicted(served, obj, namespace, name), dry=dry)
+
+
+def _evicted(served: Served, eviction: Object, namespace: str, name: str) -> Record:
+    """The pod that an Eviction names."""
+    if eviction["metadata"].get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
-    options = dict(obj.get("deleteOptions") or {})
-    if dry:
-        options["dryRun"] = ["All"]
-    dry = check_delete_options(options)
     old = served.table.records.get(f"{namespace}/{name}")
     if old is None:
         raise not_found("pods", "", name)
+    return old
+
+
+def _evict(registry: Registry, served: Served, eviction: Object, old: Record, *, dry: bool) -> Response:
+    options = dict(eviction.get("deleteOptions") or {})
+    if dry:
+        options["dryRun"] = ["All"]
+    dry = check_delete_options(options)
     pod = served.stored.decode(old.data)
     budgets = registry.stored(BUDGETS)
-    records = list(budgets.table.scan(namespace))
+    records = list(budgets.table.scan(old.namespace))
     changed = decide(pod, [budgets.stored.decode(record.data) for record in records], now=registry.now())
     if changed is not None and not dry:
         record = next(record for record in records if record.name == changed["metadata"]["name"])
@@ -267,10 +151,12 @@ def evict(registry: Registry, served: Served, namespace: str, name: str, request
         set_condition(pod.setdefault("status", {}), _EVICTED, now=registry.now())
         old = registry.store.replace(PODS, old, pod)
     delete_record(registry, served, old, {**options, "preconditions": None})
-    return _BOUND
+    return DONE
 
 
-def stream(served: Served, namespace: str, name: str, subresource: str, request: Request) -> Response:
+def stream(
+    registry: Registry, served: Served, namespace: str, name: str, subresource: str, request: Request
+) -> Answer:
     """What is asked of a pod's kubelet: its log, exec, attach, portforward (LogLocation, streamLocation of
     pkg/registry).
 
@@ -279,6 +165,28 @@ def stream(served: Served, namespace: str, name: str, subresource: str, request:
     """
     if request.method not in STREAMS[subresource]:
         raise method_not_allowed()
+    if registry.reviewers is not None and subresource in CONNECTS:
+        review = review_of(
+            registry,
+            served,
+            request,
+            operation="CONNECT",
+            obj=connect_options(subresource, request.query),
+            namespace=namespace,
+            name=name,
+            below=CONNECTS[subresource],
+        )
+        if review is not None:
+            return review.run(_stream_reviewed(served, subresource, review))
+    return _streamed(served, namespace, name, subresource)
+
+
+async def _stream_reviewed(served: Served, subresource: str, review: Review) -> Response:
+    await review.admit()
+    return _streamed(served, review.admission.namespace, review.admission.name, subresource)
+
+
+def _streamed(served: Served, namespace: str, name: str, subresource: str) -> Response:
     record = served.table.get(namespace, name)
     if record is None:
         raise not_found("pods", "", name)
@@ -289,17 +197,52 @@ def stream(served: Served, namespace: str, name: str, subresource: str, request:
     raise bad_request(f"pod {name} does not have a host assigned")
 
 
-def finalize(registry: Registry, served: Served, name: str, request: Request) -> Response:
+def finalize(registry: Registry, served: Served, name: str, request: Request) -> Answer:
     """PUT of a namespace's `finalize`: sets `spec.finalizers`, and lets the namespace go when none is left."""
     obj, warnings = decode(request, served.resource)
     old = served.table.get("", name)
     if old is None:
         raise not_found("namespaces", "", name)
-    if obj["metadata"].get("name", name) != name:
-        raise other_name(obj["metadata"]["name"], name)
+    if registry.reviewers is not None:
+        review = review_of(
+            registry,
+            served,
+            request,
+            operation="UPDATE",
+            obj=obj,
+            old=served.stored.decode(old.data),
+            namespace="",
+            name=name,
+            options="UpdateOptions",
+            below=Below(subresource="finalize"),
+        )
+        if review is not None:
+            return review.run(_finalize_reviewed(registry, served, old, review, warnings))
+    return _finalized(registry, served, old, _with_finalizers(served, old, obj), warnings)
+
+
+async def _finalize_reviewed(
+    registry: Registry, served: Served, old: Record, review: Review, warnings: Warnings
+) -> Response:
+    namespace = _with_finalizers(served, old, await review.mutate())
+    await review.validate(namespace)
+    check_current(served, old)
+    return _finalized(registry, served, old, namespace, warnings)
+
+
+def _with_finalizers(served: Served, old: Record, obj: Object) -> Object:
+    """The stored namespace with the spec that was sent."""
+    if obj["metadata"].get("name", old.name) != old.name:
+        raise other_name(obj["metadata"]["name"], old.name)
     if obj["metadata"].get("resourceVersion") not in (None, "", str(old.rv)):
-        raise stale("namespaces", "", name)
+        raise stale("namespaces", "", old.name)
     namespace = served.stored.decode(old.data)
     namespace["spec"] = obj.get("spec") or {}
+    return namespace
+
+
+def _finalized(
+    registry: Registry, served: Served, old: Record, namespace: Object, warnings: Warnings
+) -> Response:
     record = store_released(registry, served, old, namespace)
     return Response(200, served.view.object(record.data), headers=warnings)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from . import schema
+from .admission.attributes import Kind
+from .admission.configured import Below, Review, review_of
 from .auth.gate import Access
 from .auth.identity import account_name
 from .auth.quoting import quote
@@ -18,7 +20,7 @@ from .bodies import of_kind, parse
 from .builtin.causes import invalid as cause_invalid
 from .errors import Cause, bad_request, conflict, invalid, not_found, other_namespace
 from .registry import Registry, Served
-from .requests import Request, Response
+from .requests import Answer, Request, Response
 from .resource import Object
 from .store import Record
 from .times import clock_text
@@ -26,6 +28,7 @@ from .times import clock_text
 SERVICE_ACCOUNTS = ("", "serviceaccounts")
 
 _GROUP, _VERSION, _KIND = "authentication.k8s.io", "v1", "TokenRequest"
+_BELOW = Below(subresource="token", kind=Kind(_GROUP, _VERSION, _KIND))
 #: Seconds: what is given if nothing is asked for, and the bounds of what may be.
 _USUAL, _LEAST, _MOST = 3600, 600, 2**32
 #: A lifetime by which a kubelet asks for a pod's token: such a token lives for a year, and says when it should have
@@ -43,41 +46,72 @@ class _Bound(NamedTuple):
     to_pod: bool = False
 
 
-def request_token(
-    registry: Registry, served: Served, namespace: str, name: str, request: Request
-) -> Response:
+def request_token(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
     """Answer a token for the service account. Raises 404 if it is missing, 422 for a bad lifetime."""
     dry = request.dry_run("CreateOptions") if request.query else False
     asked = _read(request)
+    if registry.reviewers is not None:
+        review = review_of(
+            registry,
+            served,
+            request,
+            operation="CREATE",
+            obj=asked,
+            namespace=namespace,
+            name=name,
+            options="CreateOptions",
+            below=_BELOW,
+        )
+        if review is not None:
+            return review.run(_token_reviewed(registry, served, dry, review))
+    account = _complete(registry, served, asked, namespace, name)
+    return _answer(registry, account, asked, dry=dry)
+
+
+async def _token_reviewed(registry: Registry, served: Served, dry: bool, review: Review) -> Response:
+    asked = await review.mutate()
+    account = _complete(registry, served, asked, review.admission.namespace, review.admission.name)
+    await review.validate({**asked, "status": {"token": "", "expirationTimestamp": None}})
+    return _answer(registry, account, asked, dry=dry)
+
+
+def _complete(registry: Registry, served: Served, asked: Object, namespace: str, name: str) -> Record:
+    """The service account of a request, which is judged and completed in place."""
     metadata: Object = asked["metadata"]
     _check_names(metadata, namespace, name)
     account = served.table.get(namespace, name)
     if account is None:
         raise not_found("serviceaccounts", "", name)
     spec: dict[str, Any] = asked["spec"]
-    issuer = Access.of(registry).issuer
     if not spec.get("audiences"):
-        spec["audiences"] = list(issuer.audiences)
-    seconds = spec.get("expirationSeconds")
-    if seconds is None:
-        seconds = spec["expirationSeconds"] = _USUAL
-    _check_lifetime(seconds)
-    reference = spec.setdefault("boundObjectRef", None)
-    bound = _bound(registry, reference, namespace, name) if reference else _Bound({})
-    now = int(registry.store.clock())
-    metadata = {
+        spec["audiences"] = list(Access.of(registry).issuer.audiences)
+    if spec.get("expirationSeconds") is None:
+        spec["expirationSeconds"] = _USUAL
+    _check_lifetime(spec["expirationSeconds"])
+    spec.setdefault("boundObjectRef", None)
+    uid, now = registry.store.uid(), registry.now()
+    asked["metadata"] = {
         **metadata,
         "name": name,
         "namespace": namespace,
-        "uid": registry.store.uid(),
-        "creationTimestamp": registry.now(),
+        "uid": uid,
+        "creationTimestamp": now,
     }
+    return account
+
+
+def _answer(registry: Registry, account: Record, asked: Object, *, dry: bool) -> Response:
+    issuer = Access.of(registry).issuer
+    spec = asked["spec"]
+    reference = spec["boundObjectRef"]
+    bound = _bound(registry, reference, account.namespace, account.name) if reference else _Bound({})
+    now = int(registry.store.clock())
     answer: Object = {
         "kind": _KIND,
         "apiVersion": f"{_GROUP}/{_VERSION}",
-        "metadata": metadata,
+        "metadata": asked["metadata"],
         "spec": spec,
-        "status": {"token": "", "expirationTimestamp": clock_text(now + seconds)},
+        "status": {"token": "", "expirationTimestamp": clock_text(now + spec["expirationSeconds"])},
     }
     if not dry:
         claims = _claims(registry, account, spec, bound, now)

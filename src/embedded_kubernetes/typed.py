@@ -203,6 +203,23 @@ def check_items(value: Any, type_: source.Type, at: str = "") -> None:
             check_items(item, type_.item, f"{at}[{element.partition(':')[2]}]")
 
 
+def atomics(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
+    """Where `value` sets lists, maps or structs that are replaced as a whole."""
+    if isinstance(value, dict):
+        if at and _atomic_map(type_):
+            yield at
+            return
+        struct = source.struct_of(type_)
+        for name, inner in value.items():
+            yield from atomics(inner, field_type(type_, struct, name), f"{at}.{name}")
+    elif isinstance(value, list):
+        if not _granular(type_):
+            yield at
+            return
+        for index, item in enumerate(value):
+            yield from atomics(item, type_.item, f"{at}[{index}]") if type_.item else ()
+
+
 def merge(live: Any, config: Any, type_: source.Type) -> Any:
     """`config` over `live`: what config does not set stays. Neither argument is changed, both may be shared."""
     if isinstance(live, dict) and isinstance(config, dict) and not _atomic_map(type_):

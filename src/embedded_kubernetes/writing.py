@@ -13,7 +13,8 @@ from typing import NamedTuple
 import orjson
 
 from . import apply, crd
-from .admission import admit_create, admit_stored
+from .admission.configured import Below, Review, check_current, review_of
+from .admission.plugins import admit_create, admit_stored
 from .auth import reviews
 from .auth.attributes import Attributes
 from .auth.gate import Access
@@ -33,7 +34,7 @@ from .errors import (
     stale,
 )
 from .registry import DEFINITIONS, Registry, Served
-from .requests import Request, Response
+from .requests import Answer, Request, Response
 from .resource import Object
 from .store import Record
 from .views import nameless
@@ -61,35 +62,95 @@ class Write(NamedTuple):
     manager: str | None = ""
 
 
-def create(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
+def create(registry: Registry, served: Served, namespace: str, request: Request) -> Answer:
     """POST to a collection."""
     resource = served.resource
     dry = request.dry_run("CreateOptions") if request.query else False
     obj, warnings = decode(request, resource)
     match_namespace(obj, namespace)
-    if resource.asks:
-        resource.default(obj)
-        causes = list(resource.validate(obj, None))
-        if causes:
-            # A real server names no kind here.
-            raise invalid("", served.name[0], "", causes)
-        answer = reviews.answer(resource.kind, obj, request.user, Access.of(registry))
-        return Response(201, orjson.dumps(answer), headers=warnings)
     manager = request.parameters.get("fieldManager", "")
-    return create_object(Write(registry, served, request, dry, warnings, manager=manager), obj)
+    write = Write(registry, served, request, dry, warnings, manager=manager)
+    return _ask(write, obj) if resource.asks else create_object(write, obj)
 
 
-def create_object(write: Write, obj: Object, guard: Attributes | None = None) -> Response:
+def _ask(write: Write, obj: Object) -> Answer:
+    """Answer an object that is a question."""
+    write.served.resource.default(obj)
+    review = _review(write, "CREATE", obj)
+    if review is None:
+        return _told(write, _checked_question(write, obj))
+    return review.run(_ask_reviewed(write, review))
+
+
+async def _ask_reviewed(write: Write, review: Review) -> Response:
+    obj = _checked_question(write, await review.mutate())
+    await review.validate(obj)
+    return _told(write, obj)
+
+
+def _checked_question(write: Write, obj: Object) -> Object:
+    causes = list(write.served.resource.validate(obj, None))
+    if causes:
+        # A real server names no kind here.
+        raise invalid("", write.served.name[0], "", causes)
+    return obj
+
+
+def _told(write: Write, question: Object) -> Response:
+    answer = reviews.answer(
+        write.served.resource.kind, question, write.request.user, Access.of(write.registry)
+    )
+    return Response(201, orjson.dumps(answer), headers=write.warnings)
+
+
+def _review(write: Write, operation: str, obj: Object, old: Object | None = None) -> Review | None:
+    """This write on its way past those who want to see it, if there are any."""
+    if write.registry.reviewers is None:
+        return None
+    metadata = obj["metadata"]
+    return review_of(
+        write.registry,
+        write.served,
+        write.request,
+        operation=operation,
+        obj=obj,
+        old=old,
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        options=f"{operation.title()}Options",
+        below=Below(subresource=write.subresource),
+    )
+
+
+def create_object(write: Write, obj: Object, guard: Attributes | None = None) -> Answer:
     """Judge and store a new object. `guard` is what the user must be allowed, too, where the request was no create."""
-    registry, served, request, dry, warnings, _, manager = write
-    resource, store = served.resource, registry.store
+    resource = write.served.resource
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
     resource.default(obj)
-    metadata = obj["metadata"]
-    admit_create(registry, served, obj)
+    admit_create(write.registry, write.served, obj, obj["metadata"].get("namespace", ""))
+    review = _review(write, "CREATE", obj)
+    if review is None:
+        _complete(write, obj, guard)
+        return _insert(write, obj)
+    return review.run(_create_reviewed(write, review, guard))
+
+
+async def _create_reviewed(write: Write, review: Review, guard: Attributes | None) -> Response:
+    namespace = review.admission.namespace if write.served.resource.namespaced else ""
+    obj = await review.mutate(lambda changed: admit_create(write.registry, write.served, changed, namespace))
+    match_namespace(obj, namespace)
+    _complete(write, obj, guard)
+    await review.validate(obj)
+    return _insert(write, obj)
+
+
+def _complete(write: Write, obj: Object, guard: Attributes | None) -> None:
+    """Give a new object what the server alone says of it, and judge it."""
+    registry, served, request = write.registry, write.served, write.request
+    resource, store = served.resource, registry.store
     check_creation(registry, served, obj, request, guard)
-    version = metadata.pop("resourceVersion", "")
+    metadata = obj["metadata"]
     metadata["uid"] = store.uid()
     metadata["creationTimestamp"] = registry.now()
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
@@ -98,12 +159,18 @@ def create_object(write: Write, obj: Object, guard: Attributes | None = None) ->
         metadata["name"] = free_name(registry, served, metadata)
     resource.prepare_create(obj)
     causes = list(resource.validate(obj, None))
-    name = metadata.get("name", "")
     if causes:
-        raise invalid(resource.kind, served.name[0], name, causes)
+        raise invalid(resource.kind, served.name[0], metadata.get("name", ""), causes)
     if guard is not None:
         Access.of(registry).require(request.user, guard)
     admit_stored(registry, served, obj)
+
+
+def _insert(write: Write, obj: Object) -> Response:
+    registry, served, _, dry, warnings, _, manager = write
+    resource, metadata = served.resource, obj["metadata"]
+    version = metadata.pop("resourceVersion", "")
+    name = metadata.get("name", "")
     if manager and "managedFields" not in metadata:
         apply.track(None, obj, manager=manager, resource=resource, now=registry.now(), subresource="")
     if version not in ("", "0") and not dry:
@@ -112,7 +179,7 @@ def create_object(write: Write, obj: Object, guard: Attributes | None = None) ->
         raise already_exists(resource.plural, served.name[0], name)
     if dry:
         return Response(201, served.view.object(nameless(obj)), headers=warnings)
-    record = store.insert(served.name, obj)
+    record = registry.store.insert(served.name, obj)
     return Response(201, served.view.made(obj, record), headers=warnings)
 
 
@@ -153,7 +220,7 @@ def match_namespace(obj: Object, namespace: str) -> None:
 
 def update(
     registry: Registry, served: Served, namespace: str, name: str, *, subresource: str, request: Request
-) -> Response:
+) -> Answer:
     """PUT of an object or of its status."""
     resource = served.resource
     dry = request.dry_run("UpdateOptions")
@@ -179,16 +246,51 @@ def update(
     return change(write, old, obj)
 
 
-def change(write: Write, old: Record, new: Object, *, before: Object | None = None) -> Response:
+class _Change(NamedTuple):
+    """The next version of an object as it is to be stored, beside the one that is. `before` is `old`, decoded."""
+
+    old: Record
+    new: Object
+    before: Object
+
+
+def change(write: Write, old: Record, new: Object, *, before: Object | None = None) -> Answer:
     """Default, judge and store the next version of `old`, which is in the form that the request's kind has.
 
     `before` is `old` decoded, if the caller has done that; `new` may share with it what stands in its spec and status.
     """
-    registry, served, request, dry, warnings, subresource, manager = write
+    served = write.served
+    if served.resource.shape is not None:
+        new = served.resource.shape.to_stored(new)
+    served.resource.default(new)
+    if write.registry.reviewers is None:
+        return _replace(write, _judged(write, old, new, before))
+    if before is None:
+        before = served.stored.decode(old.data)
+    review = _review(write, "UPDATE", new, before)
+    if review is None:
+        return _replace(write, _judged(write, old, new, before))
+    return review.run(_change_reviewed(write, review, old, before))
+
+
+def changed(write: Write, old: Record, new: Object) -> Response:
+    """Judge and store the next version of `old`, in its stored form, which is complete and has been shown."""
+    return _replace(write, _judged(write, old, new, None))
+
+
+async def _change_reviewed(write: Write, review: Review, old: Record, before: Object) -> Response:
+    new = await review.mutate()
+    check_current(write.served, old)
+    match_namespace(new, old.namespace)
+    judged = _judged(write, old, new, before)
+    await review.validate(judged.new)
+    check_current(write.served, old)
+    return _replace(write, judged)
+
+
+def _judged(write: Write, old: Record, new: Object, before: Object | None) -> _Change:
+    registry, served, request, _, _, subresource, _ = write
     resource = served.resource
-    if resource.shape is not None:
-        new = resource.shape.to_stored(new)
-    resource.default(new)
     denied = check_change(registry, served, old, new, request, subresource=subresource)
     if before is None:
         before = served.stored.decode(old.data)
@@ -207,11 +309,18 @@ def change(write: Write, old: Record, new: Object, *, before: Object | None = No
     if causes:
         raise invalid(resource.kind, served.name[0], old.name, causes)
     admit_stored(registry, served, new)
+    return _Change(old, new, before)
+
+
+def _replace(write: Write, judged: _Change) -> Response:
+    registry, served, _, dry, warnings, subresource, manager = write
+    old, new, before = judged
+    metadata = new["metadata"]
     if new == before or ("managedFields" in metadata and apply.only_times_differ(new, before)):
         return Response(200, served.view.object(old.data), headers=warnings)
     if manager is not None and (manager or metadata.get("managedFields")):
         now, by = registry.now(), manager or "unknown"
-        apply.track(before, new, manager=by, resource=resource, now=now, subresource=subresource)
+        apply.track(before, new, manager=by, resource=served.resource, now=now, subresource=subresource)
     finished = may_go(served, new)
     if dry or finished:
         if finished and not dry:

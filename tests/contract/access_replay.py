@@ -20,6 +20,7 @@ from embedded_kubernetes.auth.options import Options
 
 from .comparison import compare
 from .doors import Client, api
+from .words import compare_heads, opened, texts
 
 ISSUER = "https://kubernetes.default.svc"
 #: The static token file of the recorded server.
@@ -38,10 +39,7 @@ judy-token,judy,u-judy,"night"
 mallory-token,mallory,u-mallory
 oscar-token,oscar,u-oscar,"night"
 """
-_HEADERS = ("warning", "www-authenticate", "retry-after", "location")
 _SAVED = re.compile(r"\{((?:tok|uid)\w*)\}")
-#: What in a recorded text stands for something that differs from run to run.
-_OPEN = re.compile(r"<uid>|<rv>|<time>|<jwt>|<metrics>|<continue>|\{server\}")
 _ALLOWED = re.compile(r'RBAC: allowed by (RoleBinding|ClusterRoleBinding) "([^"]*)" of .*')
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 #: A token that was accepted is accepted for ten seconds more; the recorder waited for longer.
@@ -121,7 +119,7 @@ class AccessReplay:
                 value = value[part]
             self._saved[name] = value
         expected = line["response"]
-        differences = _compare_heads(expected, status, answered)
+        differences = compare_heads(expected, status, answered)
         return differences + await self._compare(expected["body"], answer)
 
     async def _watch(self, line: dict[str, Any], headers: dict[str, Any]) -> list[str]:
@@ -172,8 +170,8 @@ class AccessReplay:
             elif kind.endswith("AccessReview"):
                 found = await self._with_any_binding(expected, found)
         return [
-            *(compare(_opened(expected, found), found)),
-            *_texts(expected, found),
+            *(compare(opened(expected, found), found)),
+            *texts(expected, found),
         ]
 
     async def _with_any_binding(self, expected: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
@@ -189,51 +187,6 @@ class AccessReplay:
             "GET", f"{_RBAC}/{place}/{name}", body=None, headers={"Authorization": "Bearer admin-token"}
         )
         return {**found, "status": expected["status"]} if status == 200 else found
-
-
-def _compare_heads(expected: dict[str, Any], status: int, headers: dict[str, str]) -> list[str]:
-    differences = []
-    if status != expected["status"]:
-        differences.append(f"status {expected['status']} expected, {status} found")
-    wanted = expected.get("contentType") or ""
-    if headers.get("content-type", "") != wanted:
-        differences.append(f"content type {wanted} expected, {headers.get('content-type')} found")
-    recorded = {name.lower(): value for name, value in (expected.get("headers") or {}).items()}
-    return differences + [
-        f"{name}: {recorded.get(name)!r} expected, {headers.get(name)!r} found"
-        for name in _HEADERS
-        if recorded.get(name) != headers.get(name)
-    ]
-
-
-def _matches(expected: str, found: Any) -> bool:
-    pattern = ".+".join(re.escape(part) for part in _OPEN.split(expected))
-    return isinstance(found, str) and re.fullmatch(pattern, found, re.DOTALL) is not None
-
-
-def _opened(expected: Any, found: Any) -> Any:
-    """`expected` with texts that hold open places replaced by those found, where these fit."""
-    if isinstance(expected, str):
-        return found if _OPEN.search(expected) and _matches(expected, found) else expected
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return {key: _opened(value, found.get(key)) for key, value in expected.items()}
-    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        return [_opened(one, other) for one, other in zip(expected, found, strict=True)]
-    return expected
-
-
-def _texts(expected: Any, found: Any) -> list[str]:
-    """Differences in what a refusal says, which `compare` leaves out."""
-    if not isinstance(expected, dict) or expected.get("kind") != "Status" or not isinstance(found, dict):
-        return []
-    said = [(expected.get("message"), found.get("message"))]
-    causes = [(each.get("details") or {}).get("causes") or [] for each in (expected, found)]
-    said += [(one.get("message"), other.get("message")) for one, other in zip(*causes, strict=False)]
-    return [
-        f"{wanted!r} expected, {given!r} found"
-        for wanted, given in said
-        if wanted != given and not _matches(wanted or "", given)
-    ]
 
 
 def _with_sorted_rules(review: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import aiohttp
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from embedded_kubernetes.auth.options import Options
@@ -66,8 +66,7 @@ class OverHttp:
     ) -> tuple[int, dict[str, str], bytes]:
         url = URL(self._url + path, encoded=True)
         async with self._session.request(method, url, data=body, headers=_sent(headers)) as response:
-            found = {name.lower(): value for name, value in response.headers.items()}
-            return response.status, found, await response.read()
+            return response.status, _joined(response.headers), await response.read()
 
     @asynccontextmanager
     async def watch(self, path: str, *, headers: Headers) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
@@ -83,6 +82,11 @@ def _sent(headers: Headers) -> CIMultiDict[str]:
         for value in [values] if isinstance(values, str) else values:
             sent.add(name, value)
     return sent
+
+
+def _joined(headers: CIMultiDictProxy[str]) -> dict[str, str]:
+    """What was sent several times is one list."""
+    return {name.lower(): ", ".join(headers.getall(name)) for name in headers}
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -11,9 +11,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.embedded import until
 from tests.unit.admission.reviews import pod, queue
-from tests.unit.webhook.world import CONFIGURATIONS, definition, review
+from tests.unit.webhook.world import review
 
 from .installed import Installation
 from .processes import Served
@@ -22,7 +23,7 @@ from .test_installed import NAMESPACE, compared, embedded_alone, own_cluster, sc
 ACCOUNT = "agent-scheduler-webhook"
 #: They are reached here by another address than their Service's.
 HERE = ("--certificate-host", "127.0.0.1", "--shutdown-delay", "200ms")
-_PATHS = tuple(f"{path}/{ACCOUNT}" for path in CONFIGURATIONS.values())
+_PATHS = tuple(f"{path}/{ACCOUNT}" for path in (MUTATING, VALIDATING))
 
 
 async def bundle(installed: Installation) -> str:
@@ -56,12 +57,9 @@ async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_pa
     # The answer to the first write is lost: it is found to have been carried out.
     lost = {"match": {"resource": "secrets", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
     faults = {"rules": [lost]}
-    async with own_cluster(tmp_path, "--nodes", "0", faults=faults, components=["crd"]) as installed:
-        for kind, path in CONFIGURATIONS.items():
-            if (await installed.call("GET", path)).status == 404:
-                await installed.add(definition(kind))
-        for component in ("webhook", "default"):
-            await installed.apply(component)
+    async with own_cluster(
+        tmp_path, "--nodes", "0", faults=faults, components=["crd", "webhook", "default"]
+    ) as installed:
         token = await scraper(installed)
         webhooks = [await installed.start(ACCOUNT, name, *HERE) for name in ("one", "other")]
         for each in webhooks:

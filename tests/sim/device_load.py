@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embedded_kubernetes.admission import ADMIN_ACCESS
+from embedded_kubernetes.admission.plugins import ADMIN_ACCESS
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 

@@ -7,11 +7,12 @@ everything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from ..errors import ApiError
 from ..registry import Registry
-from ..requests import Request, Response, Stream, refusal
+from ..requests import Answer, Pending, Request, Response, Stream, refusal
 from .account_tokens import AccountTokens, Issuer
 from .attributes import Attributes, NoRequest, attributes_of
 from .audit import Asked, Observer
@@ -23,8 +24,10 @@ from .quoting import quote
 from .rbac import AlwaysAllow, Authorizer, Rbac
 from .refusals import forbidden, unauthorized
 
-Answer = Response | Stream
+#: What the request under way has asked for, beyond what its method and path say; None where nobody is told.
+FURTHER: ContextVar[list[Attributes] | None] = ContextVar("further", default=None)
 
+_NO_ATTRIBUTES = Attributes("")
 _SPACE = (
     "Warning",
     '299 - "the provided Authorization header contains extra space before the bearer token, and is ignored"',
@@ -41,8 +44,6 @@ class Access:
     now: Callable[[], str]
     #: None: the server asks nobody who they are.
     authenticator: Authenticator | None = None
-    #: What the request under way has asked for, beyond what its method and path say; None where nobody is told.
-    further: list[Attributes] | None = None
 
     @classmethod
     def of(cls, registry: Registry) -> Access:
@@ -52,8 +53,9 @@ class Access:
 
     def allows(self, user: User, asked: Attributes) -> bool:
         """Whether this user may do this, too."""
-        if self.further is not None:
-            self.further.append(asked)
+        further = FURTHER.get()
+        if further is not None:
+            further.append(asked)
         return self.authorizer.authorize(user, asked).allowed
 
     def require(self, user: User, asked: Attributes) -> None:
@@ -95,6 +97,18 @@ def _no_request(uri: str) -> Response:
     return Response(500, text.encode(), "text/plain; charset=utf-8")
 
 
+@dataclass(slots=True, eq=False)
+class _Known:
+    """What has been found out about a request, as far as that went."""
+
+    attributes: Attributes = _NO_ATTRIBUTES
+    user: User | None = None
+    impersonated: User | None = None
+    allowed: bool | None = None
+    reason: str = ""
+    further: list[Attributes] = field(default_factory=list)
+
+
 class Gate:
     """Lets requests through to the verbs, as the user that they are made by."""
 
@@ -106,46 +120,62 @@ class Gate:
         self._observer = observer
         self._impersonator = Impersonator(access.authorizer, self._clock)
 
-    def handle(self, request: Request, answer: Callable[[Request], Answer]) -> Answer:
+    def handle(self, request: Request, answer: Callable[[Request], Answer | Stream]) -> Answer | Stream:
         """What `answer` says to the request, or why it is refused; the observer is told either way."""
-        attributes = Attributes("")
-        user = impersonated = None
-        allowed, reason = None, ""
-        further: list[Attributes] = []
-        self._access.further = further if self._observer is not None else None
-        result: Answer
+        known = _Known()
+        token = FURTHER.set(known.further if self._observer is not None else None)
+        result: Answer | Stream
         try:
-            attributes = attributes_of(request.method, request.path, request.parameters)
-            user = self._authenticate(request)
+            known.attributes = attributes_of(request.method, request.path, request.parameters)
+            known.user = self._authenticate(request)
             if request.impersonate:
                 wanted = wanted_user(request.impersonate)
                 if wanted is not None:
-                    request.user = impersonated = self._impersonator.user(user, wanted, attributes)
-            allowed, reason = self._authorizer.authorize(request.user, attributes)
-            if not allowed:
-                raise forbidden(request.user, attributes, reason)
+                    known.impersonated = self._impersonator.user(known.user, wanted, known.attributes)
+                    request.user = known.impersonated
+            known.allowed, known.reason = self._authorizer.authorize(request.user, known.attributes)
+            if not known.allowed:
+                raise forbidden(request.user, known.attributes, known.reason)
             result = answer(request)
         except ApiError as error:
             result = refusal(error)
         except NoRequest:
             result = _no_request(_uri(request))
-        self._access.further = None
-        if user is NOBODY and warns_of_space(request.authorization) and isinstance(result, Response):
+        finally:
+            FURTHER.reset(token)
+        if isinstance(result, Response | Stream):
+            return self._told(request, known, result)
+        return self._finish(request, known, result)
+
+    async def _finish(self, request: Request, known: _Known, pending: Pending) -> Response:
+        token = FURTHER.set(known.further if self._observer is not None else None)
+        try:
+            result = await pending
+        except ApiError as error:
+            result = refusal(error)
+        finally:
+            FURTHER.reset(token)
+        told = self._told(request, known, result)
+        assert isinstance(told, Response)
+        return told
+
+    def _told(self, request: Request, known: _Known, result: Response | Stream) -> Response | Stream:
+        if known.user is NOBODY and warns_of_space(request.authorization) and isinstance(result, Response):
             # Answers may be shared.
             result = Response(result.status, result.body, result.content_type, (*result.headers, _SPACE))
         if self._observer is not None:
             watches = isinstance(result, Stream)
             code = 200 if isinstance(result, Stream) else result.status
             asked = Asked(
-                user=user,
-                impersonated=impersonated,
-                attributes=attributes,
-                further=tuple(further),
+                user=known.user,
+                impersonated=known.impersonated,
+                attributes=known.attributes,
+                further=tuple(known.further),
                 uri=_uri(request),
                 code=code,
                 watches=watches,
-                allowed=allowed,
-                reason=reason,
+                allowed=known.allowed,
+                reason=known.reason,
                 at=self._clock(),
             )
             self._observer(asked)

@@ -33,11 +33,6 @@ OWN = OwnCertificateSettings(
     mutating=NAME,
     validating=NAME,
 )
-CONFIGURATIONS = {
-    "MutatingWebhookConfiguration": MUTATING,
-    "ValidatingWebhookConfiguration": VALIDATING,
-}
-_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def manifest(name: str, folder: str = "webhook") -> Any:
@@ -49,34 +44,6 @@ def ignored(configuration: Any) -> Any:
     for each in configuration["webhooks"]:
         each["failurePolicy"] = "Ignore"
     return configuration
-
-
-def definition(kind: str) -> Any:
-    """Stands in for a built-in kind, where the server does not have it."""
-    plural, group = f"{kind.lower()}s", "admissionregistration.k8s.io"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{plural}.{group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Cluster",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                    },
-                }
-            ],
-        },
-    }
 
 
 class World:
@@ -182,9 +149,6 @@ async def webhooks(*, kinds: bool = True, **server: Any) -> AsyncIterator[World]
     async with embedded_cluster(**server) as cluster:
         if kinds:
             await install(cluster)
-        for kind, path in CONFIGURATIONS.items():
-            if (await cluster.call("GET", path)).status == 404:
-                await cluster.ask("POST", _DEFINITIONS, definition(kind))
         await cluster.ask("POST", "/api/v1/namespaces", manifest("namespace.yaml"))
         await cluster.ask("POST", SECRETS, manifest("secret.yaml"))
         for path, file in ((MUTATING, "mutating.yaml"), (VALIDATING, "validating.yaml")):

@@ -19,8 +19,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from agent_scheduler.objects.celtypes import FUNCTIONS, quantity_value, version_value
+
 from .celcost import check_cost
-from .celtypes import FUNCTIONS, quantity_value, version_value
 from .devices import Attribute, Facts
 
 #: `CELSelectorExpressionMaxLength`.

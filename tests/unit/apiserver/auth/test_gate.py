@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from embedded_kubernetes.auth.gate import FURTHER
 from embedded_kubernetes.auth.options import ADMIN, Options
 
 from ..world import World
@@ -90,7 +91,7 @@ def test_what_nobody_is_told_of_is_not_kept():
     for world in (World(), World(auth=Options(rbac=True, tokens={"t": ADMIN}))):
         body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": {"name": "mine"}}
         assert world.send("PUT", f"{LEASES}/mine", body, authorization="Bearer t").status == 201
-        assert world.api.access.further is None
+        assert FURTHER.get() is None
 
 
 def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():

@@ -6,11 +6,11 @@ what the registry of resource claims asks of their namespace. What a kind can de
 
 from __future__ import annotations
 
-from .builtin import causes as causes_of
-from .builtin import coordination, dra_claims, runtime, storage
-from .errors import ApiError, Cause, forbidden, invalid, not_found
-from .registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
-from .resource import Object
+from ..builtin import causes as causes_of
+from ..builtin import coordination, dra_claims, runtime, storage
+from ..errors import ApiError, Cause, forbidden, invalid, not_found
+from ..registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
+from ..resource import Object
 
 PODS = ("", "pods")
 CLAIMS = ("", "persistentvolumeclaims")
@@ -24,13 +24,12 @@ ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 STORAGE_CLASSES = ("storage.k8s.io", "storageclasses")
 
 
-def admit_create(registry: Registry, served: Served, obj: Object) -> None:
+def admit_create(registry: Registry, served: Served, obj: Object, namespace: str) -> None:
     """Raises 404 for a missing namespace, 403 for one that is being deleted or for a class that is not there or is
     contradicted, 422 for admin access to devices from a namespace that is not for it. Completes a pod from its classes,
-    and a claim from the default storage class.
+    and a claim from the default storage class. `namespace` is the request's, empty for what is in none.
     """
     metadata = obj["metadata"]
-    namespace = metadata.get("namespace", "")
     if namespace:
         if registry.namespace(namespace) is None:
             raise not_found("namespaces", "", namespace)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from agent_scheduler.objects.quantity import UNIT, QuantityError, parse
+from .quantity import UNIT, QuantityError, parse
 
 _INT64: Final = 2**63
 

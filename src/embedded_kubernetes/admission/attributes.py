@@ -1,0 +1,193 @@
+"""One write on its way through admission: what it is about, and in which forms it can be shown.
+
+Mirrors `admission.Attributes` of k8s.io/apiserver. The object is kept in the form in which its kind is stored; webhooks
+and policies see it in the version that their rules name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..auth.attributes import Attributes as Asked
+from ..auth.attributes import of_path
+from ..auth.gate import Access
+from ..auth.identity import User, account_groups, account_name
+from ..cel.authorizer import PARTS, ROOT, about
+from ..cel.program import AUTHORIZER, REQUEST_RESOURCE
+from ..errors import ApiError, qualified
+from ..registry import NAMESPACES, Registry, Served
+from ..requests import Request
+from ..resource import Object
+from ..schema import check, decode
+from .warnings import Warnings
+
+
+class Kind(NamedTuple):
+    """A group, a version, and a kind or the plural of one."""
+
+    group: str
+    version: str
+    name: str
+
+    def told(self, name: str = "kind") -> Object:
+        return {"group": self.group, "version": self.version, name: self.name}
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.version}, Kind={self.name}"
+
+
+class Form(NamedTuple):
+    """A resource by which the object can be reached, and what it is there. `served`: unless it is a kind that nothing
+    is stored of, a Binding or a Scale."""
+
+    resource: Kind
+    kind: Kind
+    served: Served | None
+
+    def shown(self, obj: Object | None) -> Object | None:
+        """The object in this form. It may share parts with what it was made of."""
+        if obj is None or self.served is None:
+            return obj
+        resource = self.served.resource
+        if resource.shape is not None:
+            return resource.shape.from_stored(obj)
+        return {**obj, "kind": resource.kind, "apiVersion": resource.api_version}
+
+    def read(self, obj: Object) -> Object:
+        """An object that was changed in this form, as it is stored, completed by its defaults, in place.
+
+        Raises `schema.Refused` for one that cannot be decoded, and 500 for one of another kind.
+        """
+        version = f"{self.kind.group}/{self.kind.version}" if self.kind.group else self.kind.version
+        kind = obj.get("kind", "")
+        if self.served is None or not self.served.resource.custom:
+            if (kind, obj.get("apiVersion")) != (self.kind.name, version):
+                given = str(obj.get("apiVersion", "")).rpartition("/")[2]
+                why = (
+                    f"converting ({given}.{kind}) to ({self.kind.group or 'core'}.{self.kind.name}): unknown "
+                    "conversion"
+                )
+                raise ApiError(500, "", why)
+            decode(self.kind.group, self.kind.version, self.kind.name, obj)
+        if self.served is None:
+            return obj
+        resource = self.served.resource
+        if resource.custom:
+            check(resource, obj)
+        if not isinstance(obj.get("metadata"), dict):
+            obj["metadata"] = {}
+        if resource.shape is not None:
+            obj = resource.shape.to_stored(obj)
+        resource.default(obj)
+        return obj
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Admission:
+    """One write. `forms` begin with that of the request. `obj` is what is written, None for a delete; `old` what is
+    stored, None for a create. Both are in the stored form."""
+
+    registry: Registry
+    request: Request
+    operation: str
+    forms: tuple[Form, ...]
+    subresource: str
+    namespace: str
+    name: str
+    dry: bool
+    options: Object | None
+    obj: Object | None
+    old: Object | None
+    warnings: Warnings = field(default_factory=Warnings)
+    #: What webhooks and policies say of the request to the audit log, by their names and keys.
+    annotations: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def user(self) -> User:
+        return self.request.user
+
+    @property
+    def resource(self) -> Kind:
+        return self.forms[0].resource
+
+    @property
+    def is_namespace(self) -> bool:
+        return self.resource.name == NAMESPACES[1] and not self.resource.group
+
+    def labels_of_namespace(self) -> Mapping[str, str] | None:
+        """Those of the object, if that is a namespace; else of its namespace. None: there is no namespace."""
+        if self.is_namespace and not self.subresource and self.obj is not None:
+            return self.obj["metadata"].get("labels") or {}
+        record = self.registry.namespace(self.namespace)
+        return record.labels if record is not None else None
+
+    def asked(self, form: Form) -> Object:
+        """The request as reviews and expressions have it, without its objects, in a form that a rule names."""
+        own = self.forms[0]
+        found: Object = {"kind": form.kind.told(), "resource": form.resource.told("resource")}
+        if self.subresource:
+            found["subResource"] = self.subresource
+        found["requestKind"] = own.kind.told()
+        found["requestResource"] = own.resource.told("resource")
+        if self.subresource:
+            found["requestSubResource"] = self.subresource
+        if self.name:
+            found["name"] = self.name
+        if self.namespace:
+            found["namespace"] = self.namespace
+        found["operation"] = self.operation
+        found["userInfo"] = self.user.info()
+        found["dryRun"] = self.dry
+        found["options"] = self.options
+        return found
+
+    def variables(self, form: Form) -> dict[str, Any]:
+        """What expressions may name of it."""
+        parts = {
+            "group": self.resource.group,
+            "resource": self.resource.name,
+            "subresource": self.subresource,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+        return {
+            "object": form.shown(self.obj),
+            "oldObject": form.shown(self.old),
+            "request": self.asked(form),
+            AUTHORIZER: ROOT,
+            REQUEST_RESOURCE: about(parts),
+        }
+
+    def allowed(self, question: Mapping[str, Any], verb: str) -> tuple[bool, str]:
+        """What the authorizer says to a question of an expression."""
+        user = self.user
+        if account := question.get("account"):
+            user = User(account_name(*account), groups=account_groups(account[0]))
+        if "path" in question:
+            asked = of_path(verb, question["path"])
+        else:
+            asked = Asked(verb, version="*", **{part: question.get(part, "") for part in PARTS})
+        allowed, reason = Access.of(self.registry).authorizer.authorize(user, asked)
+        return allowed, reason
+
+    def forbidden(self, why: str) -> ApiError:
+        """403 about what is written."""
+        resource, group = self.resource.name, self.resource.group
+        details: Object = {"name": self.name} if self.name else {}
+        if group:
+            details["group"] = group
+        details["kind"] = resource
+        text = f'{qualified(resource, group)} "{self.name}" is forbidden: {why}'
+        return ApiError(403, "Forbidden", text, details)
+
+    def named(self) -> None:
+        """A generated name is known from now on."""
+        if not self.name and self.obj is not None:
+            self.name = self.obj["metadata"].get("name", "")
+
+
+def internal(why: str) -> ApiError:
+    """500 as a real server answers an error that it did not foresee."""
+    return ApiError(500, "InternalError", f"Internal error occurred: {why}", {"causes": [{"message": why}]})

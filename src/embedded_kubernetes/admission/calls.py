@@ -1,0 +1,206 @@
+"""Calls of webhooks over HTTPS: where a `clientConfig` leads, and what is said when nobody answers there.
+
+`Transport` is the seam: a simulation answers for webhooks without sockets. The texts of failures are those of Go's
+net/http and crypto/tls, which a real server passes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64decode
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import urljoin, urlsplit
+
+from ..registry import Registry
+from ..resource import Object
+
+if TYPE_CHECKING:
+    import aiohttp
+
+SERVICES = ("", "services")
+_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, */*"}
+_MOST_REDIRECTS = 10
+
+
+class CallFailed(Exception):
+    """Nobody answered: why."""
+
+
+class NoClient(Exception):
+    """A `clientConfig` by which nothing can be called: why."""
+
+
+class Call(NamedTuple):
+    """A POST. `address` is where it is sent instead of the URL's host and port, which its certificate must name."""
+
+    url: str
+    body: bytes
+    authority: bytes = b""
+    address: str = ""
+
+
+class Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+class Transport(Protocol):
+    """Sends calls and returns what is answered. Raises `CallFailed`; who calls bounds the time."""
+
+    async def __call__(self, call: Call) -> Answer: ...
+
+    async def close(self) -> None: ...
+
+
+def call_of(registry: Registry, client: Object, *, body: bytes, seconds: int) -> Call:
+    """The call that a `clientConfig` asks for. Raises `CallFailed` for a service that is not there."""
+    authority = b64decode(client.get("caBundle") or "")
+    if url := client.get("url"):
+        return Call(f"{url}?timeout={seconds}s", body, authority)
+    service = client["service"]
+    name, namespace, port = service["name"], service["namespace"], service.get("port", 443)
+    path = service.get("path") or "/"
+    path = path if path.startswith("/") else f"/{path}"
+    host = f"{name}.{namespace}.svc"
+    url = f"https://{host}:{port}{path}?timeout={seconds}s"
+    found = registry.object(SERVICES, f"{namespace}/{name}")
+    if found is None:
+        raise CallFailed(f'Post "{url}": service "{name}" not found')
+    return Call(url, body, authority, _address(found, url, port))
+
+
+def _address(service: Object, url: str, port: int) -> str:
+    """Host and port of a service, as the resolver of cluster IPs has them."""
+    name, spec = service["metadata"]["name"], service.get("spec") or {}
+    if spec.get("type") == "ExternalName":
+        return f"{spec['externalName']}:{port}"
+    if not any(each.get("port") == port for each in spec.get("ports") or ()):
+        raise CallFailed(f'Post "{url}": no service port {port} found for service "{name}"')
+    address = spec.get("clusterIP") or ""
+    if address in ("", "None"):
+        why = f'cannot route to service with ClusterIP "{address}"'
+        raise CallFailed(f'Post "{url}": {why}')
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+@lru_cache(maxsize=256)
+def _context(authority: bytes) -> ssl.SSLContext:
+    """Raises `NoClient` for certificates that are none. Without any, those of the system are trusted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not authority:
+        context.load_default_certs()
+        return context
+    # Whatever stands in the bundle is trusted, though it may have been signed by somebody else.
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(cadata=authority.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise NoClient("unable to load root certificates: unable to parse bytes as PEM block") from None
+    return context
+
+
+class Https:
+    """The transport over sockets. Owner of one session, which is made in the loop of the first call."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __call__(self, call: Call) -> Answer:
+        context = _context(call.authority)
+        # Here, because most servers never call anybody, and the library takes long to load.
+        import aiohttp
+
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(auto_decompress=True, cookie_jar=aiohttp.DummyCookieJar())
+        method, url, body = "POST", call.url, call.body
+        for _ in range(_MOST_REDIRECTS):
+            try:
+                answer, location = await self._once(method, url, body, call, context)
+            except aiohttp.ClientError as error:
+                raise CallFailed(f'Post "{url}": {_why(error, url)}') from None
+            except OSError as error:
+                raise CallFailed(f'Post "{url}": {error.strerror or error}') from None
+            if not location:
+                return answer
+            if answer.status in (301, 302, 303):
+                method, body = "GET", b""
+            url = urljoin(url, location)
+        raise CallFailed(f'Post "{url}": stopped after {_MOST_REDIRECTS} redirects')
+
+    async def _once(
+        self, method: str, url: str, body: bytes, call: Call, context: ssl.SSLContext
+    ) -> tuple[Answer, str]:
+        """What is answered, and where to go instead."""
+        assert self._session is not None
+        parts = urlsplit(url)
+        sent, headers, name = url, dict(_HEADERS), None
+        if call.address and parts.netloc == urlsplit(call.url).netloc:
+            sent = parts._replace(netloc=call.address).geturl()
+            headers["Host"], name = parts.netloc, parts.hostname
+        async with self._session.request(
+            method,
+            sent,
+            data=body or None,
+            headers=headers,
+            ssl=context,
+            server_hostname=name,
+            allow_redirects=False,
+        ) as response:
+            found = Answer(response.status, response.headers.get("Content-Type", ""), await response.read())
+            redirected = response.status in (301, 302, 303, 307, 308)
+            return found, response.headers.get("Location", "") if redirected else ""
+
+    async def close(self) -> None:
+        """Close the connections that are kept."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def _why(error: Exception, url: str) -> str:
+    """What Go says of a call that failed so."""
+    import aiohttp
+
+    host = urlsplit(url).netloc
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _untrusted(error.certificate_error, urlsplit(url).hostname or "")
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"dial tcp: lookup {urlsplit(url).hostname}: no such host"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return "tls: first record does not look like a TLS handshake"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        why = error.os_error
+        if isinstance(why, ConnectionRefusedError):
+            return f"dial tcp {host}: connect: connection refused"
+        return f"dial tcp {host}: {why.strerror or why}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    return str(error)
+
+
+#: What OpenSSL calls it when a certificate was not signed by anybody trusted.
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+_WRONG_TIME = (9, 10)
+
+
+def _untrusted(error: Exception, host: str) -> str:
+    code = getattr(error, "verify_code", 0)
+    if code in _UNKNOWN_AUTHORITY:
+        why = "certificate signed by unknown authority"
+    elif code in _WRONG_TIME:
+        why = "certificate has expired or is not yet valid"
+    else:
+        why = f"certificate is not valid for {host}"
+    return f"tls: failed to verify certificate: x509: {why}"
+
+
+async def send(transport: Transport, call: Call, *, seconds: float) -> Answer:
+    """Raises `CallFailed`, also when the time is up."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await transport(call)
+    except TimeoutError:
+        raise CallFailed(f'Post "{call.url}": context deadline exceeded') from None

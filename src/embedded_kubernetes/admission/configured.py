@@ -1,0 +1,260 @@
+"""What configurations and policies ask for, kept at hand, and one write's way past all of them.
+
+`Reviewers` follows its kinds by subscription to their tables. While none of them is stored, `Registry.reviewers` is
+None, and a write costs one look at that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ..auth.identity import SELF
+from ..builtin.webhooks import GROUP
+from ..errors import ApiError
+from ..registry import Registry, Served
+from ..requests import Answer, Request, Response, refusal
+from ..resource import Object
+from ..store import Event, Record
+from . import mutations, policies, webhooks
+from .attributes import Admission, Form, Kind
+from .calls import Transport
+
+_MUTATING, _VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
+_POLICIES = {
+    "mutatingadmissionpolicies": "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies": "validatingadmissionpolicybindings",
+}
+#: Kinds that nobody is shown: else a configuration might keep itself from being changed.
+_EXEMPT = frozenset({_MUTATING, _VALIDATING, *_POLICIES, *_POLICIES.values()})
+
+
+class Overtaken(Exception):
+    """What was read for a write is not what is stored any more: the request has to be carried out anew."""
+
+
+def check_current(served: Served, old: Record) -> None:
+    """That a request may go on with what it read. Raises `Overtaken`."""
+    if served.table.records.get(old.key) is not old:
+        raise Overtaken
+
+
+class Reviewers:
+    """Owner of the parsed configurations of one server; what they are read from is in the store."""
+
+    def __init__(self, registry: Registry, transport: Transport) -> None:
+        self._registry = registry
+        self._caller = webhooks.Caller(transport, registry.store.uid)
+        self.mutating: tuple[webhooks.Webhook, ...] = ()
+        self.validating: tuple[webhooks.Webhook, ...] = ()
+        self.mutating_policies: tuple[policies.Policy, ...] = ()
+        self.validating_policies: tuple[policies.Policy, ...] = ()
+        tables = registry.store.tables
+        for plural in _EXEMPT:
+            if (GROUP, plural) in tables:
+                tables[(GROUP, plural)].subscribers.append(self._changed)
+
+    def _changed(self, event: Event) -> None:
+        self.mutating = self._webhooks(_MUTATING, mutating=True)
+        self.validating = self._webhooks(_VALIDATING, mutating=False)
+        self.mutating_policies, self.validating_policies = map(self._policies, _POLICIES)
+        anybody = self.mutating or self.validating or self.mutating_policies or self.validating_policies
+        self._registry.reviewers = self if anybody else None
+
+    def _stored(self, plural: str) -> list[Object]:
+        served = self._registry.stored((GROUP, plural))
+        return [orjson.loads(record.data) for record in served.table.scan("")]
+
+    def _webhooks(self, plural: str, *, mutating: bool) -> tuple[webhooks.Webhook, ...]:
+        return tuple(
+            webhooks.Webhook(f"{found['metadata']['uid']}/{hook['name']}", hook["name"], hook, mutating)
+            for found in self._stored(plural)
+            for hook in found.get("webhooks") or ()
+        )
+
+    def _policies(self, plural: str) -> tuple[policies.Policy, ...]:
+        bindings: dict[str, list[tuple[str, Object]]] = {}
+        for binding in self._stored(_POLICIES[plural]):
+            spec = binding["spec"]
+            bindings.setdefault(spec["policyName"], []).append((binding["metadata"]["name"], spec))
+        return tuple(
+            policies.Policy(metadata["uid"], name, found["spec"], tuple(bindings[name]))
+            for found in self._stored(plural)
+            if (name := (metadata := found["metadata"])["name"]) in bindings
+        )
+
+    def concerned(self, admission: Admission) -> bool:
+        """Whether anybody's rules are about this write."""
+        return self.calls(admission) or any(
+            policy.form(admission) is not None
+            for policy in (*self.mutating_policies, *self.validating_policies)
+        )
+
+    def calls(self, admission: Admission) -> bool:
+        """Whether any webhook's rules are about this write."""
+        return any(hook.form(admission) is not None for hook in (*self.mutating, *self.validating))
+
+    async def mutate(self, admission: Admission, again: Callable[[Object], None] | None) -> None:
+        """All that may change the write. `again` is what else is asked once more when something did."""
+        by_policies, by_webhooks = webhooks.Round(), webhooks.Round()
+        mutations.mutate(self.mutating_policies, admission, by_policies)
+        after_policies = _snapshot(admission)
+        await webhooks.mutate(self.mutating, admission, self._caller, by_webhooks)
+        if not by_policies.changed and not by_webhooks.changed:
+            return
+        after_webhooks = _snapshot(admission)
+        by_policies.second = by_webhooks.second = True
+        if again is not None and admission.obj is not None:
+            again(admission.obj)
+        if _snapshot(admission) != after_policies:
+            by_policies.note_change()
+        mutations.mutate(self.mutating_policies, admission, by_policies)
+        if _snapshot(admission) != after_webhooks:
+            by_webhooks.note_change()
+        await webhooks.mutate(self.mutating, admission, self._caller, by_webhooks)
+
+    async def validate(self, admission: Admission) -> None:
+        """All that may only refuse the write."""
+        admission.named()
+        policies.validate(self.validating_policies, admission)
+        await webhooks.validate(self.validating, admission, self._caller)
+
+
+def _snapshot(admission: Admission) -> bytes:
+    return orjson.dumps(admission.obj, option=orjson.OPT_SORT_KEYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Below:
+    """What is written below an object, if it is of a kind of its own: a Binding, a Scale. `resource`: where it is not
+    below the object."""
+
+    subresource: str = ""
+    kind: Kind | None = None
+    resource: str = ""
+
+
+ITSELF = Below()
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A write that somebody is to be shown."""
+
+    reviewers: Reviewers
+    admission: Admission
+
+    async def mutate(self, again: Callable[[Object], None] | None = None) -> Object:
+        """The object as it comes out of what may change it. Raises `ApiError` for a refusal."""
+        await self.reviewers.mutate(self.admission, again)
+        assert self.admission.obj is not None
+        return self.admission.obj
+
+    async def validate(self, obj: Object | None) -> None:
+        """Show what is to be stored. Raises `ApiError` for a refusal."""
+        self.admission.obj = obj
+        await self.reviewers.validate(self.admission)
+
+    async def admit(self) -> None:
+        """Both, for a write that nothing is decided about in between."""
+        await self.reviewers.mutate(self.admission, None)
+        await self.reviewers.validate(self.admission)
+
+    def run(self, work: Coroutine[Any, Any, Response]) -> Answer:
+        """The answer of `work`, with what it is warned of; at once if nobody outside is called for it."""
+        told = self._told(work)
+        if self.reviewers.calls(self.admission):
+            return told
+        try:
+            told.send(None)
+        except StopIteration as done:
+            answer: Response = done.value
+            return answer
+        raise AssertionError("policies do not wait for anything")
+
+    async def _told(self, work: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            answer = await work
+        except ApiError as refused:
+            answer = refusal(refused)
+        if headers := self.admission.warnings.headers():
+            return Response(answer.status, answer.body, answer.content_type, (*answer.headers, *headers))
+        return answer
+
+
+def review_of(
+    registry: Registry,
+    served: Served,
+    request: Request,
+    *,
+    operation: str,
+    obj: Object | None,
+    namespace: str,
+    name: str,
+    options: str = "",
+    delete_options: Object | None = None,
+    old: Object | None = None,
+    below: Below = ITSELF,
+) -> Review | None:
+    """The write on its way past `registry.reviewers`, if any of them is about it. Nobody is asked about what the server
+    writes itself. `options` is the kind of the options that the query has."""
+
+    reviewers = registry.reviewers
+    resource = served.resource
+    if reviewers is None or request.user is SELF or _is_exempt(served):
+        return None
+    dry = "dryRun" in request.parameters
+    asked = _write_options(options, request) if options else delete_options
+    if delete_options is not None:
+        dry = bool(delete_options.get("dryRun"))
+        asked = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", **delete_options}
+    admission = Admission(
+        registry=registry,
+        request=request,
+        operation=operation,
+        forms=_forms(registry, served, below),
+        subresource=below.subresource,
+        # A namespace is in itself.
+        namespace=name if resource.plural == "namespaces" and not resource.group else namespace,
+        name=name,
+        dry=dry,
+        options=asked,
+        obj=obj,
+        old=old,
+    )
+    return Review(reviewers, admission) if reviewers.concerned(admission) else None
+
+
+def _is_exempt(served: Served) -> bool:
+    return served.resource.group == GROUP and served.resource.plural in _EXEMPT
+
+
+def _write_options(kind: str, request: Request) -> Object:
+    given = request.parameters
+    found: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if "dryRun" in given:
+        found["dryRun"] = [given["dryRun"]]
+    for name in ("fieldManager", "fieldValidation"):
+        if given.get(name):
+            found[name] = given[name]
+    return found
+
+
+def _forms(registry: Registry, served: Served, below: Below) -> tuple[Form, ...]:
+    """The form of the request, then those in which the same objects are served, too."""
+    own = served.resource
+    if below.kind is not None:
+        place = Kind(own.group, own.version, below.resource or own.plural)
+        return (Form(place, below.kind, None),)
+    others = [each for each in registry.all() if each.name == served.name and each.resource is not own]
+    return tuple(
+        Form(
+            Kind(each.resource.group, each.resource.version, each.resource.plural),
+            Kind(each.resource.group, each.resource.version, each.resource.kind),
+            each,
+        )
+        for each in (served, *others)
+    )

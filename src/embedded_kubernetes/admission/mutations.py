@@ -1,0 +1,116 @@
+"""MutatingAdmissionPolicies: their mutations, as a JSON patch or as a configuration that is applied.
+
+Follows k8s.io/apiserver/pkg/admission/plugin/policy/mutating.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ..apply import overlaid
+from ..cel.initializers import TYPE, misplaced, plain
+from ..cel.program import CelError
+from ..errors import ApiError
+from ..patch import PatchFailed, json_patch
+from ..resource import Object
+from .attributes import Admission, internal
+from .matching import Unmatched, conditions_hold
+from .policies import Asked, Policy, Scope, asked, denial
+from .webhooks import Round, take
+
+
+class _Unable(Exception):
+    """A mutation that cannot be carried out: why."""
+
+
+def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> None:
+    """Carry out one after another those that the write is for. Raises 403 for the first that failed and counts."""
+    failed: list[ApiError] = []
+    for one in asked(policies, admission):
+        if admission.obj is None or not state.lets(one.uid):
+            continue
+        try:
+            if one.problem:
+                raise _Unable(one.problem)
+            scope = Scope(one, admission)
+            conditions = one.policy.spec.get("matchConditions") or ()
+            if not conditions_hold(conditions, scope.names, admission, fails=one.policy.fails):
+                continue
+            for mutation in one.policy.spec.get("mutations") or ():
+                if _carry_out(mutation, one, admission):
+                    state.note_change()
+        except (_Unable, Unmatched, CelError) as error:
+            if one.policy.fails:
+                failed.append(denial(one, admission, str(error)))
+        if one.policy.spec.get("reinvocationPolicy") == "IfNeeded":
+            state.invoked.add(one.uid)
+    if failed:
+        raise failed[0]
+
+
+def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:
+    """Whether the mutation changed the object. Raises `_Unable`, `CelError`, and 500 for what panics a real server."""
+    # Anew for each, as they see what those before have done.
+    scope = Scope(one, admission)
+    before = one.form.shown(admission.obj)
+    assert before is not None
+    if mutation["patchType"] == "JSONPatch":
+        changed = _patched(before, scope(mutation["jsonPatch"]["expression"]))
+    else:
+        changed = _applied(before, scope(mutation["applyConfiguration"]["expression"]), one)
+    return changed is not None and take(admission, one.form, changed, before)
+
+
+def _patched(before: Object, found: Any) -> Object | None:
+    """None where a test of the patch fails, by which it asks not to be applied."""
+    if not isinstance(found, list) or not all(
+        isinstance(each, dict) and each.get(TYPE) == "JSONPatch" for each in found
+    ):
+        raise _Unable("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
+    operations = [_operation(each) for each in found]
+    try:
+        return json_patch(orjson.loads(orjson.dumps(before)), operations)
+    except PatchFailed as failed:
+        if failed.why.endswith("test failed"):
+            return None
+        raise _Unable(f"JSON Patch: {failed.why}") from None
+
+
+def _operation(patch: Object) -> Object:
+    value = patch.get("value")
+    inside: list[Any] = value if isinstance(value, list) else []
+    if isinstance(value, dict) and TYPE not in value:
+        inside = list(value.values())
+    if any(_holds_objects(each) for each in inside):
+        # A real server converts no initializer inside of a list or a map, and panics.
+        raise internal("JSONPatch: a list or map of objects cannot be converted to a value")
+    return plain(patch)  # type: ignore[no-any-return]
+
+
+def _holds_objects(value: Any) -> bool:
+    if isinstance(value, dict):
+        return TYPE in value or any(map(_holds_objects, value.values()))
+    return isinstance(value, list) and any(map(_holds_objects, value))
+
+
+def _applied(before: Object, found: Any, one: Asked) -> Object:
+    if not isinstance(found, dict) or found.get(TYPE) is None:
+        raise _Unable("expected result type Object from ApplyConfiguration expression")
+    if problem := misplaced(found):
+        raise _Unable(f"type mismatch: {problem}")
+    config = plain(found)
+    metadata = config.get("metadata") or {}
+    for field in ("name", "namespace", "apiVersion", "kind"):
+        holder = config if field in ("apiVersion", "kind") else metadata
+        if field in holder:
+            raise _Unable(f"invalid ApplyConfiguration: may not set {field}")
+    if one.form.served is None:
+        raise _Unable(f"ApplyConfiguration is not supported for {one.form.kind}")
+    try:
+        return overlaid(before, config, one.form.served.resource)
+    except ValueError as error:
+        raise _Unable(f"error applying patch: {error}") from None
+    except ApiError as error:
+        raise _Unable(error.message) from None

@@ -1,0 +1,261 @@
+"""Admission policies in CEL: for which writes they are, with which parameters, and what they make of them.
+
+Follows k8s.io/apiserver/pkg/admission/plugin/policy. A policy does nothing without a binding; each of its bindings may
+narrow it down, and name objects of parameters, for each of which it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..cel.program import CelError
+from ..errors import ApiError
+from ..registry import Registry, Served
+from ..resource import Object
+from .attributes import Admission, Form
+from .matching import Unmatched, conditions_hold, evaluate, form_of, labels_match, selected
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy that has bindings: these are pairs of a name and a spec, by name."""
+
+    uid: str
+    name: str
+    spec: Object
+    bindings: tuple[tuple[str, Object], ...]
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.spec.get("failurePolicy") != "Ignore")
+
+    def form(self, admission: Admission) -> Form | None:
+        """As its constraints want to see the write, by their rules alone; None if they are not about it."""
+        constraints = self.spec.get("matchConstraints") or {}
+        return form_of(constraints.get("resourceRules") or (), _policy_of(constraints), admission)
+
+
+class Misconfigured(Exception):
+    """Parameters that cannot be had: why."""
+
+
+class Asked(NamedTuple):
+    """A policy that is to be asked, by one binding and with one object of parameters, or none. `problem`: why it cannot
+    be."""
+
+    policy: Policy
+    binding: str
+    binding_spec: Object
+    form: Form
+    params: Object | None
+    problem: str = ""
+
+    @property
+    def uid(self) -> str:
+        params = (self.params or {}).get("metadata", {})
+        return f"{self.policy.uid}/{self.binding}/{params.get('namespace', '')}/{params.get('name', '')}"
+
+
+def _policy_of(match: Object) -> str:
+    return match.get("matchPolicy") or "Equivalent"
+
+
+def _matches(match: Object, admission: Admission) -> Form | None:
+    """In which form what a policy or binding is limited to covers the write; None if it does not."""
+    if not selected(match, admission):
+        return None
+    excluded = match.get("excludeResourceRules") or ()
+    if excluded and form_of(excluded, _policy_of(match), admission) is not None:
+        return None
+    rules = match.get("resourceRules") or ()
+    return form_of(rules, _policy_of(match), admission) if rules else admission.forms[0]
+
+
+def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]:
+    """Whom to ask about the write, in order."""
+    for policy in policies:
+        form = _matches(policy.spec.get("matchConstraints") or {}, admission)
+        if form is None:
+            continue
+        for name, spec in policy.bindings:
+            match = spec.get("matchResources")
+            if match is not None and _matches(match, admission) is None:
+                continue
+            try:
+                params = _params(policy.spec.get("paramKind"), spec.get("paramRef"), admission)
+            except Misconfigured as problem:
+                yield Asked(policy, name, spec, form, None, f"failed to configure binding: {problem}")
+                continue
+            for each in params:
+                yield Asked(policy, name, spec, form, each)
+
+
+def _params(kind: Object | None, reference: Object | None, admission: Admission) -> list[Object | None]:
+    """The objects of parameters; one None where the policy has none."""
+    if kind is None or reference is None:
+        return [None]
+    served = _served(admission.registry, kind)
+    if served is None:
+        group, _, version = kind.get("apiVersion", "").rpartition("/")
+        shown = f"{group}/{version}, Kind={kind.get('kind', '')}"
+        raise Misconfigured(f"paramKind kind `{shown}` not known")
+    namespace = reference.get("namespace") or ""
+    if served.resource.namespaced:
+        namespace = namespace or admission.namespace
+        if not namespace:
+            raise Misconfigured(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+            )
+    elif namespace:
+        raise Misconfigured("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+    if name := reference.get("name"):
+        record = served.table.get(namespace, name)
+        found = [record] if record is not None else []
+    else:
+        selector = reference.get("selector") or {}
+        found = [one for one in served.table.scan(namespace) if labels_match(selector, one.labels)]
+    if not found and reference.get("parameterNotFoundAction") == "Deny":
+        raise Misconfigured("no params found for policy binding with `Deny` parameterNotFoundAction")
+    return [served.view.decode(record.data) for record in found]
+
+
+def _served(registry: Registry, kind: Object) -> Served | None:
+    group, _, version = kind.get("apiVersion", "").rpartition("/")
+    kinds = registry.served.get((group, version), {})
+    return next((each for each in kinds.values() if each.resource.kind == kind.get("kind")), None)
+
+
+class Scope:
+    """What the expressions of one policy may name, for one write and one object of parameters."""
+
+    def __init__(self, one: Asked, admission: Admission) -> None:
+        self._admission = admission
+        namespace = None
+        if admission.namespace and not admission.is_namespace:
+            namespace = admission.registry.object(("", "namespaces"), admission.namespace)
+        self._names: dict[str, Any] = {
+            **admission.variables(one.form),
+            "params": one.params,
+            "namespaceObject": namespace,
+            "variables": {},
+        }
+        #: Variables that cannot be had: why. They are errors where they are used.
+        self._failed: dict[str, str] = {}
+        for variable in one.policy.spec.get("variables") or ():
+            name = variable["name"]
+            try:
+                value = self(variable["expression"])
+            except CelError as error:
+                self._failed[name] = str(error)
+            else:
+                self._names["variables"] = {**self._names["variables"], name: value}
+
+    @property
+    def names(self) -> Mapping[str, Any]:
+        return self._names
+
+    def __call__(self, expression: str) -> Any:
+        """Raises `CelError` that names the expression."""
+        try:
+            return evaluate(expression, self._names, self._admission)
+        except CelError as error:
+            missing = str(error).rpartition("no such key: ")[2]
+            if f"variables.{missing}" in expression and missing in self._failed:
+                text = expression.strip()
+                why = f'composited variable "{missing}" fails to evaluate: {self._failed[missing]}'
+                raise CelError(f"expression '{text}' resulted in error: {why}") from None
+            raise
+
+
+class _Denied(NamedTuple):
+    one: Asked
+    message: str
+    reason: str = "Invalid"
+
+
+_CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
+_LONGEST_MESSAGE = 5 * 1024
+
+
+def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
+    """Ask validating policies. Raises the refusal of the first that denies; others may warn."""
+    denied: list[_Denied] = []
+    for one in asked(policies, admission):
+        for found in _decisions(one, admission):
+            actions = one.binding_spec.get("validationActions") or ()
+            if "Deny" in actions or one.problem:
+                denied.append(found)
+            if "Warn" in actions:
+                admission.warnings.add(
+                    f"Validation failed for ValidatingAdmissionPolicy '{one.policy.name}' with binding "
+                    f"'{one.binding}': {found.message}"
+                )
+    if denied:
+        one, message, reason = denied[0]
+        text = f"ValidatingAdmissionPolicy '{one.policy.name}' with binding '{one.binding}' denied request: {message}"
+        refused = admission.forbidden(text)
+        refused.code, refused.reason = _CODES[reason], reason
+        refused.details = {**(refused.details or {}), "causes": [{"message": text}]}
+        raise refused
+
+
+def _decisions(one: Asked, admission: Admission) -> Iterator[_Denied]:
+    """What is wrong with the write."""
+    spec, fails = one.policy.spec, one.policy.fails
+    if one.problem:
+        if fails:
+            yield _Denied(one, one.problem)
+        return
+    scope = Scope(one, admission)
+    try:
+        if not conditions_hold(spec.get("matchConditions") or (), scope.names, admission, fails=fails):
+            return
+    except Unmatched as unmatched:
+        yield _Denied(one, str(unmatched))
+        return
+    for validation in spec.get("validations") or ():
+        try:
+            if scope(validation["expression"]) is not True:
+                yield _Denied(one, _message(validation, scope), validation.get("reason") or "Invalid")
+        except CelError as error:
+            if fails:
+                yield _Denied(one, str(error))
+    for annotation in spec.get("auditAnnotations") or ():
+        try:
+            value = scope(annotation["valueExpression"])
+        except CelError as error:
+            if fails:
+                yield _Denied(one, str(error))
+            continue
+        if isinstance(value, str):
+            key = f"{one.policy.name}/{annotation['key']}"
+            told = admission.annotations.get(key)
+            admission.annotations[key] = value if told is None else f"{told}, {value}"
+
+
+def _message(validation: Object, scope: Scope) -> str:
+    message = ""
+    if expression := validation.get("messageExpression"):
+        try:
+            found = scope(expression)
+        except CelError:
+            found = None
+        message = found.strip() if isinstance(found, str) else ""
+        if len(message.encode()) > _LONGEST_MESSAGE or "\n" in message:
+            message = ""
+    return (
+        message
+        or validation.get("message", "").strip()
+        or f"failed expression: {validation['expression'].strip()}"
+    )
+
+
+def denial(one: Asked, admission: Admission, why: str) -> ApiError:
+    """What is answered when a mutating policy cannot be carried out."""
+    text = f"policy '{one.policy.name}' with binding '{one.binding}' denied request: {why}"
+    refused = admission.forbidden(text)
+    refused.message, refused.reason = text, "Invalid"
+    refused.details = {**(refused.details or {}), "causes": [{"message": text}]}
+    return refused

@@ -1,0 +1,230 @@
+"""AdmissionReviews: what a webhook is sent, and what its answer means.
+
+Errors are those of a real server: of its REST client, of its decoder, and of `VerifyAdmissionResponse` in
+k8s.io/apiserver/pkg/admission/plugin/webhook/request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from ..errors import ApiError, json_name
+from ..json_syntax import syntax_error
+from ..resource import Object
+from .attributes import Admission, Form
+
+_GROUP, _KIND = "admission.k8s.io", "AdmissionReview"
+_SCHEME = 'in scheme "k8s.io/apiserver/pkg/util/webhook/client.go:71"'
+
+
+class BadAnswer(Exception):
+    """What is wrong with a webhook's answer, for who wants to know why the call failed."""
+
+
+class Verdict(NamedTuple):
+    """What a webhook said. `patch` is empty for none; `status` is its refusal's, as far as it gave one."""
+
+    allowed: bool
+    patch: bytes
+    patch_type: str
+    status: Object | None
+    warnings: list[str]
+    annotations: Mapping[str, str]
+
+
+def body(admission: Admission, form: Form, *, version: str, uid: str) -> bytes:
+    """The review of a write in this form."""
+    asked = admission.asked(form)
+    options, dry = asked.pop("options"), asked.pop("dryRun")
+    request = {
+        "uid": uid,
+        **asked,
+        "object": form.shown(admission.obj),
+        "oldObject": form.shown(admission.old),
+        "dryRun": dry,
+        "options": options,
+    }
+    return orjson.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})
+
+
+def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Object:
+    """The body of an answer, if it is a review of the version that was sent. Raises `BadAnswer`."""
+    if not 200 <= status <= 206:
+        raise BadAnswer(_server_error(status, content_type, text))
+    if not text:
+        raise BadAnswer(f"0-length response with status code: {status} and content type: {content_type}")
+    try:
+        found: Any = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise BadAnswer(f"couldn't get version/kind; json parse error: {syntax_error(text)}") from None
+    if not isinstance(found, dict):
+        wanted = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+        raise BadAnswer(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal "
+            f"{json_name(found)} into Go value of type {wanted}"
+        )
+    wanted, kind = f"{_GROUP}/{version}", found.get("kind") or _KIND
+    given = found.get("apiVersion") or wanted
+    if kind == "Status" and given == "v1":
+        if found.get("status") != "Success":
+            raise BadAnswer(str(found.get("message", "")))
+        return {}
+    if kind != _KIND or given not in (f"{_GROUP}/v1", f"{_GROUP}/v1beta1"):
+        raise BadAnswer(f'no kind "{kind}" is registered for version "{given}" {_SCHEME}')
+    if given != wanted:
+        other = given.rpartition("/")[2]
+        raise BadAnswer(f"converting ({other}.{_KIND}) to ({version}.{_KIND}): unknown conversion")
+    _check_types(found)
+    return found
+
+
+_WANTED: tuple[tuple[str, str, type], ...] = (
+    ("uid", "types.UID", str),
+    ("allowed", "bool", bool),
+    ("status", "v1.Status", dict),
+    ("patch", "[]uint8", str),
+    ("patchType", "v1.PatchType", str),
+    ("auditAnnotations", "map[string]string", dict),
+    ("warnings", "[]string", list),
+)
+
+
+def _check_types(review: Object) -> None:
+    """As Go's decoder finds them; fields that it does not know it passes over."""
+    response = review.get("response")
+    if response is None:
+        return
+    if not isinstance(response, dict):
+        raise _misplaced(response, "AdmissionReview.response", "v1.AdmissionResponse")
+    for name, go, wanted in _WANTED:
+        value = response.get(name)
+        if value is not None and type(value) is not wanted:
+            raise _misplaced(value, f"AdmissionResponse.response.{name}", go)
+    texts = [("warnings", each) for each in response.get("warnings") or ()]
+    texts += [("auditAnnotations", each) for each in (response.get("auditAnnotations") or {}).values()]
+    for name, text in texts:
+        if not isinstance(text, str):
+            raise _misplaced(text, f"AdmissionResponse.response.{name}", "string")
+    status = response.get("status") or {}
+    for name, go, fit in (
+        ("message", "string", str),
+        ("reason", "v1.StatusReason", str),
+        ("code", "int32", int),
+    ):
+        value = status.get(name)
+        if value is not None and (not isinstance(value, fit) or isinstance(value, bool)):
+            raise _misplaced(value, f"Status.response.status.{name}", go)
+
+
+def _misplaced(value: Any, where: str, go: str) -> BadAnswer:
+    return BadAnswer(f"json: cannot unmarshal {json_name(value)} into Go struct field {where} of type {go}")
+
+
+def patch_of(review: Object) -> bytes:
+    """The decoded patch. Raises `BadAnswer`."""
+    text: str = (review.get("response") or {}).get("patch") or ""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        good = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+        at = next((place for place, letter in enumerate(text) if letter not in good), len(text))
+        raise BadAnswer(f"illegal base64 data at input byte {at}") from None
+
+
+def verified(review: Object, patch: bytes, *, version: str, uid: str, mutating: bool) -> Verdict:
+    """What a decoded answer says. Raises `BadAnswer` for one that does not fit what was asked."""
+    response = review.get("response")
+    if response is None:
+        raise BadAnswer("webhook response was absent")
+    kind = response.get("patchType")
+    if version == "v1":
+        if (found := response.get("uid") or "") != uid:
+            raise BadAnswer(f'expected response.uid="{uid}", got "{found}"')
+        given, _, last = str(review.get("apiVersion") or "").rpartition("/")
+        shown = f"{given}/{last}, Kind={review.get('kind') or ''}"
+        if shown != f"{_GROUP}/v1, Kind={_KIND}":
+            raise BadAnswer(f"expected webhook response of {_GROUP}/v1, Kind={_KIND}, got {shown}")
+        _check_patch(patch, kind, mutating=mutating)
+    elif mutating and patch:
+        kind = "JSONPatch"
+    return Verdict(
+        bool(response.get("allowed")),
+        patch if mutating else b"",
+        kind or "",
+        response.get("status"),
+        response.get("warnings") or [],
+        response.get("auditAnnotations") or {},
+    )
+
+
+def _check_patch(patch: bytes, kind: str | None, *, mutating: bool) -> None:
+    if not mutating:
+        if patch:
+            raise BadAnswer("validating webhook may not return response.patch")
+        if kind is not None:
+            raise BadAnswer("validating webhook may not return response.patchType")
+    elif patch and kind is None:
+        raise BadAnswer("webhook returned response.patch but not response.patchType")
+    elif not patch and kind is not None:
+        raise BadAnswer("webhook returned response.patchType but not response.patch")
+    elif kind == "":
+        raise BadAnswer('webhook returned invalid response.patchType of ""')
+
+
+def refusal(name: str, status: Object | None) -> ApiError:
+    """The Status that a client gets when a webhook refused. Without a code it is 400, and without a reason has none."""
+    given = status or {}
+    denied = f'admission webhook "{name}" denied the request'
+    text = given.get("message") or given.get("reason") or ""
+    code = given.get("code") or 0
+    details = given.get("details")
+    return ApiError(
+        code if code >= 400 else 400,
+        given.get("reason") or "",
+        f"{denied}: {text}" if text else f"{denied} without explanation",
+        details if isinstance(details, dict) else None,
+    )
+
+
+#: What a client says of an answer that is no success, by its code, unless that is 500 or more.
+_SAID = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
+}
+_MOST_TEXT = 2048
+
+
+def _server_error(status: int, content_type: str, text: bytes) -> str:
+    """As `NewGenericServerResponse` of apimachinery, for a client that prefers a Status in the body."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        found = None
+    if isinstance(found, dict) and found.get("kind") == "Status" and found.get("status") == "Failure":
+        return str(found.get("message", ""))
+    media = content_type.partition(";")[0].strip().lower()
+    shown = "unknown"
+    if not media or media.startswith("text/"):
+        shown = text[:_MOST_TEXT].decode("utf-8", "replace").strip()
+    if status in (403, 415) or (status == 406 and shown not in ("", "unknown")):
+        return shown
+    if status == 406:
+        return "the server was unable to respond with a content type that the client supports"
+    if said := _SAID.get(status):
+        return said
+    if status >= 500:
+        quoted = orjson.dumps(shown).decode()
+        return f"an error on the server ({quoted}) has prevented the request from succeeding"
+    return f"the server responded with the status code {status} but did not return more information"

@@ -1,0 +1,229 @@
+"""Admission policies in CEL and their bindings: what makes one invalid.
+
+Checks follow pkg/apis/admissionregistration/validation, in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import Cause
+from ..resource import Object
+from . import names
+from .causes import check_format, check_one_of, duplicate, forbidden, invalid, required, unsupported
+from .kind import Logic
+from .selectors import check_label_selector
+from .webhooks import (
+    GROUP,
+    REINVOCATIONS,
+    check_expression,
+    check_match_conditions,
+    check_rule,
+)
+
+_FAILURES, _MATCHES = ("Fail", "Ignore"), ("Equivalent", "Exact")
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
+_ACTIONS = ("Audit", "Deny", "Warn")
+_NOT_FOUND = ("Allow", "Deny")
+#: By type of patch: its field, and what its expression evaluates to.
+_PATCHES = {
+    "ApplyConfiguration": ("applyConfiguration", "Object"),
+    "JSONPatch": ("jsonPatch", "list(JSONPatch)"),
+}
+_UNSPECIFIED = "expression is not specified"
+_identifier = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+
+
+def _check_common(spec: Object) -> Iterator[Cause]:
+    """What both kinds of policy have, up to their variables."""
+    yield from check_one_of("spec.failurePolicy", spec.get("failurePolicy"), _FAILURES)
+    if spec.get("paramKind") is not None:
+        yield from _check_param_kind(spec["paramKind"])
+    constraints = spec.get("matchConstraints")
+    if constraints is None:
+        yield required("spec.matchConstraints")
+    else:
+        yield from _check_match_resources(constraints, "spec.matchConstraints")
+        if not constraints.get("resourceRules"):
+            yield required("spec.matchConstraints.resourceRules")
+    yield from check_match_conditions(spec.get("matchConditions") or (), "spec.matchConditions")
+    seen: set[str] = set()
+    for index, variable in enumerate(spec.get("variables") or ()):
+        at, name = f"spec.variables[{index}]", variable.get("name", "")
+        if not name.strip():
+            yield required(f"{at}.name", "name is not specified")
+        elif not _identifier(name):
+            yield invalid(f"{at}.name", name, "name is not a valid CEL identifier")
+        yield from _check_text(variable.get("expression", ""), f"{at}.expression", ())
+        if name in seen:
+            yield duplicate(f"{at}.name", name)
+        seen.add(name)
+
+
+def _check_text(text: str, at: str, results: tuple[str, ...]) -> list[Cause]:
+    return check_expression(text.strip(), at, results) if text.strip() else [required(at, _UNSPECIFIED)]
+
+
+def _check_param_kind(kind: Object) -> Iterator[Cause]:
+    at = "spec.paramKind"
+    version, name = kind.get("apiVersion", ""), kind.get("kind", "")
+    if not version:
+        yield required(f"{at}.apiVersion")
+    else:
+        group, _, last = version.rpartition("/")
+        if group:
+            yield from check_format(f"{at}.apiVersion", group, names.subdomain)
+        yield from check_format(f"{at}.apiVersion", last, names.label_1035)
+    if not name:
+        yield required(f"{at}.kind")
+    else:
+        for problem in names.label_1035(name.lower()):
+            why = f"may have mixed case, but should otherwise match: {problem}"
+            yield invalid(f"{at}.kind", name, why)
+
+
+def _check_match_resources(match: Object, at: str) -> Iterator[Cause]:
+    yield from check_one_of(f"{at}.matchPolicy", match.get("matchPolicy"), _MATCHES)
+    for field in ("namespaceSelector", "objectSelector"):
+        yield from check_label_selector(match.get(field), f"{at}.{field}")
+    for field in ("resourceRules", "excludeResourceRules"):
+        for index, rule in enumerate(match.get(field) or ()):
+            where = f"{at}.{field}[{index}]"
+            resource_names = rule.get("resourceNames") or []
+            for number, name in enumerate(resource_names):
+                yield from check_format(f"{where}.resourceNames[{number}]", name, names.path_segment)
+                if name in resource_names[:number]:
+                    yield duplicate(f"{where}.resourceNames[{number}]", name)
+            yield from check_rule(rule, where)
+
+
+def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
+    spec = policy.get("spec") or {}
+    yield from _check_common(spec)
+    validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+    if not validations and not annotations:
+        why = "validations or auditAnnotations must contain at least one item"
+        yield required("spec.validations", why)
+        yield required("spec.auditAnnotations", why)
+    for index, validation in enumerate(validations):
+        yield from _check_validation(validation, f"spec.validations[{index}]")
+    seen: set[str] = set()
+    for index, annotation in enumerate(annotations):
+        at, key = f"spec.auditAnnotations[{index}]", annotation.get("key", "")
+        value = annotation.get("valueExpression", "").strip()
+        if not key:
+            yield required(f"{at}.key")
+        elif key in seen:
+            yield duplicate(f"{at}.key", key)
+        else:
+            full = f"{policy['metadata'].get('name', '')}/{key}"
+            yield from (invalid(f"{at}.key", key, problem) for problem in names.qualified(full))
+        seen.add(key)
+        if not value:
+            yield required(f"{at}.valueExpression")
+        else:
+            yield from check_expression(value, f"{at}.valueExpression", ("string", "null_type", "dyn"))
+
+
+def _check_validation(validation: Object, at: str) -> Iterator[Cause]:
+    yield from _check_text(validation.get("expression", ""), f"{at}.expression", ("bool",))
+    message, told = validation.get("message", ""), validation.get("messageExpression", "")
+    if message and not message.strip():
+        yield invalid(f"{at}.message", message, "message must be non-empty if specified")
+    elif "\n" in message.strip():
+        yield invalid(f"{at}.message", message, "message must not contain line breaks")
+    elif "\n" in validation.get("expression", "").strip() and not message.strip():
+        yield required(f"{at}.message", "message must be specified if expression contains line breaks")
+    if told and not told.strip():
+        yield invalid(f"{at}.messageExpression", told, "must be non-empty if specified")
+    elif told:
+        yield from check_expression(told.strip(), f"{at}.messageExpression", ("string",))
+    reason = validation.get("reason")
+    if reason is not None and reason not in _REASONS:
+        yield unsupported(f"{at}.reason", reason, _REASONS)
+
+
+def _check_mutating(policy: Object, old: Object | None) -> Iterator[Cause]:
+    spec = policy.get("spec") or {}
+    yield from _check_common(spec)
+    mutations = spec.get("mutations") or ()
+    if not mutations:
+        yield required("spec.mutations", "mutations must contain at least one item")
+    for index, mutation in enumerate(mutations):
+        yield from _check_mutation(mutation, f"spec.mutations[{index}]")
+    yield from check_one_of("spec.reinvocationPolicy", spec.get("reinvocationPolicy"), REINVOCATIONS)
+
+
+def _check_mutation(mutation: Object, at: str) -> Iterator[Cause]:
+    kind = mutation.get("patchType", "")
+    if kind not in _PATCHES:
+        yield from check_one_of(f"{at}.patchType", kind, tuple(_PATCHES))
+        return
+    for other, (field, result) in _PATCHES.items():
+        held: Any = mutation.get(field)
+        if other != kind:
+            if held is not None:
+                yield forbidden(f"{at}.{field}", f"may not be specified when patchType is not {other}")
+        elif held is None:
+            yield required(f"{at}.{field}", f"must be specified when patchType is {kind}")
+        else:
+            yield from _check_text(held.get("expression", ""), f"{at}.{field}.expression", (result,))
+
+
+def _check_binding(binding: Object, old: Object | None) -> Iterator[Cause]:
+    spec = binding.get("spec") or {}
+    name = spec.get("policyName", "")
+    if not name:
+        yield required("spec.policyName")
+    else:
+        yield from check_format("spec.policyName", name, names.subdomain)
+    if spec.get("paramRef") is not None:
+        yield from _check_param_ref(spec["paramRef"], "spec.paramRef")
+    if spec.get("matchResources") is not None:
+        yield from _check_match_resources(spec["matchResources"], "spec.matchResources")
+
+
+def _check_param_ref(reference: Object, at: str) -> Iterator[Cause]:
+    name, selector = reference.get("name", ""), reference.get("selector")
+    both = "name and selector are mutually exclusive"
+    if name:
+        yield from check_format(f"{at}.name", name, names.path_segment)
+        if selector is not None:
+            yield forbidden(f"{at}.name", both)
+    if selector is not None:
+        yield from check_label_selector(selector, f"{at}.selector")
+        if name:
+            yield forbidden(f"{at}.selector", both)
+    if not name and selector is None:
+        yield required(at, "one of name or selector must be specified")
+    yield from check_one_of(
+        f"{at}.parameterNotFoundAction", reference.get("parameterNotFoundAction"), _NOT_FOUND
+    )
+
+
+def _check_validating_binding(binding: Object, old: Object | None) -> Iterator[Cause]:
+    yield from _check_binding(binding, old)
+    actions, at = (binding.get("spec") or {}).get("validationActions") or [], "spec.validationActions"
+    if not actions:
+        yield required(at, "at least one validation action is required")
+    for index, action in enumerate(actions):
+        if action not in _ACTIONS:
+            yield unsupported(f"{at}[{index}]", action, _ACTIONS)
+        if action in actions[:index]:
+            yield duplicate(f"{at}[{index}]", action)
+    if "Deny" in actions and "Warn" in actions:
+        why = (
+            "must not contain both Deny and Warn (repeating the same validation failure information in the API "
+            "response and headers serves no purpose)"
+        )
+        yield invalid(at, actions, why)
+
+
+LOGIC: dict[tuple[str, str], Logic] = {
+    (GROUP, "ValidatingAdmissionPolicy"): Logic(check=_check_validating),
+    (GROUP, "MutatingAdmissionPolicy"): Logic(check=_check_mutating),
+    (GROUP, "ValidatingAdmissionPolicyBinding"): Logic(check=_check_validating_binding),
+    (GROUP, "MutatingAdmissionPolicyBinding"): Logic(check=_check_binding),
+}

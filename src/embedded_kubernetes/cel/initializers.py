@@ -1,0 +1,99 @@
+"""Object initializers of mutations, `Object.spec{replicas: 1}` and `JSONPatch{op: "add"}`, as maps that say their type.
+
+The library builds only types that were declared to it as protocol buffers; the types of a mutation have any field.
+So an initializer is written anew as a map with one more key, `TYPE`, before it is compiled. What is no initializer is
+left as it stands, letter by letter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+#: The key of a map that was an initializer, with the type's name. No JSON that clients send has a reason to have it.
+TYPE = "\ue000type"
+
+_ROOTS = ("Object", "JSONPatch")
+#: Strings in all of CEL's forms, comments, names with what they are selected from, and everything else.
+_TOKEN = re.compile(
+    r"(?P<skip>(?:[rR]?[bB]?|[bB][rR])(?:\"\"\".*?(?<!\\)\"\"\"|'''.*?(?<!\\)'''"
+    r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|//[^\n]*)"
+    r"|(?P<name>`[^`]*`|[A-Za-z_][A-Za-z0-9_]*(?:\s*\.\s*[A-Za-z_][A-Za-z0-9_]*)*)"
+    r"|(?P<space>\s+)|(?P<other>.)",
+    re.DOTALL,
+)
+#: How names that CEL cannot spell are written.
+_ESCAPES = (("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"))
+
+
+def has_initializers(text: str) -> bool:
+    return any(re.search(rf"\b{root}\s*[.{{]", text) for root in _ROOTS)
+
+
+def as_maps(text: str) -> str:
+    """The expression with maps for initializers. A text that is no CEL may become any other that is none."""
+    return "".join(_parts(text))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Owner of the open brackets: of each, whether it is an initializer's, and there, whether a field's name is due."""
+    open_: list[list[bool]] = []
+    name = ""
+    after_dot = False
+    for match in _TOKEN.finditer(text):
+        kind, part = match.lastgroup, match[0]
+        if name and kind != "space":
+            if part == "{" and not after_dot and re.split(r"[\s.]+", name)[0] in _ROOTS:
+                yield f'dyn({{"{TYPE}": "{_field("".join(name.split()))}", '
+                open_.append([True, True])
+                name = ""
+                continue
+            yield f'"{_field(name)}"' if part == ":" and open_ and all(open_[-1]) else name
+            name = ""
+        if kind == "name":
+            name = part
+            continue
+        if kind == "other":
+            if part in "([{":
+                open_.append([False, False])
+            elif part in ")]}" and open_:
+                initializer, _ = open_.pop()
+                if initializer:
+                    part = "})"
+            elif open_ and open_[-1][0] and part in ",:":
+                open_[-1][1] = part == ","
+        after_dot = part == "."
+        yield part
+    yield name
+
+
+def _field(name: str) -> str:
+    name = name.strip("`")
+    for escaped, plain in _ESCAPES:
+        name = name.replace(escaped, plain)
+    return re.sub(r"^__(\w+)__$", r"\1", name)
+
+
+def plain(value: Any) -> Any:
+    """A value without the names of types."""
+    if isinstance(value, dict):
+        return {key: plain(held) for key, held in value.items() if key != TYPE}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def misplaced(value: Any, path: str = "Object") -> str:
+    """What is wrong with the names of types in the value of a root `Object`; empty if each is its field's path."""
+    if isinstance(value, list):
+        return next(filter(None, (misplaced(item, path) for item in value)), "")
+    if not isinstance(value, dict):
+        return ""
+    if (found := value.get(TYPE)) is not None:
+        if found != path:
+            return (
+                f'unexpected type name "{found}", expected "{path}", which matches field name path from root Object '
+                "type"
+            )
+        inside = ((held, f"{path}.{key}") for key, held in value.items() if key != TYPE)
+        return next(filter(None, (misplaced(held, at) for held, at in inside)), "")
+    return ""

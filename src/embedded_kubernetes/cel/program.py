@@ -1,0 +1,194 @@
+"""Compiled expressions: what they are told to be wrong, and what they answer, in cel-go's words.
+
+The library is cel-expr-python, the CEL project's own; its parser is made of the same grammar as cel-go's, so that
+errors of syntax are word for word those of a real server. It bounds loops by itself. Compiled expressions are kept, as
+one is asked for each object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from agent_scheduler.objects.celtypes import FUNCTIONS
+
+from .authorizer import ASK, METHODS, Ask
+from .initializers import as_maps, has_initializers
+
+#: What every expression may name; those of a policy also `params`, `variables` and `namespaceObject`.
+VARIABLES = ("object", "oldObject", "request", "params", "variables", "namespaceObject")
+AUTHORIZER, REQUEST_RESOURCE = "authorizer", "authorizer.requestResource"
+#: Compiled expressions that are kept; they come from configurations.
+_KEPT = 4096
+
+_status = re.compile(r"^[A-Z_]+: ")
+_missing = re.compile(r'Key not found in map : "(.*)"', re.DOTALL).search
+_index = re.compile(r"Index error: index=(-?[0-9]+) size=").search
+_undeclared = re.compile(
+    r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)' \(in container ''\)\n \| (.*)\n \| \.*\^"
+)
+
+
+class CelError(ValueError):
+    """What is wrong with an expression, or with one evaluation of it."""
+
+
+class Program:
+    """One expression. `result` is its type as cel-go names it: `bool`, `dyn`, `list(map(string, int))`."""
+
+    __slots__ = ("_compiled", "result", "text")
+
+    def __init__(self, text: str) -> None:
+        """Raises `CelError` with all that is wrong."""
+        self.text = text
+        try:
+            self._compiled = _compiled(text)
+        except (RuntimeError, ValueError, RecursionError) as error:
+            raise CelError(_said(str(error))) from None
+        self.result = _go_type(self._compiled.return_type().name())
+
+    def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
+        """The answer as a JSON value. Raises `CelError` with what cel-go says of it."""
+        token = ASK.set(ask)
+        try:
+            answer = self._compiled.eval(data=variables)
+            kind, value = answer.type().name(), answer.value()
+            if kind == "ERROR":
+                raise CelError(_said(str(value)))
+            return _json(value)
+        except (RuntimeError, TypeError, OverflowError) as error:
+            raise CelError(_said(str(error))) from None
+        finally:
+            ASK.reset(token)
+
+
+@lru_cache(maxsize=_KEPT)
+def program(text: str) -> Program:
+    """Raises `CelError` for what does not compile."""
+    return Program(text)
+
+
+def _compiled(text: str) -> Any:
+    environment = _environment()
+    if not has_initializers(text):
+        return environment.compile(text)
+    try:
+        # Places in errors of syntax are those of the text as it was written.
+        return environment.compile(text)
+    except RuntimeError as error:
+        if "Syntax error" in str(error):
+            raise
+    return environment.compile(as_maps(text))
+
+
+def _json(value: Any) -> Any:
+    """What the library answers as plain JSON values."""
+    if hasattr(value, "value") and hasattr(value, "type"):
+        value = value.value()
+    if isinstance(value, dict):
+        return {str(_json(key)): _json(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _said(text: str) -> str:
+    text = _status.sub("", text).removesuffix(" [INVALID_ARGUMENT]")
+    if missing := _missing(text):
+        return f"no such key: {missing[1]}"
+    if index := _index(text):
+        return f"index out of bounds: {index[1]}"
+    if "No matching overloads" in text or "Applying SELECT to non-message type" in text:
+        return "no such overload"
+    if text == "divide by zero":
+        return "division by zero"
+    return _undeclared.sub(_rooted, text)
+
+
+def _rooted(match: re.Match[str]) -> str:
+    """cel-go names of an unknown `a.b.c` the `a`, and its place."""
+    line, column, name, source = match[1], int(match[2]), match[3], match[4]
+    root = name.partition(".")[0]
+    if root != name:
+        column = source.rfind(root, 0, column) + 1 or column
+    dots = "." * (column - 1)
+    return (
+        f"ERROR: <input>:{line}:{column}: undeclared reference to '{root}' (in container '')\n | {source}\n"
+        f" | {dots}^"
+    )
+
+
+def _go_type(name: str) -> str:
+    return name.lower().replace("<", "(").replace(">", ")")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    # Here, because most servers never see an expression, and the library takes long to load.
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
+
+    kind = cel.Type
+    types = {
+        "any": kind.DYN,
+        "bool": kind.BOOL,
+        "double": kind.DOUBLE,
+        "int": kind.INT,
+        "list": kind.List(kind.DYN),
+        "opaque": kind.BYTES,
+        "string": kind.STRING,
+    }
+    overloads: dict[str, list[Any]] = {}
+
+    def declare(name: str, parameters: tuple[str, ...], result: str, member: bool, does: Any) -> None:
+        overloads.setdefault(name, []).append(
+            cel.Overload(
+                f"{name}_{'_'.join(parameters)}",
+                return_type=types[result],
+                parameters=[types[each] for each in parameters],
+                is_member=member,
+                impl=_careful(does),
+            )
+        )
+
+    for function in FUNCTIONS:
+        declare(function.name, function.parameters, function.result, function.is_method, function.does)
+    for method in METHODS:
+        declare(method.name, ("opaque", *["string"] * method.parameters), method.result, True, method.does)
+    declare("find", ("string", "string"), "string", True, _find)
+    declare("findAll", ("string", "string"), "list", True, _found)
+    return cel.NewEnv(
+        variables={
+            **dict.fromkeys(VARIABLES, kind.DYN),
+            AUTHORIZER: kind.BYTES,
+            REQUEST_RESOURCE: kind.BYTES,
+        },
+        extensions=[
+            ext_bindings.ExtBindings(),
+            ext_optional.ExtOptional(),
+            ext_strings.ExtStrings(),
+            ext_math.ExtMath(),
+        ],
+        functions=[cel.FunctionDecl(name, found) for name, found in overloads.items()],
+    )
+
+
+def _careful(does: Callable[..., Any]) -> Callable[..., Any]:
+    """The library returns bytearrays, which are not hashable."""
+
+    def call(*given: Any) -> Any:
+        return does(*(bytes(each) if isinstance(each, bytearray) else each for each in given))
+
+    return call
+
+
+def _found(text: str, pattern: str) -> list[str]:
+    return [match[0] for match in re.finditer(pattern, text)]
+
+
+def _find(text: str, pattern: str) -> str:
+    return next(iter(_found(text, pattern)), "")

@@ -1,0 +1,55 @@
+"""What all connections of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from .errors import ApiError
+from .handlers import Api
+from .heads import KnownRequests, ResponseHeads
+from .requests import Disturb, Response, refusal
+
+if TYPE_CHECKING:
+    from .http import Connection
+
+_log = logging.getLogger(__name__)
+
+#: What a client is told of an error of the server's own.
+FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
+
+
+class Shared:
+    """What all connections of one server share."""
+
+    def __init__(self, api: Api, loop: asyncio.AbstractEventLoop, *, disturb: Disturb | None) -> None:
+        self.api = api
+        self.loop = loop
+        self.disturb = disturb
+        self.heads = ResponseHeads(loop)
+        self.known = KnownRequests()
+        self.connections: set[Connection] = set()
+        self._closed = asyncio.Event()
+        #: Set while shutting down: answers then end their connection.
+        self.closing = False
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._closed.set()
+
+    @staticmethod
+    def outcome(task: asyncio.Task[Response]) -> Response:
+        """What a request came to that was waited for."""
+        error = task.exception()
+        if error is None:
+            return task.result()
+        _log.error("a request failed", exc_info=error)
+        return refusal(FAULT)
+
+    async def all_closed(self) -> None:
+        """Wait until no connection is left."""
+        while self.connections:
+            self._closed.clear()
+            await self._closed.wait()

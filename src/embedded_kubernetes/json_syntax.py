@@ -1,0 +1,158 @@
+"""What Go's decoder says of a text that is no JSON: clients are told so, and log it.
+
+Follows the scanner of encoding/json: the first character that cannot stand where it does, and what was looked for.
+"""
+
+from __future__ import annotations
+
+import json
+
+_END = "unexpected end of JSON input"
+_SPACE = " \t\r\n"
+_ESCAPES = '"\\/bfnrt'
+_HEX = "0123456789abcdefABCDEF"
+_DIGITS = "0123456789"
+
+
+class _Found(Exception):
+    """The text ends, or a character is wrong: the message."""
+
+
+def syntax_error(body: bytes) -> str:
+    """The message of a text that is no JSON; empty for one that is."""
+    scanner = _Scanner(body.decode("utf-8", "replace"))
+    try:
+        scanner.value()
+        if left := scanner.peek(end=True):
+            scanner.refuse(left, "after top-level value")
+    except _Found as found:
+        return str(found)
+    except RecursionError:
+        return "exceeded max depth"
+    return ""
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def refuse(self, letter: str, where: str) -> None:
+        shown = {"'": "\\'", '"': '"'}.get(letter) or json.dumps(letter, ensure_ascii=False)[1:-1]
+        raise _Found(f"invalid character '{shown}' {where}")
+
+    def next(self) -> str:
+        if self._at >= len(self._text):
+            raise _Found(_END)
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def peek(self, *, end: bool = False) -> str:
+        """The next character that is no space; nothing at the end, if the text may end here."""
+        while self._at < len(self._text) and self._text[self._at] in _SPACE:
+            self._at += 1
+        if self._at < len(self._text):
+            return self._text[self._at]
+        if end:
+            return ""
+        raise _Found(_END)
+
+    def value(self) -> None:
+        letter = self.peek()
+        if letter == "{":
+            self._object()
+        elif letter == "[":
+            self._array()
+        elif letter == '"':
+            self._string()
+        elif letter == "-" or letter in _DIGITS:
+            self._number()
+        elif letter in "tfn":
+            self._literal({"t": "true", "f": "false", "n": "null"}[letter])
+        else:
+            self.refuse(letter, "looking for beginning of value")
+
+    def _object(self) -> None:
+        self.next()
+        if self.peek() == "}":
+            self._at += 1
+            return
+        while True:
+            letter = self.peek()
+            if letter != '"':
+                self.refuse(letter, "looking for beginning of object key string")
+            self._string()
+            if (letter := self.peek()) != ":":
+                self.refuse(letter, "after object key")
+            self._at += 1
+            self.value()
+            letter = self.peek()
+            self._at += 1
+            if letter == "}":
+                return
+            if letter != ",":
+                self.refuse(letter, "after object key:value pair")
+
+    def _array(self) -> None:
+        self.next()
+        if self.peek() == "]":
+            self._at += 1
+            return
+        while True:
+            self.value()
+            letter = self.peek()
+            self._at += 1
+            if letter == "]":
+                return
+            if letter != ",":
+                self.refuse(letter, "after array element")
+
+    def _string(self) -> None:
+        self.next()
+        while (letter := self.next()) != '"':
+            if letter < " ":
+                self.refuse(letter, "in string literal")
+            if letter != "\\":
+                continue
+            letter = self.next()
+            if letter == "u":
+                for _ in range(4):
+                    if (letter := self.next()) not in _HEX:
+                        self.refuse(letter, "in \\u hexadecimal character escape")
+            elif letter not in _ESCAPES:
+                self.refuse(letter, "in string escape code")
+
+    def _literal(self, word: str) -> None:
+        self.next()
+        for wanted in word[1:]:
+            if (letter := self.next()) != wanted:
+                self.refuse(letter, f"in literal {word} (expecting '{wanted}')")
+
+    def _number(self) -> None:
+        letter = self.next()
+        if letter == "-":
+            letter = self.next()
+            if letter not in _DIGITS:
+                self.refuse(letter, "in numeric literal")
+        if letter != "0":
+            self._digits()
+        if self._here() == ".":
+            self._at += 1
+            if (letter := self.next()) not in _DIGITS:
+                self.refuse(letter, "after decimal point in numeric literal")
+            self._digits()
+        if self._here() in ("e", "E"):
+            self._at += 1
+            letter = self.next()
+            if letter in "+-":
+                letter = self.next()
+            if letter not in _DIGITS:
+                self.refuse(letter, "in exponent of numeric literal")
+            self._digits()
+
+    def _here(self) -> str:
+        return self._text[self._at] if self._at < len(self._text) else ""
+
+    def _digits(self) -> None:
+        while self._here() and self._here() in _DIGITS:
+            self._at += 1

@@ -1,0 +1,165 @@
+"""Objects on their way into an embedded API server that asks the webhook, or the policy that gives the gate alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from agent_scheduler.objects.batch import QUEUES, pod_groups
+from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
+from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.kustomize import CONFIG
+from tests.unit.admission.reviews import GATE, pod, queue
+
+from .world import NAME, World, manifest, webhooks
+
+_API = "/apis/admissionregistration.k8s.io/v1"
+_MERGE = "application/merge-patch+json"
+_VERSION = "scheduling.volcano.sh/v1beta1"
+
+
+@asynccontextmanager
+async def reached() -> AsyncIterator[World]:
+    """A cluster whose API server asks a webhook, by the configurations as they are shipped but for its port."""
+    async with webhooks() as world:
+        process = world.start()
+        await world.trusted()
+        await until(lambda: process.port and process._is_synced)
+        service = manifest("service.yaml")
+        service["spec"] = {"type": "ExternalName", "externalName": "localhost"}
+        await world.cluster.ask("POST", "/api/v1/namespaces/agent-scheduler/services", service)
+        for path, file in ((MUTATING, "mutating.yaml"), (VALIDATING, "validating.yaml")):
+            shipped = {each["name"]: each for each in manifest(file)["webhooks"]}
+            found = (await world.cluster.ask("GET", f"{path}/{NAME}"))["webhooks"]
+            for each in found:
+                each["failurePolicy"] = shipped[each["name"]]["failurePolicy"]
+                each["clientConfig"]["service"]["port"] = process.port
+            await world.cluster.ask("PATCH", f"{path}/{NAME}", {"webhooks": found}, content_type=_MERGE)
+        yield world
+
+
+@asynccontextmanager
+async def governed() -> AsyncIterator[EmbeddedCluster]:
+    """A cluster with the policy, and no webhook."""
+    policy, binding = yaml.safe_load_all((CONFIG / "gate-policy" / "policy.yaml").read_text())
+    async with embedded_cluster() as cluster:
+        await cluster.ask("POST", f"{_API}/mutatingadmissionpolicies", policy)
+        await cluster.ask("POST", f"{_API}/mutatingadmissionpolicybindings", binding)
+        yield cluster
+
+
+async def gates(cluster: EmbeddedCluster, made: Any, *, namespace: str = "default") -> list[str]:
+    """Of the pod as it was stored."""
+    for container in made["spec"]["containers"]:
+        container["image"] = "i"
+    stored = await cluster.ask("POST", PODS.replace("default", namespace), made)
+    return [each["name"] for each in stored["spec"].get("schedulingGates") or ()]
+
+
+async def refused(cluster: EmbeddedCluster, method: str, path: str, body: Any = None) -> str:
+    answer = await cluster.call(method, path, body)
+    assert answer.status >= 400, answer.body
+    return str(json.loads(answer.body)["message"])
+
+
+CASES = {
+    "asks": (pod(), [GATE]),
+    "is of the other scheduler": (pod(scheduler="agent-scheduler"), [GATE]),
+    "has another gate": (pod("a.example/x"), ["a.example/x", GATE]),
+    "has it already": (pod(GATE, "a.example/x"), [GATE, "a.example/x"]),
+    "is of others": (pod(scheduler="default-scheduler"), []),
+    "says it in another way": (pod(annotation="True"), []),
+    "does not ask": (pod(annotation=None), []),
+}
+
+
+async def test_the_webhook_and_the_policy_gate_the_same_pods() -> None:
+    async with reached() as world, governed() as cluster:
+        for number, (made, expected) in enumerate(CASES.values()):
+            made["metadata"]["name"] = f"p{number}"
+            assert await gates(world.cluster, json.loads(json.dumps(made))) == expected
+            assert await gates(cluster, json.loads(json.dumps(made))) == expected
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "agent-scheduler"])
+async def test_pods_that_the_cluster_needs_to_start_are_not_gated(namespace: str) -> None:
+    async with reached() as world, governed() as cluster:
+        for one in (world.cluster, cluster):
+            await one.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            assert await gates(one, pod(), namespace=namespace) == []
+
+
+async def test_queues_are_made_changed_and_deleted_as_the_webhook_says() -> None:
+    async with reached() as world:
+        cluster = world.cluster
+        made = {"apiVersion": _VERSION, "kind": "Queue"}
+        parent = {**made, **queue("parent", capability={"cpu": "4"})}
+        await cluster.ask("POST", QUEUES, parent)
+
+        async def known(name: str) -> None:
+            (process,) = world._running
+            await until(lambda: process._picture is not None and name in process._picture.queues)
+
+        await known("parent")
+        denied = 'admission webhook "queues.validate.agent-scheduler" denied the request: '
+        child = {**made, **queue("child", parent="parent", capability={"cpu": "5"})}
+        told = "queue child capability[cpu]=5 exceeds its ancestor's capability=4"
+        assert await refused(cluster, "POST", QUEUES, child) == denied + told
+        child["spec"]["capability"]["cpu"] = "3"
+        await cluster.ask("POST", QUEUES, child)
+        await known("child")
+        told = "queue parent can not be deleted because it has 1 child queues: child"
+        assert await refused(cluster, "DELETE", f"{QUEUES}/parent") == denied + told
+        told = "queue parent cannot have the queue child as parent, which is below it"
+        answer = await cluster.call(
+            "PATCH", f"{QUEUES}/parent", {"spec": {"parent": "child"}}, content_type=_MERGE
+        )
+        assert json.loads(answer.body)["message"] == denied + told
+        hierarchy = {"volcano.sh/hierarchy": "sci", "volcano.sh/hierarchy-weights": "2"}
+        stored = await cluster.ask("POST", QUEUES, {**made, **queue("sci", annotations=hierarchy)})
+        assert stored["metadata"]["annotations"] == {
+            "volcano.sh/hierarchy": "root/sci",
+            "volcano.sh/hierarchy-weights": "1/2",
+        }
+
+
+async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> None:
+    async with reached() as world:
+        cluster = world.cluster
+        made = {"apiVersion": _VERSION, "kind": "Queue"}
+        await cluster.ask("POST", QUEUES, {**made, **queue("research")})
+        annotations = {"scheduling.volcano.sh/queue-name": "research"}
+        await cluster.ask(
+            "POST", "/api/v1/namespaces", {"metadata": {"name": "team", "annotations": annotations}}
+        )
+        (process,) = world._running
+        picture = process._picture
+        assert picture is not None
+        await until(lambda: "research" in picture.queues and "team" in picture.namespaces)
+        group = {
+            "apiVersion": _VERSION,
+            "kind": "PodGroup",
+            "metadata": {"name": "g"},
+            "spec": {"minMember": 1},
+        }
+        told = await refused(cluster, "POST", pod_groups("team"), group)
+        assert "can only submit PodGroup to queue with state `Open`, queue `research` status is ``." in told
+        status = {"status": {"state": "Open"}}
+        await cluster.ask("PATCH", f"{QUEUES}/research/status", status, content_type=_MERGE)
+        await until(lambda: picture.queues["research"].status.state == "Open")
+        stored = await cluster.ask("POST", pod_groups("team"), group)
+        assert stored["spec"]["queue"] == "research"
+
+
+async def test_while_no_webhook_answers_pods_are_made_and_queues_are_not() -> None:
+    async with reached() as world:
+        await world.end()
+        assert await gates(world.cluster, pod()) == []
+        made = {"apiVersion": _VERSION, "kind": "Queue", **queue("q")}
+        told = await refused(world.cluster, "POST", QUEUES, made)
+        assert 'failed calling webhook "queues.mutate.agent-scheduler"' in told
