@@ -257,5 +257,8 @@ class Disturbance:
         return request.asking(urlencode(wanted))
 
 
+#: What needs no awaiting. A tuple: to put it together anew would cost every request.
+AT_ONCE = (Response, Stream)
+
 #: The seam for fault injection: asked once per request by every adapter; None lets the request pass.
 Disturb = Callable[[Request], Disturbance | None]
