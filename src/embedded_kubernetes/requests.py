@@ -59,6 +59,8 @@ class Request:
     authorization: str | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
     user: User = EVERYBODY
+    #: What is said of it to the audit log, by keys of who says it.
+    annotations: Mapping[str, str] | None = None
     parameters: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:

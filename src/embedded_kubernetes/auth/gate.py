@@ -177,6 +177,7 @@ class Gate:
                 allowed=known.allowed,
                 reason=known.reason,
                 at=self._clock(),
+                annotations=request.annotations or {},
             )
             self._observer(asked)
         return result
