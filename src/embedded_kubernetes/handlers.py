@@ -27,7 +27,7 @@ from .collector import Collector
 from .errors import ApiError, method_not_allowed, not_found_path
 from .pages import Pages, page_not_found
 from .registry import DEFINITIONS, NAMESPACES, Registry, Served
-from .requests import Answer, Pending, Request, Response, Stream, refusal, then
+from .requests import AT_ONCE, Answer, Pending, Request, Response, Stream, refusal, then
 from .resource import Object, Resource
 from .schema_source import data
 from .store import Store
@@ -168,16 +168,16 @@ class Api:
     def carry_out(self, request: Request) -> Response | Stream:
         """Answer a request of the server itself: nobody is asked about it."""
         result = self._carry_out(request)
-        assert isinstance(result, Response | Stream), "webhooks are not called for the server's own requests"
+        assert isinstance(result, AT_ONCE), "webhooks are not called for the server's own requests"
         return result
 
     def _carry_out(self, request: Request) -> Answer | Stream:
         """Answer a request whose `user` is known and may make it."""
         try:
-            result = self._handle(request)
+            result = self._route(request)
         except ApiError as error:
             return refusal(error)
-        return result if isinstance(result, Response | Stream) else self._refusing(result)
+        return result if isinstance(result, AT_ONCE) else self._refusing(self._settled(request, result))
 
     async def _refusing(self, pending: Pending) -> Response:
         try:
@@ -187,7 +187,7 @@ class Api:
 
     def _handle(self, request: Request) -> Answer | Stream:
         result = self._route(request)
-        return result if isinstance(result, Response | Stream) else self._settled(request, result)
+        return result if isinstance(result, AT_ONCE) else self._settled(request, result)
 
     async def _settled(self, request: Request, pending: Pending) -> Response:
         """The answer of a write that others looked at, made anew for as long as it is overtaken meanwhile."""

@@ -23,7 +23,7 @@ import httptools
 from .connections import FAULT, Shared
 from .errors import ApiError
 from .heads import BODY_LIMIT, TOO_LARGE, Head
-from .requests import Answer, Disturbance, Pending, Request, Response, Stream, refusal
+from .requests import AT_ONCE, Answer, Disturbance, Pending, Request, Response, Stream, refusal
 from .stream_sender import StreamSender
 
 _log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         fault = disturb(request) if disturb is not None else None
         if fault is None:
             result = self._handle(request)
-            if isinstance(result, Response | Stream):
+            if isinstance(result, AT_ONCE):
                 self._finish(request, result, keep=keep, chunked=chunked)
             else:
                 self._wait(result, lambda answer: self._go_on(request, answer, keep=keep, chunked=chunked))
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         result: Answer | Stream | None = None
         if fault.instead() is None or fault.commits:
             result = self._handle(fault.asked(request, self._api.store.rv))
-        if result is None or isinstance(result, Response | Stream):
+        if result is None or isinstance(result, AT_ONCE):
             self._answer_disturbed(request, result, fault, keep=keep, chunked=chunked)
         else:
             self._wait(

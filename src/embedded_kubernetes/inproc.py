@@ -14,7 +14,7 @@ from typing import Any
 from .auth.impersonation import PREFIX
 from .handlers import Api
 from .pacing import CollectorTurns, StreamTimers
-from .requests import Disturb, Disturbance, Request, Response, Stream
+from .requests import AT_ONCE, Disturb, Disturbance, Request, Response, Stream
 
 _NO_DISTURBANCE = Disturbance()
 _BITE = 256 * 1024
@@ -117,7 +117,7 @@ class Door:
         if instead is not None and not fault.commits:
             return instead
         found = self.api.handle(fault.asked(request, self.api.store.rv))
-        result = found if isinstance(found, Response | Stream) else await found
+        result = found if isinstance(found, AT_ONCE) else await found
         if fault.late:
             await self.sleep(fault.late)
         if isinstance(result, Stream):

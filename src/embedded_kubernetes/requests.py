@@ -59,6 +59,8 @@ class Request:
     authorization: str | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
     user: User = EVERYBODY
+    #: What is said of it to the audit log, by keys of who says it.
+    annotations: Mapping[str, str] | None = None
     parameters: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -256,6 +258,9 @@ class Disturbance:
             wanted["resourceVersionMatch"] = "Exact"
         return request.asking(urlencode(wanted))
 
+
+#: What needs no awaiting. A tuple: to put it together anew would cost every request.
+AT_ONCE = (Response, Stream)
 
 #: The seam for fault injection: asked once per request by every adapter; None lets the request pass.
 Disturb = Callable[[Request], Disturbance | None]

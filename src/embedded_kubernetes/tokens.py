@@ -34,6 +34,7 @@ _USUAL, _LEAST, _MOST = 3600, 600, 2**32
 #: A lifetime by which a kubelet asks for a pod's token: such a token lives for a year, and says when it should have
 #: ended.
 _EXTENDED, _YEAR = 3607, 365 * 24 * 3600
+_NO_TOKEN = {"token": "", "expirationTimestamp": None}
 #: What a token can be bound to: it ends with that object.
 _BOUND = {"Node": ("", "nodes"), "Pod": ("", "pods"), "Secret": ("", "secrets")}
 _NODES = ("", "nodes")
@@ -56,7 +57,7 @@ def request_token(registry: Registry, served: Served, namespace: str, name: str,
             served,
             request,
             operation="CREATE",
-            obj=asked,
+            obj=_defaulted(asked, namespace),
             namespace=namespace,
             name=name,
             options="CreateOptions",
@@ -70,9 +71,17 @@ def request_token(registry: Registry, served: Served, namespace: str, name: str,
 
 async def _token_reviewed(registry: Registry, served: Served, dry: bool, review: Review) -> Response:
     asked = await review.mutate()
+    asked.pop("status", None)
     account = _complete(registry, served, asked, review.admission.namespace, review.admission.name)
-    await review.validate({**asked, "status": {"token": "", "expirationTimestamp": None}})
+    await review.validate({**asked, "status": dict(_NO_TOKEN)})
     return _answer(registry, account, asked, dry=dry)
+
+
+def _defaulted(asked: Object, namespace: str) -> Object:
+    """A request as webhooks see it before it is completed: what has no value is null."""
+    spec = {"audiences": None, "expirationSeconds": _USUAL, "boundObjectRef": None, **asked["spec"]}
+    metadata = {**asked["metadata"], "namespace": asked["metadata"].get("namespace") or namespace}
+    return {**asked, "metadata": metadata, "spec": spec, "status": dict(_NO_TOKEN)}
 
 
 def _complete(registry: Registry, served: Served, asked: Object, namespace: str, name: str) -> Record:

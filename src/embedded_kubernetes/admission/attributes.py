@@ -14,6 +14,7 @@ from ..auth.attributes import Attributes as Asked
 from ..auth.attributes import of_path
 from ..auth.gate import Access
 from ..auth.identity import User, account_groups, account_name
+from ..builtin import names
 from ..cel.authorizer import PARTS, ROOT, about
 from ..cel.program import AUTHORIZER, REQUEST_RESOURCE
 from ..errors import ApiError, qualified
@@ -102,7 +103,7 @@ class Admission:
     old: Object | None
     warnings: Warnings = field(default_factory=Warnings)
     #: What webhooks and policies say of the request to the audit log, by their names and keys.
-    annotations: dict[str, str] = field(default_factory=dict)
+    _annotations: dict[str, str] = field(default_factory=dict)
 
     @property
     def user(self) -> User:
@@ -181,6 +182,12 @@ class Admission:
         details["kind"] = resource
         text = f'{qualified(resource, group)} "{self.name}" is forbidden: {why}'
         return ApiError(403, "Forbidden", text, details)
+
+    def annotate(self, key: str, value: str) -> None:
+        """Tell the audit log, unless the key is none or taken."""
+        if "/" in key and not names.qualified(key):
+            self._annotations.setdefault(key, value)
+            self.request.annotations = self._annotations
 
     def named(self) -> None:
         """A generated name is known from now on."""

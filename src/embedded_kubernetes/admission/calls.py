@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from base64 import b64decode
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
 
@@ -59,17 +60,23 @@ def call_of(registry: Registry, client: Object, *, body: bytes, seconds: int) ->
     """The call that a `clientConfig` asks for. Raises `CallFailed` for a service that is not there."""
     authority = b64decode(client.get("caBundle") or "")
     if url := client.get("url"):
-        return Call(f"{url}?timeout={seconds}s", body, authority)
+        parts = urlsplit(url)
+        url = f"{parts.scheme}://{parts.netloc}{_clean(parts.path)}?timeout={seconds}s"
+        return Call(url, body, authority)
     service = client["service"]
     name, namespace, port = service["name"], service["namespace"], service.get("port", 443)
-    path = service.get("path") or "/"
-    path = path if path.startswith("/") else f"/{path}"
+    path = _clean(service.get("path") or "/")
     host = f"{name}.{namespace}.svc"
     url = f"https://{host}:{port}{path}?timeout={seconds}s"
     found = registry.object(SERVICES, f"{namespace}/{name}")
     if found is None:
         raise CallFailed(f'Post "{url}": service "{name}" not found')
     return Call(url, body, authority, _address(found, url, port))
+
+
+def _clean(path: str) -> str:
+    """A path as it is sent: with a slash before it and none after it."""
+    return "/" + path.strip("/")
 
 
 def _address(service: Object, url: str, port: int) -> str:
@@ -114,11 +121,13 @@ class Https:
         import aiohttp
 
         if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(auto_decompress=True, cookie_jar=aiohttp.DummyCookieJar())
+            traces = aiohttp.TraceConfig()
+            traces.on_connection_reuseconn.append(_note_reuse)
+            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[traces])
         method, url, body = "POST", call.url, call.body
         for _ in range(_MOST_REDIRECTS):
             try:
-                answer, location = await self._once(method, url, body, call, context)
+                answer, location = await self._sent(method, url, body, call, context)
             except aiohttp.ClientError as error:
                 raise CallFailed(f'Post "{url}": {_why(error, url)}') from None
             except OSError as error:
@@ -130,10 +139,24 @@ class Https:
             url = urljoin(url, location)
         raise CallFailed(f'Post "{url}": stopped after {_MOST_REDIRECTS} redirects')
 
-    async def _once(
+    async def _sent(
         self, method: str, url: str, body: bytes, call: Call, context: ssl.SSLContext
     ) -> tuple[Answer, str]:
-        """What is answered, and where to go instead."""
+        """As `_once`, over a connection that is not one that the other side had closed already."""
+        import aiohttp
+
+        while True:
+            reused: list[bool] = []
+            try:
+                return await self._once(method, url, body, call, context, reused)
+            except (aiohttp.ServerDisconnectedError, ConnectionResetError):
+                if not reused:
+                    raise
+
+    async def _once(
+        self, method: str, url: str, body: bytes, call: Call, context: ssl.SSLContext, reused: list[bool]
+    ) -> tuple[Answer, str]:
+        """What is answered, and where to go instead. `reused` gets an entry if it went over a kept connection."""
         assert self._session is not None
         parts = urlsplit(url)
         sent, headers, name = url, dict(_HEADERS), None
@@ -148,6 +171,7 @@ class Https:
             ssl=context,
             server_hostname=name,
             allow_redirects=False,
+            trace_request_ctx=reused,
         ) as response:
             found = Answer(response.status, response.headers.get("Content-Type", ""), await response.read())
             redirected = response.status in (301, 302, 303, 307, 308)
@@ -158,6 +182,10 @@ class Https:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+async def _note_reuse(session: object, context: SimpleNamespace, parameters: object) -> None:
+    context.trace_request_ctx.append(True)
 
 
 def _why(error: Exception, url: str) -> str:

@@ -210,7 +210,7 @@ def review_of(
     asked = _write_options(options, request) if options else delete_options
     if delete_options is not None:
         dry = bool(delete_options.get("dryRun"))
-        asked = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", **delete_options}
+        asked = {**delete_options, "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
     admission = Admission(
         registry=registry,
         request=request,

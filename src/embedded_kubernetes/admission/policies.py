@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
+
 from ..cel.program import CelError
 from ..errors import ApiError
 from ..registry import Registry, Served
@@ -170,20 +172,27 @@ class Scope:
 
 
 class _Denied(NamedTuple):
+    """`place`: of the validation that failed."""
+
     one: Asked
     message: str
     reason: str = "Invalid"
+    place: int = 0
 
 
 _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
 _LONGEST_MESSAGE = 5 * 1024
+#: Under which the audit log is told of failed validations.
+_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 
 
 def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
     """Ask validating policies. Raises the refusal of the first that denies; others may warn."""
     denied: list[_Denied] = []
+    failures: list[Object] = []
+    published: dict[str, list[str]] = {}
     for one in asked(policies, admission):
-        for found in _decisions(one, admission):
+        for found in _decisions(one, admission, published):
             actions = one.binding_spec.get("validationActions") or ()
             if "Deny" in actions or one.problem:
                 denied.append(found)
@@ -192,8 +201,22 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
                     f"Validation failed for ValidatingAdmissionPolicy '{one.policy.name}' with binding "
                     f"'{one.binding}': {found.message}"
                 )
+            if "Audit" in actions:
+                failures.append(
+                    {
+                        "message": found.message,
+                        "policy": one.policy.name,
+                        "binding": one.binding,
+                        "expressionIndex": found.place,
+                        "validationActions": list(actions),
+                    }
+                )
+    if failures:
+        admission.annotate(_FAILURE, orjson.dumps(failures).decode())
+    for key, values in published.items():
+        admission.annotate(key, ", ".join(values))
     if denied:
-        one, message, reason = denied[0]
+        one, message, reason, _ = denied[0]
         text = f"ValidatingAdmissionPolicy '{one.policy.name}' with binding '{one.binding}' denied request: {message}"
         refused = admission.forbidden(text)
         refused.code, refused.reason = _CODES[reason], reason
@@ -201,8 +224,8 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
         raise refused
 
 
-def _decisions(one: Asked, admission: Admission) -> Iterator[_Denied]:
-    """What is wrong with the write."""
+def _decisions(one: Asked, admission: Admission, published: dict[str, list[str]]) -> Iterator[_Denied]:
+    """What is wrong with the write. What is to be told to the audit log is added to `published`, each value once."""
     spec, fails = one.policy.spec, one.policy.fails
     if one.problem:
         if fails:
@@ -215,13 +238,14 @@ def _decisions(one: Asked, admission: Admission) -> Iterator[_Denied]:
     except Unmatched as unmatched:
         yield _Denied(one, str(unmatched))
         return
-    for validation in spec.get("validations") or ():
+    for place, validation in enumerate(spec.get("validations") or ()):
         try:
             if scope(validation["expression"]) is not True:
-                yield _Denied(one, _message(validation, scope), validation.get("reason") or "Invalid")
+                reason = validation.get("reason") or "Invalid"
+                yield _Denied(one, _message(validation, scope), reason, place)
         except CelError as error:
             if fails:
-                yield _Denied(one, str(error))
+                yield _Denied(one, str(error), place=place)
     for annotation in spec.get("auditAnnotations") or ():
         try:
             value = scope(annotation["valueExpression"])
@@ -230,9 +254,9 @@ def _decisions(one: Asked, admission: Admission) -> Iterator[_Denied]:
                 yield _Denied(one, str(error))
             continue
         if isinstance(value, str):
-            key = f"{one.policy.name}/{annotation['key']}"
-            told = admission.annotations.get(key)
-            admission.annotations[key] = value if told is None else f"{told}, {value}"
+            told = published.setdefault(f"{one.policy.name}/{annotation['key']}", [])
+            if value not in told:
+                told.append(value)
 
 
 def _message(validation: Object, scope: Scope) -> str:

@@ -98,7 +98,7 @@ class Caller(NamedTuple):
         except review.BadAnswer as error:
             raise Failed(webhook, f"received invalid webhook response: {error}") from None
         for key, value in verdict.annotations.items():
-            admission.annotations[f"{webhook.name}/{key}"] = value
+            admission.annotate(f"{webhook.name}/{key}", value)
         for text in verdict.warnings:
             admission.warnings.add(text)
         if not verdict.allowed:

@@ -5,8 +5,9 @@ An observer is handed every request once its answer's status is known; for a wat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 import orjson
@@ -20,12 +21,16 @@ from .identity import User
 FURTHER = "agent-scheduler.io/further"
 
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
 class Asked(NamedTuple):
     """One request. `user` is who authenticated (None: nobody was accepted), `impersonated` in whose name it was made.
 
     `attributes` is what it asked for, `further` what it needed permission for besides: the `create` of an object that
     a PUT or an apply makes, the `bind` of a role, the `resourceclaims/binding` of an allocation. `allowed` and `reason`
-    are the authorizer's; None where it was not asked. `at` is the store's clock, in seconds.
+    are the authorizer's; None where it was not asked. `at` is the store's clock, in seconds. `annotations` are what
+    webhooks and admission policies said.
     """
 
     user: User | None
@@ -38,6 +43,7 @@ class Asked(NamedTuple):
     allowed: bool | None
     reason: str
     at: float
+    annotations: Mapping[str, str] = _NOTHING
 
     @property
     def by(self) -> str:
@@ -88,6 +94,8 @@ def event(asked: Asked, uid: str) -> dict[str, Any]:
     if asked.further:
         texts = "; ".join(map(_text, asked.further))
         found.setdefault("annotations", {})[FURTHER] = texts
+    if asked.annotations:
+        found["annotations"] = {**asked.annotations, **found.get("annotations", {})}
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ApiError
 from ..registry import Registry
-from ..requests import Answer, Pending, Request, Response, Stream, refusal
+from ..requests import AT_ONCE, Answer, Pending, Request, Response, Stream, refusal
 from .account_tokens import AccountTokens, Issuer
 from .attributes import Attributes, NoRequest, attributes_of
 from .audit import Asked, Observer
@@ -143,7 +143,7 @@ class Gate:
             result = _no_request(_uri(request))
         finally:
             FURTHER.reset(token)
-        if isinstance(result, Response | Stream):
+        if isinstance(result, AT_ONCE):
             return self._told(request, known, result)
         return self._finish(request, known, result)
 
@@ -177,6 +177,7 @@ class Gate:
                 allowed=known.allowed,
                 reason=known.reason,
                 at=self._clock(),
+                annotations=request.annotations or {},
             )
             self._observer(asked)
         return result

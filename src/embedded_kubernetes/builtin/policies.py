@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ..cel.names import Names, inlined
 from ..errors import Cause
 from ..resource import Object
 from . import names
@@ -48,22 +49,40 @@ def _check_common(spec: Object) -> Iterator[Cause]:
         yield from _check_match_resources(constraints, "spec.matchConstraints")
         if not constraints.get("resourceRules"):
             yield required("spec.matchConstraints.resourceRules")
-    yield from check_match_conditions(spec.get("matchConditions") or (), "spec.matchConditions")
-    seen: set[str] = set()
+    params = spec.get("paramKind") is not None
+    yield from check_match_conditions(
+        spec.get("matchConditions") or (), "spec.matchConditions", Names(params=params)
+    )
+    seen: dict[str, str] = {}
     for index, variable in enumerate(spec.get("variables") or ()):
         at, name = f"spec.variables[{index}]", variable.get("name", "")
         if not name.strip():
             yield required(f"{at}.name", "name is not specified")
         elif not _identifier(name):
             yield invalid(f"{at}.name", name, "name is not a valid CEL identifier")
-        yield from _check_text(variable.get("expression", ""), f"{at}.expression", ())
+        known = Names(params=params, variables=seen)
+        yield from _check_text(variable.get("expression", ""), f"{at}.expression", (), known)
         if name in seen:
             yield duplicate(f"{at}.name", name)
-        seen.add(name)
+        seen = _variables(spec, index + 1)
 
 
-def _check_text(text: str, at: str, results: tuple[str, ...]) -> list[Cause]:
-    return check_expression(text.strip(), at, results) if text.strip() else [required(at, _UNSPECIFIED)]
+def _variables(spec: Object, count: int | None = None) -> dict[str, str]:
+    """The first so many variables of a policy, with expressions that name no variables."""
+    found: dict[str, str] = {}
+    for variable in (spec.get("variables") or ())[:count]:
+        found[variable.get("name", "")] = inlined(variable.get("expression", ""), found)
+    return found
+
+
+def _names(spec: Object) -> Names:
+    """What the expressions of a policy may name that are evaluated after its match conditions."""
+    return Names(params=spec.get("paramKind") is not None, variables=_variables(spec))
+
+
+def _check_text(text: str, at: str, results: tuple[str, ...], known: Names) -> list[Cause]:
+    text = text.strip()
+    return check_expression(text, at, results, known) if text else [required(at, _UNSPECIFIED)]
 
 
 def _check_param_kind(kind: Object) -> Iterator[Cause]:
@@ -108,7 +127,7 @@ def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
         yield required("spec.validations", why)
         yield required("spec.auditAnnotations", why)
     for index, validation in enumerate(validations):
-        yield from _check_validation(validation, f"spec.validations[{index}]")
+        yield from _check_validation(validation, f"spec.validations[{index}]", _names(spec))
     seen: set[str] = set()
     for index, annotation in enumerate(annotations):
         at, key = f"spec.auditAnnotations[{index}]", annotation.get("key", "")
@@ -124,11 +143,11 @@ def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
         if not value:
             yield required(f"{at}.valueExpression")
         else:
-            yield from check_expression(value, f"{at}.valueExpression", ("string", "null_type", "dyn"))
+            yield from check_expression(value, f"{at}.valueExpression", ("string", "null_type"), _names(spec))
 
 
-def _check_validation(validation: Object, at: str) -> Iterator[Cause]:
-    yield from _check_text(validation.get("expression", ""), f"{at}.expression", ("bool",))
+def _check_validation(validation: Object, at: str, known: Names) -> Iterator[Cause]:
+    yield from _check_text(validation.get("expression", ""), f"{at}.expression", ("bool",), known)
     message, told = validation.get("message", ""), validation.get("messageExpression", "")
     if message and not message.strip():
         yield invalid(f"{at}.message", message, "message must be non-empty if specified")
@@ -139,7 +158,9 @@ def _check_validation(validation: Object, at: str) -> Iterator[Cause]:
     if told and not told.strip():
         yield invalid(f"{at}.messageExpression", told, "must be non-empty if specified")
     elif told:
-        yield from check_expression(told.strip(), f"{at}.messageExpression", ("string",))
+        # A message is not to ask who may do what.
+        less = known._replace(authorizer=False)
+        yield from check_expression(told.strip(), f"{at}.messageExpression", ("string",), less)
     reason = validation.get("reason")
     if reason is not None and reason not in _REASONS:
         yield unsupported(f"{at}.reason", reason, _REASONS)
@@ -152,11 +173,11 @@ def _check_mutating(policy: Object, old: Object | None) -> Iterator[Cause]:
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
     for index, mutation in enumerate(mutations):
-        yield from _check_mutation(mutation, f"spec.mutations[{index}]")
+        yield from _check_mutation(mutation, f"spec.mutations[{index}]", _names(spec))
     yield from check_one_of("spec.reinvocationPolicy", spec.get("reinvocationPolicy"), REINVOCATIONS)
 
 
-def _check_mutation(mutation: Object, at: str) -> Iterator[Cause]:
+def _check_mutation(mutation: Object, at: str, known: Names) -> Iterator[Cause]:
     kind = mutation.get("patchType", "")
     if kind not in _PATCHES:
         yield from check_one_of(f"{at}.patchType", kind, tuple(_PATCHES))
@@ -169,7 +190,7 @@ def _check_mutation(mutation: Object, at: str) -> Iterator[Cause]:
         elif held is None:
             yield required(f"{at}.{field}", f"must be specified when patchType is {kind}")
         else:
-            yield from _check_text(held.get("expression", ""), f"{at}.{field}.expression", (result,))
+            yield from _check_text(held.get("expression", ""), f"{at}.{field}.expression", (result,), known)
 
 
 def _check_binding(binding: Object, old: Object | None) -> Iterator[Cause]:

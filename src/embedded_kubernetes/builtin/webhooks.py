@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from ..cel.program import CelError, program
+from ..cel.names import Names
+from ..cel.program import CelError, checked
 from ..errors import Cause
 from ..resource import Object
 from . import names
@@ -37,6 +38,8 @@ _FAILURES, _MATCHES = ("Fail", "Ignore"), ("Equivalent", "Exact")
 REINVOCATIONS = ("IfNeeded", "Never")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _MOST_CONDITIONS = 64
+#: Match conditions of a webhook know of no parameters and variables.
+_NAMES = Names()
 _FORM = "; desired format: https://host[/path]"
 
 
@@ -202,7 +205,7 @@ def _check_resources(resources: list[str], at: str) -> Iterator[Cause]:
         yield invalid(at, resources, why)
 
 
-def check_match_conditions(conditions: Sequence[Object], at: str) -> Iterator[Cause]:
+def check_match_conditions(conditions: Sequence[Object], at: str, known: Names = _NAMES) -> Iterator[Cause]:
     """The `matchConditions` of a webhook or policy."""
     if len(conditions) > _MOST_CONDITIONS:
         yield too_many(at, len(conditions), _MOST_CONDITIONS)
@@ -210,11 +213,10 @@ def check_match_conditions(conditions: Sequence[Object], at: str) -> Iterator[Ca
     for index, condition in enumerate(conditions):
         name, text = condition.get("name", ""), condition.get("expression", "").strip()
         where = f"{at}[{index}]"
-        yield from (
-            check_expression(text, f"{where}.expression", ("bool",))
-            if text
-            else [required(f"{where}.expression")]
-        )
+        if text:
+            yield from check_expression(text, f"{where}.expression", ("bool",), known)
+        else:
+            yield required(f"{where}.expression")
         if not name:
             yield required(f"{where}.name")
             continue
@@ -224,10 +226,10 @@ def check_match_conditions(conditions: Sequence[Object], at: str) -> Iterator[Ca
         seen.add(name)
 
 
-def check_expression(text: str, at: str, results: tuple[str, ...]) -> list[Cause]:
+def check_expression(text: str, at: str, results: tuple[str, ...], known: Names) -> list[Cause]:
     """That an expression compiles, to one of these types as `result_fits` names them; none stands for any."""
     try:
-        found = program(text).result
+        found = checked(text, known).result
     except CelError as error:
         return [invalid(at, text, f"compilation failed: {error}")]
     if not results or any(result_fits(found, wanted) for wanted in results):

@@ -8,15 +8,16 @@ left as it stands, letter by letter.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 #: The key of a map that was an initializer, with the type's name. No JSON that clients send has a reason to have it.
 TYPE = "\ue000type"
 
 _ROOTS = ("Object", "JSONPatch")
 #: Strings in all of CEL's forms, comments, names with what they are selected from, and everything else.
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"(?P<skip>(?:[rR]?[bB]?|[bB][rR])(?:\"\"\".*?(?<!\\)\"\"\"|'''.*?(?<!\\)'''"
     r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|//[^\n]*)"
     r"|(?P<name>`[^`]*`|[A-Za-z_][A-Za-z0-9_]*(?:\s*\.\s*[A-Za-z_][A-Za-z0-9_]*)*)"
@@ -31,28 +32,53 @@ def has_initializers(text: str) -> bool:
     return any(re.search(rf"\b{root}\s*[.{{]", text) for root in _ROOTS)
 
 
-def as_maps(text: str) -> str:
-    """The expression with maps for initializers. A text that is no CEL may become any other that is none."""
-    return "".join(_parts(text))
+class Maps(NamedTuple):
+    """An expression with maps for initializers. `places` pairs offsets in it with those of what was written there, in
+    order."""
+
+    text: str
+    places: list[tuple[int, int]]
+
+    def written(self, offset: int) -> int:
+        """Where in the expression that was written something in this one is."""
+        index = bisect_right(self.places, (offset, len(self.text) * 2)) - 1
+        here, there = self.places[max(index, 0)]
+        return there + offset - here
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Owner of the open brackets: of each, whether it is an initializer's, and there, whether a field's name is due."""
+def as_maps(text: str) -> Maps:
+    """A text that is no CEL may become any other that is none."""
+    parts: list[str] = []
+    places: list[tuple[int, int]] = []
+    size = 0
+    for part, at in _parts(text):
+        places.append((size, at))
+        parts.append(part)
+        size += len(part)
+    return Maps("".join(parts), places)
+
+
+def _parts(text: str) -> Iterator[tuple[str, int]]:
+    """Parts of the new text, each with the offset of what it stands for.
+
+    Of the brackets that are open is known whether they are an initializer's, and there, whether a field's name is due.
+    """
     open_: list[list[bool]] = []
-    name = ""
+    name, name_at = "", 0
     after_dot = False
-    for match in _TOKEN.finditer(text):
-        kind, part = match.lastgroup, match[0]
+    for match in TOKEN.finditer(text):
+        kind, part, at = match.lastgroup, match[0], match.start()
         if name and kind != "space":
             if part == "{" and not after_dot and re.split(r"[\s.]+", name)[0] in _ROOTS:
-                yield f'dyn({{"{TYPE}": "{_field("".join(name.split()))}", '
+                yield f'dyn({{"{TYPE}": "{_field("".join(name.split()))}", ', name_at
                 open_.append([True, True])
                 name = ""
                 continue
-            yield f'"{_field(name)}"' if part == ":" and open_ and all(open_[-1]) else name
+            field = part == ":" and open_ and all(open_[-1])
+            yield (f'"{_field(name)}"' if field else name), name_at
             name = ""
         if kind == "name":
-            name = part
+            name, name_at = part, at
             continue
         if kind == "other":
             if part in "([{":
@@ -64,8 +90,8 @@ def _parts(text: str) -> Iterator[str]:
             elif open_ and open_[-1][0] and part in ",:":
                 open_[-1][1] = part == ","
         after_dot = part == "."
-        yield part
-    yield name
+        yield part, at
+    yield name, name_at
 
 
 def _field(name: str) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from agent_scheduler.objects.celtypes import FUNCTIONS
 
 from .authorizer import ASK, METHODS, Ask
-from .initializers import as_maps, has_initializers
+from .initializers import Maps, as_maps, has_initializers
+from .names import Names, inlined, missing_field, problems, told
 
 #: What every expression may name; those of a policy also `params`, `variables` and `namespaceObject`.
 VARIABLES = ("object", "oldObject", "request", "params", "variables", "namespaceObject")
@@ -26,6 +28,7 @@ _KEPT = 4096
 _status = re.compile(r"^[A-Z_]+: ")
 _missing = re.compile(r'Key not found in map : "(.*)"', re.DOTALL).search
 _index = re.compile(r"Index error: index=(-?[0-9]+) size=").search
+_placed = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)").finditer
 _undeclared = re.compile(
     r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)' \(in container ''\)\n \| (.*)\n \| \.*\^"
 )
@@ -45,6 +48,8 @@ class Program:
         self.text = text
         try:
             self._compiled = _compiled(text)
+        except CelError:
+            raise
         except (RuntimeError, ValueError, RecursionError) as error:
             raise CelError(_said(str(error))) from None
         self.result = _go_type(self._compiled.return_type().name())
@@ -56,18 +61,38 @@ class Program:
             answer = self._compiled.eval(data=variables)
             kind, value = answer.type().name(), answer.value()
             if kind == "ERROR":
-                raise CelError(_said(str(value)))
+                raise CelError(self._why(str(value), variables))
             return _json(value)
         except (RuntimeError, TypeError, OverflowError) as error:
-            raise CelError(_said(str(error))) from None
+            raise CelError(self._why(str(error), variables)) from None
         finally:
             ASK.reset(token)
+
+    def _why(self, error: str, variables: Mapping[str, Any]) -> str:
+        """cel-go finds no key in what is no map either; the library does not say which."""
+        if "Applying SELECT to non-message type" in error:
+            name = missing_field(self.text, variables)
+            return f"no such key: {name}" if name else "no such overload"
+        return _said(error)
 
 
 @lru_cache(maxsize=_KEPT)
 def program(text: str) -> Program:
     """Raises `CelError` for what does not compile."""
     return Program(text)
+
+
+def checked(text: str, names: Names) -> Program:
+    """As `program`, for an expression that may name these alone. Its type is what is asked for; to be evaluated, it is
+    asked of `program`."""
+    found = program(text)
+    if said := problems(text, names):
+        raise CelError(said)
+    if names.variables and "dyn" in found.result:
+        # The library knows no type of a policy's variables. It is that of the expressions.
+        with suppress(CelError):
+            return program(inlined(text, names.variables))
+    return found
 
 
 def _compiled(text: str) -> Any:
@@ -80,7 +105,22 @@ def _compiled(text: str) -> Any:
     except RuntimeError as error:
         if "Syntax error" in str(error):
             raise
-    return environment.compile(as_maps(text))
+    maps = as_maps(text)
+    try:
+        return environment.compile(maps.text)
+    except RuntimeError as error:
+        raise CelError(_located(str(error), maps, text)) from None
+
+
+def _located(error: str, maps: Maps, text: str) -> str:
+    """The same errors where they are in the expression that was written."""
+    lines = maps.text.split("\n")
+    found = []
+    for match in _placed(error):
+        line, column = int(match[1]), int(match[2])
+        offset = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
+        found.append(told(text, maps.written(offset), match[3]))
+    return "\n".join(found) or error
 
 
 def _json(value: Any) -> Any:
@@ -102,7 +142,7 @@ def _said(text: str) -> str:
         return f"no such key: {missing[1]}"
     if index := _index(text):
         return f"index out of bounds: {index[1]}"
-    if "No matching overloads" in text or "Applying SELECT to non-message type" in text:
+    if "No matching overloads" in text:
         return "no such overload"
     if text == "divide by zero":
         return "division by zero"
@@ -159,6 +199,7 @@ def _environment() -> Any:
         declare(function.name, function.parameters, function.result, function.is_method, function.does)
     for method in METHODS:
         declare(method.name, ("opaque", *["string"] * method.parameters), method.result, True, method.does)
+    declare("jsonpatch.escapeKey", ("string",), "string", False, _escaped)
     declare("find", ("string", "string"), "string", True, _find)
     declare("findAll", ("string", "string"), "list", True, _found)
     return cel.NewEnv(
@@ -184,6 +225,11 @@ def _careful(does: Callable[..., Any]) -> Callable[..., Any]:
         return does(*(bytes(each) if isinstance(each, bytearray) else each for each in given))
 
     return call
+
+
+def _escaped(key: str) -> str:
+    """A name as a part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _found(text: str, pattern: str) -> list[str]:

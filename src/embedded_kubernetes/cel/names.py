@@ -1,0 +1,129 @@
+"""What the expressions of webhooks and policies may name, and where one names something else.
+
+The library knows one set of variables, all of any type. Which of them an expression has, which fields the typed ones
+have, and which variables a policy declares, is told here, in the words and places of cel-go's checker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from .initializers import TOKEN
+
+#: Fields of the variable `request`; None is a value of which nothing is known.
+_KIND: Mapping[str, Any] = {"group": None, "version": None, "kind": None}
+_RESOURCE: Mapping[str, Any] = {"group": None, "version": None, "resource": None}
+_REQUEST: Mapping[str, Any] = {
+    "kind": _KIND,
+    "resource": _RESOURCE,
+    "subResource": None,
+    "requestKind": _KIND,
+    "requestResource": _RESOURCE,
+    "requestSubResource": None,
+    "name": None,
+    "namespace": None,
+    "operation": None,
+    "userInfo": {"username": None, "uid": None, "groups": None, "extra": None},
+    "dryRun": None,
+    "options": None,
+}
+_KNOWN = ("object", "oldObject", "request", "namespaceObject", "authorizer", "params", "variables")
+
+
+class Names(NamedTuple):
+    """What an expression may name besides `object`, `oldObject`, `request` and `namespaceObject`. `variables` are those
+    of a policy with their expressions, which name no others; None where there is no such map."""
+
+    authorizer: bool = True
+    params: bool = False
+    variables: Mapping[str, str] | None = None
+
+    def has(self, name: str) -> bool:
+        if name == "variables":
+            return self.variables is not None
+        return (name != "params" or self.params) and (name != "authorizer" or self.authorizer)
+
+
+class Mention(NamedTuple):
+    """A variable with what is selected from it, and where that begins in the expression. `places` are those of the
+    dots. `called`: the last is a function."""
+
+    start: int
+    path: tuple[str, ...]
+    places: tuple[int, ...]
+    called: bool
+
+
+def mentions(text: str) -> Iterator[Mention]:
+    """Every variable of an expression, in order; of a macro's own variables, too."""
+    after_dot = False
+    for match in TOKEN.finditer(text):
+        if match.lastgroup == "name" and not after_dot:
+            path = tuple(re.split(r"\s*\.\s*", match[0]))
+            places = tuple(match.start() + dot.start() for dot in re.finditer(r"\.", match[0]))
+            called = text[match.end() :].lstrip().startswith("(")
+            yield Mention(match.start(), path, places, called)
+        if match.lastgroup != "space":
+            after_dot = match[0] == "."
+
+
+def problems(text: str, names: Names) -> str:
+    """What a compiled expression names that it may not, as cel-go's checker says it; empty if there is nothing."""
+    found: list[str] = []
+    for mention in mentions(text):
+        root = mention.path[0]
+        if root not in _KNOWN:
+            continue
+        if not names.has(root):
+            found.append(told(text, mention.start, f"undeclared reference to '{root}' (in container '')"))
+            continue
+        fields: Any = None
+        if root == "request":
+            fields = _REQUEST
+        elif root == "variables":
+            fields = dict.fromkeys(names.variables or {})
+        selected = mention.path[1:-1] if mention.called else mention.path[1:]
+        for name, place in zip(selected, mention.places, strict=False):
+            if fields is None:
+                break
+            if name not in fields:
+                found.append(told(text, place, f"undefined field '{name}'"))
+                break
+            fields = fields[name]
+    return "\n".join(found)
+
+
+def inlined(text: str, variables: Mapping[str, str]) -> str:
+    """The expression with those of the variables in place of these."""
+    parts, end = [], 0
+    for mention in mentions(text):
+        if mention.path[0] == "variables" and len(mention.path) > 1 and mention.path[1] in variables:
+            name = mention.path[1]
+            parts += [text[end : mention.start], f"({variables[name]})"]
+            end = text.index(name, mention.places[0]) + len(name)
+    return "".join([*parts, text[end:]])
+
+
+def told(text: str, place: int, problem: str) -> str:
+    """A problem at an offset of an expression, as cel-go shows it."""
+    line = text.count("\n", 0, place)
+    column = place - (text.rfind("\n", 0, place) + 1)
+    source = text.split("\n")[line]
+    return f"ERROR: <input>:{line + 1}:{column + 1}: {problem}\n | {source}\n | {'.' * column}^"
+
+
+def missing_field(text: str, values: Mapping[str, Any]) -> str:
+    """The first field that an expression selects from what has none, null or a text; empty if none is found."""
+    for mention in mentions(text):
+        if mention.path[0] not in values:
+            continue
+        value = values[mention.path[0]]
+        for name in mention.path[1:-1] if mention.called else mention.path[1:]:
+            if not isinstance(value, dict):
+                return name
+            if name not in value:
+                break
+            value = value[name]
+    return ""
