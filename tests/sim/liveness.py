@@ -334,8 +334,13 @@ def _check_metrics(world: World, process: Process) -> None:
     world.safety.checked["L5"] += 1
     seen = samples(process)
     waits = waiting(world, rules(world, process.scheduler).names)
-    # Those whose claims have gone since they were refused are not behind the gate.
-    gated = sum(is_gated(world, pod) or _condition(pod).get("reason") == "QueueFull" for pod in waits)
+    # Those whose claims have gone since they were refused are not behind the gate; and that their queue is full may not
+    # be said of some, as the server has refused that.
+    held = held_by_queues(world, waits, rules(world))
+    gated = sum(
+        is_gated(world, pod) or pod["metadata"]["uid"] in held or _condition(pod).get("reason") == "QueueFull"
+        for pod in waits
+    )
     told = sum(
         seen[f'scheduler_pending_pods{{queue="{queue}"}}'] for queue in ("active", "backoff", "unschedulable")
     )

@@ -92,6 +92,7 @@ FOUND = [
     pytest.param("batch", 1795596623328, id="the status of a group is undone before the watch has shown it"),
     pytest.param("batch", 1795597283367, id="the status of a group is to become what it is"),
     pytest.param("batch", 1795595941123, id="the members of a gang run one after the other for minutes"),
+    pytest.param("mixed-batch", 1795596284284, id="the server refuses to be told that a pod's queue is full"),
 ]
 
 #: With the faults that it takes.
