@@ -212,9 +212,10 @@ class Standing:
             return [f"{name} is {phase} with {len(has)} of {minimum}"]
         if phase == "Completed" and ended < len(has):
             return [f"{name} is Completed, and {len(has) - ended} of it run"]
-        short = read.minimum(group).lacks([pod for pod in members if read.is_ready(pod)])
-        if short and any(map(read.waits, members)) and "Unschedulable" not in conditions:
-            return [f"{name} lacks {short} and does not say so: {sorted(conditions)}"]
+        # As in Volcano, conditions go by how many members there are, whatever their roles.
+        ready = sum(map(read.is_ready, members))
+        if ready < minimum and any(map(read.waits, members)) and "Unschedulable" not in conditions:
+            return [f"{name} has {ready} of {minimum} and does not say so: {sorted(conditions)}"]
         return []
 
     def silent(self) -> list[str]:

@@ -93,6 +93,9 @@ FOUND = [
     pytest.param("batch", 1795597283367, id="the status of a group is to become what it is"),
     pytest.param("batch", 1795595941123, id="the members of a gang run one after the other for minutes"),
     pytest.param("mixed-batch", 1795596284284, id="the server refuses to be told that a pod's queue is full"),
+    pytest.param(
+        "batch", 1795597934199, id="a gang loses its one member of a role and keeps as many as it needs"
+    ),
 ]
 
 #: With the faults that it takes.
