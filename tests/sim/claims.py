@@ -47,6 +47,7 @@ class Claim:
     #: When a pod of higher priority was first given the same node; 0.0 if none was.
     displaced: float = 0.0
     over: bool = False
+    node_uid: str = ""
 
     @property
     def is_leaving(self) -> bool:

@@ -123,6 +123,8 @@ class Evictions:
             *(process.identity, process.name, pod.uid, pod.name, pod.priority),
             *(candidate.node_name, victims, world.store.rv, fast_path.settings),
         )
+        if (info := fast_path.ledger.node(claim.node)) is not None:
+            claim.node_uid = info.uid
         world.trace(process.name, f"evicts {sorted(victims.values())} from {claim.node} for {pod.name}")
         if not world.backups.is_unaware(process):
             seen = Seen(self, process, fast_path)
@@ -218,6 +220,9 @@ class Evictions:
                 # By some settings in between nobody was to be evicted for it, perhaps.
                 continue
             node = seen.node(earlier.node)
+            if node is not None and node["metadata"]["uid"] != earlier.node_uid:
+                # The one that they left for it is gone, and with that what it was nominated to.
+                continue
             leaves = [
                 uid
                 for uid in earlier.victims

@@ -96,6 +96,7 @@ FOUND = [
     pytest.param(
         "batch", 1795597934199, id="a gang loses its one member of a role and keeps as many as it needs"
     ),
+    pytest.param("mixed-batch", 1795596284278, id="the node that others leave for a pod is made anew"),
 ]
 
 #: With the faults that it takes.
