@@ -25,6 +25,7 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.dra.demand import demand_of
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.model import TaskStatus
@@ -191,7 +192,9 @@ class BatchScheduler:
         """A snapshot of which nothing is kept."""
         ledger, name = self._cluster.ledger, self._profile.scheduler_name
         self._snapshot = Snapshot(ledger, self._cluster.handle)
-        views = ClassViews(self._profile, self._snapshot)
+        views, profile = ClassViews(self._profile, self._snapshot), self._profile
+        nominator = self._cluster.queue.nominator
+        self._nominations = Nominations(nominator, ledger, self._snapshot, lambda _name: profile)
         self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes, self._cluster.events.muted)
 
     def reconfigure(self, settings: BatchSettings, profile: Profile) -> None:
@@ -267,7 +270,12 @@ class BatchScheduler:
             session = Session(
                 self._settings.sessions,
                 view,
-                SessionNodes(self._snapshot, trial),
+                SessionNodes(
+                    self._snapshot,
+                    trial,
+                    nominations=self._nominations,
+                    scheduler_name=self._profile.scheduler_name,
+                ),
                 committer=self._committer.on(self._snapshot, trial),
                 evictor=self._evictions,
                 uid=str(

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.events import ASSIGNED_POD_DELETE, ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
@@ -87,6 +87,7 @@ class WaitingPods:
         """Before anything is watched. `queue`: of this scheduler alone, with `ready` as its `on_ready`."""
         self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
+        cluster.queue.given_up = self.given_up
 
     def tell(self, settled: Callable[[PodInfo], None]) -> None:
         """`settled` is called for a pod that got a node or went away without one."""
@@ -139,6 +140,12 @@ class WaitingPods:
         elif self._some_not_tried and event.resource is Resource.NODE and event.action & _NODE_GROWS:
             self.due.set()
         return self.queue.move_all(event, old, new)
+
+    def given_up(self, nominated: PodInfo) -> None:
+        """Room is kept no longer for a pod that is nominated; sessions left it to that one, if it is none of theirs."""
+        if nominated.scheduler_name != self._name:
+            behind = lambda pod: pod.priority <= nominated.priority  # noqa: E731
+            self.queue.move_all(ASSIGNED_POD_DELETE, nominated, pre_check=behind)
 
     def _frees_quota(self, event: ClusterEvent, pod: PodInfo) -> bool:
         """Whether some that wait for room in the cluster as a whole may have it."""

@@ -195,3 +195,24 @@ def test_a_status_that_is_not_what_was_decided_is_due() -> None:
     assert not world.is_due
     world.group(version=3, phase="Running")
     assert world.is_due
+
+
+@pytest.mark.parametrize(
+    ("priority", "scheduler", "due"),
+    [(0, "agent-scheduler", True), (0, "volcano", False), (-1, "agent-scheduler", False)],
+)
+def test_the_end_of_a_nomination_is_due_for_whom_a_session_kept_away(
+    priority: int, scheduler: str, due: bool
+) -> None:
+    world = World("a")
+    world.group()
+    pod = world.pod("p")
+    world.session(pod, refused_by="NodeResourcesFit")
+    other = pod_json("other", requests={"cpu": "1"}, priority=priority)
+    other["spec"]["schedulerName"] = scheduler
+    nominated = read_pod(other, world.world.classes)
+    world.cluster.set_pod(nominated)
+    world.cluster.queue.nominate(nominated, "a")
+    assert world.is_due is (scheduler == "volcano")
+    world.cluster.queue.nominate(nominated, "")
+    assert world.is_due is due

@@ -66,6 +66,16 @@ class Nominations:
                 found[row] = nominated
         return found
 
+    def beside(self, scheduler_name: str) -> dict[str, NominatedPods]:
+        """Node -> the pods nominated to it that are not of this scheduler; only nodes that have any."""
+        nominator = self._nominator
+        found = {}
+        for node_name in nominator.nodes() if nominator.nominated else ():
+            others = tuple(pod for pod in self._on(node_name) if pod.scheduler_name != scheduler_name)
+            if others:
+                found[node_name] = others
+        return found
+
     def on(self, node_name: str, pod: PodInfo, *, beside: Collection[str] = ()) -> NominatedPods:
         """The pods nominated to one node that `pod` has to leave room for; those of the UIDs `beside` get nodes with
         it, these or others."""

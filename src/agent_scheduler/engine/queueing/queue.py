@@ -31,7 +31,6 @@ from .subqueues import QueueSettings
 from .waking import Waker
 
 _NONE: frozenset[str] = frozenset()
-_ADDED = ev.UNSCHEDULED_POD_ADD.label
 
 
 class QueueError(ValueError):
@@ -90,6 +89,8 @@ class SchedulingQueue(Generic[PodT]):
             on_backlog=on_deadline,
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
+        #: Called with a pod for which a node's room is kept no longer, beside waking those of this queue.
+        self.given_up: Callable[[PodT], object] = lambda pod: None
         self.closed = False
 
     def reconfigure(
@@ -131,9 +132,9 @@ class SchedulingQueue(Generic[PodT]):
             raise QueueError(f"{asks}: this queue has {sorted(self.hint_maps)}")
         if pod.nominated_node_name:
             self.nominator.add(pod)
-        now = self._clock()
+        now, label = self._clock(), ev.UNSCHEDULED_POD_ADD.label
         entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=now)
-        if self.places.requeue(entry, IMMEDIATELY, label=_ADDED, now=now) is ACTIVE:
+        if self.places.requeue(entry, IMMEDIATELY, label=label, now=now) is ACTIVE:
             self._on_ready()
 
     def delete(self, uid: str, *, node_name: str = "") -> None:
@@ -150,8 +151,7 @@ class SchedulingQueue(Generic[PodT]):
             self._wake_behind(nominated, kept, stays=node_name)
 
     def nominate(self, pod: PodT, node_name: str, *, in_gate: bool = False) -> None:
-        """`pod` is to run on that node from now on, or, where it is empty, on none in particular. `in_gate`: a gate is
-        being asked, so those whom that helps are left to `go_on`."""
+        """`pod` is to run on that node from now on; empty: on none. `in_gate`: whom that helps `go_on` wakes."""
         kept = self.nominator.nominated.get(pod.uid, "")
         self.nominator.delete(pod.uid)
         if node_name:
@@ -198,8 +198,7 @@ class SchedulingQueue(Generic[PodT]):
 
         When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
         """
-        if self.waker.burst_events:
-            self.waker.settle()
+        self.waker.settle()
         return None if self.closed else self.places.pop()
 
     @property
@@ -353,6 +352,7 @@ class SchedulingQueue(Generic[PodT]):
         if kept and kept != (stays or self.nominator.nominated.get(pod.uid, "")):
             behind = lambda other: other.uid != pod.uid and other.priority <= pod.priority  # noqa: E731
             (self.waker.later if later else self.waker.move_all)(ev.ASSIGNED_POD_DELETE, pod, None, behind)
+            self.given_up(pod)
 
     def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
         """The attempt on `entry` did not place it: give it its newest pod. False, and done, when it is gone."""

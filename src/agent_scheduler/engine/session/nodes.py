@@ -18,12 +18,14 @@ from ..decide.snapshot import Snapshot
 from ..decide.trial import Mark, Trial
 from ..dra.catalogue import PORTION
 from ..plugins.node_resources_fit import NodeResourcesFit, Wanted
+from ..preemption.nominated import Nominations
 from ..quotas.vector import COMMON, Total, in_order, of_requests
 from ..state.columns import Ints, Rows
 from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
 from .fit import FitErrors, fit_message
 from .model import Job, Task, TaskStatus
+from .nominated import Nominated
 
 #: Of a search for devices, until it is given up: no other task has a turn meanwhile.
 _PORTIONS: Final = 8
@@ -39,8 +41,16 @@ class SessionNodes:
     where the room that there is, is less than the one to come.
     """
 
-    def __init__(self, snapshot: Snapshot, trial: Trial) -> None:
-        """`trial` is one of `snapshot`, and has been reset."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        trial: Trial,
+        *,
+        nominations: Nominations | None = None,
+        scheduler_name: str = "",
+    ) -> None:
+        """`trial` is one of `snapshot`, and has been reset. `nominations` are read beside it: those of pods that are
+        not of `scheduler_name`."""
         self._snapshot = snapshot
         self._trial = trial
         self._devices = snapshot.handle.devices
@@ -50,6 +60,7 @@ class SessionNodes:
         self._rows = {node.name: row for row, node in enumerate(self.columns.nodes) if node is not None}
         #: They add nothing to what there is to share. That nobody is placed there is the matter of their taints.
         self._unready = [row for row in self._rows.values() if not is_ready(self._node(row))]
+        self._nominated = Nominated(nominations, self._rows, scheduler_name)
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
@@ -208,12 +219,13 @@ class SessionNodes:
 
     def _best(self, task: Task, view: ClassView) -> int | None:
         columns, waiting = self.columns, self._waiting
+        taken = self._nominated.taken(task.pod, view, columns)
         nominated = task.pod.nominated_node_name
         if nominated:
             row = self.row(nominated)
-            if row >= 0 and view.ranked(columns)[row] != REFUSED:
+            if row >= 0 and row not in taken and view.ranked(columns)[row] != REFUSED:
                 return row
-        chosen = view.best(columns, 1, 0)
+        chosen = best_of(view.ranked(columns, taken), 1, 0) if taken else view.best(columns, 1, 0)
         if not chosen:
             return None
         row = chosen[0]
@@ -223,7 +235,7 @@ class SessionNodes:
         if not later:
             return row
         # Volcano ranks among themselves those that have room now.
-        now = best_of(view.ranked(columns, later), 1, 0)
+        now = best_of(view.ranked(columns, [*later, *taken]), 1, 0)
         return now[0] if now else row
 
     def has_room(self, task: Task, row: int) -> bool:
@@ -231,27 +243,25 @@ class SessionNodes:
         waiting = self._waiting.get(row)
         if waiting is None:
             return True
-        columns = self.columns
-        known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
-        for resource, amount in task.pod.cls.requests.items():
-            index = known.get(resource, columns.resources)
-            offered, used = (offers[index], taken[index]) if index < columns.resources else (0, 0)
-            if offered - used - waiting.get(resource, 0) < amount:
-                return False
-        return True
+        return self._fits(task, row, {resource: -amount for resource, amount in waiting.items()})
 
     def fits_without(self, task: Task, row: int, leaving: Iterable[Task] = ()) -> bool:
         """Whether there is the room to come for a task on a row once others have left, too."""
-        columns = self.columns
-        known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
         freed: dict[str, int] = {}
         for each in leaving:
             for resource, amount in each.pod.cls.requests.items():
                 freed[resource] = freed.get(resource, 0) + amount
+        return self._fits(task, row, freed)
+
+    def _fits(self, task: Task, row: int, freed: Mapping[str, int]) -> bool:
+        """Whether a row has the room to come for a task and those nominated there, with so much more of it."""
+        columns, nominated = self.columns, self._nominated
+        known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
         for resource, amount in task.pod.cls.requests.items():
             index = known.get(resource, columns.resources)
             offered, used = (offers[index], taken[index]) if index < columns.resources else (0, 0)
-            if offered - used + freed.get(resource, 0) < amount:
+            kept = nominated.amount(row, task.pod, resource)
+            if offered - used - kept + freed.get(resource, 0) < amount:
                 return False
         return True
 
@@ -277,6 +287,9 @@ class SessionNodes:
 
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
         """Why no node would do. `room`: whether the room of nodes is looked at for anything but pods."""
+        with_nominated = self._nominated.why_not(task.pod, view, self.columns)
+        if with_nominated is not None:
+            return with_nominated
         position = self._snapshot.touched.end
         if position != self._kept_at:
             self._kept_at = position

@@ -12,6 +12,8 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result, close
@@ -69,6 +71,13 @@ class Scene(World):
         self.queues = [QueueInfo(name="root"), QueueInfo(name="default", parent="root")]
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
+        self.nominator: Nominator[PodInfo] = Nominator()
+
+    def nominate(self, name: str, node: str, *, cpu: str = "1", priority: int = 0, **spec: Any) -> PodInfo:
+        """A pod of another scheduler."""
+        pod = self.pod(name, requests={"cpu": cpu}, priority=priority, **spec)
+        self.nominator.add(pod, node)
+        return pod
 
     def group(self, name: str, *, phase: str = "Pending", **spec: Any) -> Group:
         created = f"2026-01-01T00:00:{next(_numbers) % 60:02}Z"
@@ -127,13 +136,19 @@ class Scene(World):
     def session(self, how: SessionConf | None = None, *, now: str = "") -> Session:
         how = how or conf()
         snapshot = Snapshot(self.ledger)
-        views = {SCHEDULER: ClassViews(profile_of(how, SCHEDULER), snapshot)}
+        profile = profile_of(how, SCHEDULER)
+        views = {SCHEDULER: ClassViews(profile, snapshot)}
         trial = Trial(self.ledger, snapshot, views, NoWrites())
         view = View(groups=self.groups, pods=self.members, queues=self.queues, **self.more)
         return Session(
             how,
             view,
-            SessionNodes(snapshot, trial),
+            SessionNodes(
+                snapshot,
+                trial,
+                nominations=Nominations(self.nominator, self.ledger, snapshot, lambda _name: profile),
+                scheduler_name=SCHEDULER,
+            ),
             committer=self.cluster,
             evictor=self.cluster,
             uid="this",
