@@ -267,7 +267,7 @@ class Evictions:
 
     # -- requests
 
-    def sending(self, process: Process, path: str) -> None:
+    def sending(self, process: Process, path: str, body: bytes) -> None:
         """A request that deletes a pod leaves a process."""
         if self.world.backups.is_unaware(process):
             return
@@ -275,7 +275,9 @@ class Evictions:
         name = path.rpartition("/")[2]
         fast_path = process.fast_path
         gangs, record = self.world.gang_safety, self.world.store.tables[PODS].get("default", name)
-        if gangs is not None and (record is None or gangs.is_victim(process, record.uid)):
+        # That of the name by now may be another pod.
+        uid = (orjson.loads(body).get("preconditions") or {}).get("uid", "")
+        if gangs is not None and (record is None or gangs.is_victim(process, uid)):
             return
         claims = [
             claim for claim in self.claims if claim.by == process.identity and name in claim.victims.values()

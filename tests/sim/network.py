@@ -200,7 +200,7 @@ class SimTransport(Troubles):
             world.requests += 1
         world.safety.sending(self._process, method, verb, path)
         if verb == "evict":
-            world.evictions.sending(self._process, path)
+            world.evictions.sending(self._process, path, body or b"{}")
         if verb == "bind" and world.gang_safety is not None:
             world.gang_safety.sending_bind(self._process, body or b"")
         if verb == "shard" and world.plan_safety is not None and not self._process.scheduler:

@@ -97,6 +97,9 @@ FOUND = [
         "batch", 1795597934199, id="a gang loses its one member of a role and keeps as many as it needs"
     ),
     pytest.param("mixed-batch", 1795596284278, id="the node that others leave for a pod is made anew"),
+    pytest.param(
+        "mixed-batch", 39, id="a victim is made again before the request that deletes it is repeated"
+    ),
 ]
 
 #: With the faults that it takes.
