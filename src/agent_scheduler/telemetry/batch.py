@@ -341,7 +341,7 @@ class BatchReports:
             metrics.plugin.labels(option.name, "OnSessionOpen").observe(duration * 1000)
         for action in session.conf.actions:
             metrics.action.labels(action).observe(spent.get(Stage(ACTING, action), 0.0) * 1000)
-        unschedulable = sum(len(job.fit_errors) for job in session.jobs.values())
+        unschedulable = sum(len(job.fit_errors) for job in session.fresh)
         metrics.attempts["unschedulable"].inc(unschedulable)
         self._bound(session)
         metrics.refused.inc(session.refused)

@@ -28,6 +28,7 @@ from .hooks import Hooks
 from .model import Job, Requests, Task, TaskStatus
 from .nodes import SessionNodes
 from .registry import ACTIONS, PLUGINS
+from .settled import Settled, has_claims
 from .statement import Committer, Evictor
 from .tiers import Tiers
 
@@ -51,6 +52,8 @@ class View(Struct, frozen=True, kw_only=True):
     default_priority: int = 0
     #: None: nobody asks.
     pdbs: PDBs | None = None
+    #: Of some of the groups, which are not looked at anew.
+    settled: Mapping[GroupKey, Settled] = {}
 
 
 class Event(NamedTuple):
@@ -73,6 +76,9 @@ class Stage(NamedTuple):
 OPENING: Final = "plugin"
 ACTING: Final = "action"
 CLOSING: Final = "close"
+
+#: Jobs that are in one step where each takes a microsecond or two.
+STRIDE: Final = 32
 
 
 class Session:
@@ -102,6 +108,14 @@ class Session:
         #: By the group's `namespace/name`; those whose queue there is.
         self.jobs: dict[str, Job] = {}
         nodes.jobs = self.jobs
+        #: Those that are looked at; the others are settled.
+        self.fresh: list[Job] = []
+        #: Queues of settled jobs that wait.
+        self.settled_queues: set[str] = set()
+        #: Jobs of which tasks were passed over for something else than that no node would do.
+        self.held_back: set[str] = set()
+        #: Whether any job is left with a claim that ends with the session.
+        self.claims = False
         #: What each of them held and asked for when the session was opened.
         self.demands: list[JobDemand] = []
         #: Each once.
@@ -130,9 +144,10 @@ class Session:
             yield from ACTIONS[name](self)
         self.stage = Stage(CLOSING, "")
         closings = self.tiers.every("job_closed")
-        for job in self.jobs.values():
+        for job in self.fresh:
             for closed in closings:
                 closed(job)
+            self.claims = self.claims or has_claims(job)
             yield
         for closed in self.tiers.every("closed"):
             closed()
@@ -140,9 +155,20 @@ class Session:
     def _open(self) -> Iterator[None]:
         requests = Requests()
         for group in self.view.groups:
-            if group.queue in self.queues:
-                job = self.jobs[group.name] = self._job(group, requests)
+            if group.queue not in self.queues:
+                continue
+            kept = self.view.settled.get(group.key)
+            if kept is None:
+                job = self._job(group, requests)
+                self.fresh.append(job)
+                self.jobs[group.name] = job
                 self.demands.append(demand_of(job))
+            else:
+                self.jobs[group.name] = kept.job
+                if kept.job.count(TaskStatus.PENDING):
+                    self.settled_queues.add(group.queue)
+                self.demands.append(kept.demand)
+            if kept is None or not len(self.jobs) % STRIDE:
                 yield
         opened: list[list[tuple[PluginOption, Hooks]]] = []
         for tier in self.conf.tiers:
