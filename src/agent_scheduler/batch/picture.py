@@ -15,8 +15,8 @@ from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
 from agent_scheduler.engine.quotas.vector import Vector, of_resources
-from agent_scheduler.engine.session.session import STRIDE, View
-from agent_scheduler.engine.session.settled import Settled
+from agent_scheduler.engine.session.session import View
+from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -65,6 +65,7 @@ class _Making:
         self._earlier = earlier
         self._may_stand = settled
         self.groups: list[Group] = []
+        self.namespaces: set[str] = set()
         self.pods: dict[GroupKey, Collection[PodInfo]] = {}
         self.settled: dict[GroupKey, Settled] = {}
         #: Groups of which no more is known than the watch shows.
@@ -85,6 +86,7 @@ class _Making:
 
     def _add(self, group: Group, pods: Sequence[PodInfo], shown: _Shown | None) -> None:
         self.groups.append(group)
+        self.namespaces.add(group.key.namespace)
         self.pods[group.key] = pods
         if shown is not None:
             self.shown[group.key] = shown
@@ -160,7 +162,7 @@ class Pictures:
                 JobDemand.of_others(queue, held)
                 for queue, held in self._cluster.ledger.usage.others().items()
             ],
-            quotas=self._quotas({key.namespace for key in made.pods}),
+            quotas=self._quotas(made.namespaces),
             priorities={each.metadata.name: each.value for each in classes},
             default_priority=max((each.value for each in classes if each.global_default), default=0),
         )
@@ -228,8 +230,10 @@ class Pictures:
 def waiting_kinds(view: View) -> Generator[None, None, dict[tuple[GroupKey, PodClass], PodInfo]]:
     """One pod for each group and class that waits for a node, and for no gate of others; but for settled groups."""
     found: dict[tuple[GroupKey, PodClass], PodInfo] = {}
-    for key, pods in view.pods.items():
+    for number, (key, pods) in enumerate(view.pods.items()):
         if key in view.settled:
+            if not number % STRIDE:
+                yield
             continue
         for pod in pods:
             held = pod.gates and pod.gates != (QUEUE_ALLOCATION_GATE,)

@@ -20,8 +20,8 @@ from ..state.podinfo import PodInfo
 from .explain import waits_for
 from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
 from .model import HOLDING, Job, TaskStatus
-from .session import STRIDE, Event, Session
-from .settled import Settled, at_rest, settles
+from .session import Event, Session
+from .settled import STRIDE, Settled, at_rest, settles
 from .written import Hold, holds, written_condition
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)

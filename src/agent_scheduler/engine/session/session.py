@@ -17,7 +17,7 @@ from ..decide.classview import ClassView
 from ..decide.trial import Mark
 from ..gangs.group import Group
 from ..preemption.pdbs import PDBs
-from ..quotas.demand import JobDemand
+from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from ..state.batchinfo import GroupKey
@@ -28,7 +28,7 @@ from .hooks import Hooks
 from .model import Job, Requests, Task, TaskStatus
 from .nodes import SessionNodes
 from .registry import ACTIONS, PLUGINS
-from .settled import Settled, has_claims
+from .settled import STRIDE, Settled, has_claims
 from .statement import Committer, Evictor
 from .tiers import Tiers
 
@@ -77,9 +77,6 @@ OPENING: Final = "plugin"
 ACTING: Final = "action"
 CLOSING: Final = "close"
 
-#: Jobs that are in one step where each takes a microsecond or two.
-STRIDE: Final = 32
-
 
 class Session:
     """Owner: the batch scheduler. Not used again after `result`."""
@@ -118,6 +115,8 @@ class Session:
         self.claims = False
         #: What each of them held and asked for when the session was opened.
         self.demands: list[JobDemand] = []
+        #: The same of the jobs of each queue that has any.
+        self.queue_demands: dict[str, QueueDemand] = {}
         #: Each once.
         self.events: list[Event] = []
         self._recorded: set[Event] = set()
@@ -161,13 +160,12 @@ class Session:
             if kept is None:
                 job = self._job(group, requests)
                 self.fresh.append(job)
-                self.jobs[group.name] = job
-                self.demands.append(demand_of(job))
+                demand = demand_of(job)
             else:
-                self.jobs[group.name] = kept.job
-                if kept.job.count(TaskStatus.PENDING):
+                job, demand = kept.job, kept.demand
+                if job.count(TaskStatus.PENDING):
                     self.settled_queues.add(group.queue)
-                self.demands.append(kept.demand)
+            self._count(group.name, job, demand)
             if kept is None or not len(self.jobs) % STRIDE:
                 yield
         opened: list[list[tuple[PluginOption, Hooks]]] = []
@@ -179,6 +177,14 @@ class Session:
                 yield
         self.tiers = Tiers(opened)
         self._take_hooks()
+
+    def _count(self, name: str, job: Job, demand: JobDemand) -> None:
+        self.jobs[name] = job
+        self.demands.append(demand)
+        of_queue = self.queue_demands.get(demand.queue)
+        if of_queue is None:
+            of_queue = self.queue_demands[demand.queue] = QueueDemand(demand.queue)
+        of_queue.add(demand)
 
     def _take_hooks(self) -> None:
         """Those that are told of each placement."""

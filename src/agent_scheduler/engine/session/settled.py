@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .close import GroupResult
     from .session import Session
 
+#: Jobs that are in one step where each takes a microsecond or two.
+STRIDE: Final = 32
+
 #: These make room for jobs, and so may help one though no room has come free.
 _MAKING_ROOM: Final = frozenset(("preempt", "reclaim"))
 #: It lets jobs have claims as time goes by, without an event.
