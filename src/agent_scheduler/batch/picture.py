@@ -141,6 +141,7 @@ class Pictures:
                 yield
         for key in self._read_groups.keys() - self._groups.groups.keys():
             del self._read_groups[key]
+        yield
         for pod in list(self._groups.bare.values()):
             queue = self._cluster.ledger.usage.queue_of(pod)
             shown = _Shown(None, queue, (pod,))
