@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from operator import is_
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,6 +16,7 @@ from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
 from agent_scheduler.engine.quotas.vector import Vector, of_resources
 from agent_scheduler.engine.session.session import View
+from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
@@ -31,6 +34,67 @@ from .waiting import Kind, kind_of
 #: As of `ClusterObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
+
+
+class _Shown(NamedTuple):
+    """A group as the watch shows it."""
+
+    #: None for a pod that names none, of which the queue is not in an object.
+    object: PodGroup | NativePodGroup | None
+    queue: str
+    pods: Sequence[PodInfo]
+
+    def is_as(self, earlier: _Shown | None) -> bool:
+        """Whether it is of the same objects."""
+        return (
+            earlier is not None
+            and self.object is earlier.object
+            and self.queue == earlier.queue
+            and _same(self.pods, earlier.pods)
+        )
+
+
+def _same(pods: Sequence[PodInfo], others: Sequence[PodInfo]) -> bool:
+    return len(pods) == len(others) and all(map(is_, pods, others))
+
+
+class _Making:
+    """The groups of a view. `earlier`: as they were shown when the last view was made; `settled`: what may stand."""
+
+    def __init__(self, earlier: Mapping[GroupKey, _Shown], settled: Mapping[GroupKey, Settled]) -> None:
+        self._earlier = earlier
+        self._may_stand = settled
+        self.groups: list[Group] = []
+        self.namespaces: set[str] = set()
+        self.pods: dict[GroupKey, Collection[PodInfo]] = {}
+        self.settled: dict[GroupKey, Settled] = {}
+        #: Groups of which no more is known than the watch shows.
+        self.shown: dict[GroupKey, _Shown] = {}
+
+    def stands(self, key: GroupKey, shown: _Shown) -> bool:
+        """Whether its settled job stands for it; it is taken in then."""
+        kept = self._may_stand.get(key)
+        if kept is None or not shown.is_as(self._earlier.get(key)):
+            return False
+        self.settled[key] = kept
+        self._add(kept.job.group, shown.pods, shown)
+        return True
+
+    def take(self, group: Group, pods: Sequence[PodInfo], shown: _Shown, *, as_shown: bool) -> None:
+        """`as_shown`: whether the group is so; its pods may be otherwise all the same."""
+        self._add(group, pods, shown if as_shown and _same(pods, shown.pods) else None)
+
+    def _add(self, group: Group, pods: Sequence[PodInfo], shown: _Shown | None) -> None:
+        self.groups.append(group)
+        self.namespaces.add(group.key.namespace)
+        self.pods[group.key] = pods
+        if shown is not None:
+            self.shown[group.key] = shown
+
+    @property
+    def pauses(self) -> bool:
+        """Whether enough has been done in one step where jobs stand for themselves."""
+        return not len(self.groups) % STRIDE
 
 
 class Pictures:
@@ -60,32 +124,38 @@ class Pictures:
         self._pdbs = pdbs
         self._read_groups: dict[GroupKey, tuple[object, Group | None]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
+        self._shown: Mapping[GroupKey, _Shown] = {}
 
-    def view(self) -> Generator[None, None, View]:
-        """A group at a time."""
-        groups: list[Group] = []
-        members: dict[GroupKey, Collection[PodInfo]] = {}
+    def view(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, View]:
+        """A group at a time. Those of the `settled` stand in it whose objects are those of the last view."""
+        made = _Making(self._shown, settled)
         for key, known in list(self._groups.groups.items()):
             if known.object is None:
                 continue
-            group = self._group(key, known.object)
-            if group is not None:
-                groups.append(group)
-                members[key] = [
-                    self._as_it_will_be(pod) for pod in known.members.values() if self._is_ours(pod)
-                ]
-            yield
+            shown = _Shown(known.object, "", tuple(known.members.values()))
+            stands = made.stands(key, shown)
+            if not stands and (group := self._group(key, known.object)) is not None:
+                pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
+                made.take(group, pods, shown, as_shown=group is self._read_groups[key][1])
+            if not stands or made.pauses:
+                yield
         for key in self._read_groups.keys() - self._groups.groups.keys():
             del self._read_groups[key]
+        yield
         for pod in list(self._groups.bare.values()):
-            group = of_pod(pod, queue=self._cluster.ledger.usage.queue_of(pod))
-            groups.append(group)
-            members[group.key] = (self._as_it_will_be(pod),)
-            yield
+            queue = self._cluster.ledger.usage.queue_of(pod)
+            shown = _Shown(None, queue, (pod,))
+            stands = made.stands(GroupKey(pod.namespace, pod.uid), shown)
+            if not stands:
+                made.take(of_pod(pod, queue=queue), (self._as_it_will_be(pod),), shown, as_shown=True)
+            if not stands or made.pauses:
+                yield
+        self._shown = made.shown
         classes = self._groups.priority_classes.values()
         return View(
-            groups=groups,
-            pods=members,
+            groups=made.groups,
+            pods=made.pods,
+            settled=made.settled,
             queues=[self._queue(queue) for queue in self._groups.queues.values()],
             pdbs=self._pdbs,
             held=self._held(),
@@ -93,7 +163,7 @@ class Pictures:
                 JobDemand.of_others(queue, held)
                 for queue, held in self._cluster.ledger.usage.others().items()
             ],
-            quotas=self._quotas({key.namespace for key in members}),
+            quotas=self._quotas(made.namespaces),
             priorities={each.metadata.name: each.value for each in classes},
             default_priority=max((each.value for each in classes if each.global_default), default=0),
         )
@@ -158,11 +228,16 @@ class Pictures:
         return found
 
 
-def waiting_kinds(view: View) -> dict[Kind, PodInfo]:
-    """One pod of each kind that waits for a node, and for no gate."""
+def waiting_kinds(view: View) -> Generator[None, None, dict[Kind, PodInfo]]:
+    """One pod of each kind that waits for a node, and for no gate; but for settled groups."""
     found: dict[Kind, PodInfo] = {}
-    for key, pods in view.pods.items():
+    for number, (key, pods) in enumerate(view.pods.items()):
+        if key in view.settled:
+            if not number % STRIDE:
+                yield
+            continue
         for pod in pods:
             if not (pod.node_name or pod.deleting or pod.finished or pod.gates):
                 found.setdefault(kind_of(key, pod), pod)
+        yield
     return found

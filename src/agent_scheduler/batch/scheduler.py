@@ -31,6 +31,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
+from agent_scheduler.engine.session.settled import Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
@@ -65,21 +66,22 @@ class _Stopped(Exception):
     """No session is to go on."""
 
 
-def _refused_by(session: Session) -> dict[Kind | GroupKey, frozenset[str]]:
-    """Plugins that refused pods of a kind, and of a group."""
+def _refused_by(session: Session) -> Generator[None, None, dict[Kind | GroupKey, frozenset[str]]]:
+    """Plugins that refused pods of a kind, and of a group; of the jobs that were looked at."""
     found: dict[Kind | GroupKey, frozenset[str]] = {}
-    for job in session.jobs.values():
+    for job in session.fresh:
         key = job.group.key
         for uid, why in job.fit_errors.items():
             for at in (key, kind_of(key, job.tasks[uid].pod)):
                 found[at] = found.get(at, NO_PLUGINS) | why.plugins
+        yield
     return found
 
 
 def _claims(session: Session) -> dict[str, str]:
     """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
     the session has counted on room for keep nobody away from it."""
-    jobs = session.jobs.values()
+    jobs = session.fresh
     leaving = {task.node_name for job in jobs for task in job.by_status[TaskStatus.RELEASING].values()}
     return {
         task.uid: task.node_name
@@ -163,6 +165,7 @@ class BatchScheduler:
         self._stopping = asyncio.Event()
         self._grace = 0.0
         #: Sessions that were held to their end, and the last of these.
+        self._settled: Mapping[GroupKey, Settled] = {}
         self.sessions = 0
         self.last: Held | None = None
 
@@ -211,6 +214,7 @@ class BatchScheduler:
             hint_maps={profile.scheduler_name: profile.hint_map()}, pre_enqueue={}, settings=settings.queue
         )
         self._begin_anew()
+        self._settled = {}
 
     # ---- running
 
@@ -260,13 +264,15 @@ class BatchScheduler:
         self._evictions.see()
         self._messages.statuses.see()
         try:
+            settled = await self._worked_off(self.waiting.open(self._settled))
             now = timing.now()
             trial.at = time_text(now)
             # By which devices may be late to become ready.
             self._cluster.devices.now = now.timestamp()
             trial.reset()
-            view = await self._worked_off(self._pictures.view())
-            self.waiting.begin(waiting_kinds(view))
+            view = await self._worked_off(self._pictures.view(settled))
+            kinds = await self._worked_off(waiting_kinds(view))
+            await self._worked_off(self.waiting.begin(kinds, view.settled))
             session = Session(
                 self._settings.sessions,
                 view,
@@ -289,7 +295,9 @@ class BatchScheduler:
             result = await self._worked_off(steps)
             trial.reset()
             claims = self._keep_claims(session)
-            await self._worked_off(self.waiting.end(_refused_by(session)))
+            refused_by = await self._worked_off(_refused_by(session))
+            await self._worked_off(self.waiting.end(refused_by))
+            self._settled = result.settled
             self.waiting.decided(result.groups)
             self._deallocate(session)
             self.sessions += 1
@@ -312,7 +320,7 @@ class BatchScheduler:
         fast path (PostFilter of DynamicResources). Not as long as it is not known which nodes would."""
         cluster = self._cluster
         if session.nodes.is_partial:
-            self.waiting.due.set()
+            self.waiting.activate()
             return
         for job in session.jobs.values():
             for uid, why in job.fit_errors.items():

@@ -3,14 +3,16 @@
 What helps is asked of plugins, as for the fast path, by a queue of the batch scheduler's own. In it one pod stands for
 all of its group and class, so that a thousand like it cost no more than one:
 
-    session begins ──> every representative in flight ──> session ends ──> refused by these plugins: waits for events
-                                                             └─ bound or gone: out
+    session begins ──> representatives in flight ──> session ends ──> refused by these plugins: waits for events
+                                                        └─ bound or gone: out
+
+Those of a settled group stay where they are until an event helps one of them; then all of the group's are in flight.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +22,7 @@ from agent_scheduler.engine.events.events import ASSIGNED_POD_DELETE, ActionType
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
+from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclaims import PodClaim
 from agent_scheduler.engine.state.podclass import PodClass
@@ -48,12 +51,14 @@ def kind_of(group: GroupKey, pod: PodInfo) -> Kind:
 
 
 _NODE_GROWS: Final = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
+_NODE_COUNTS: Final = _NODE_GROWS | ActionType.DELETE
 
 
 class WaitingPods:
     """Owner of `due`, of the groups, and of who stands for whom. Subscriber of the cluster's, observer of the groups.
 
-    Invariant: each representative is in the queue, or in flight while a session goes on.
+    Invariant: each representative is in the queue, or in flight while a session goes on, from before the session looks
+    at anything; so no event is lost that comes meanwhile.
     """
 
     def __init__(self, scheduler_name: str) -> None:
@@ -82,6 +87,10 @@ class WaitingPods:
         self._some_not_tried = False
         #: While a session begins, pods that become active are no reason for another.
         self._beginning = False
+        #: Whether anything has happened since the session under way began that may help somebody.
+        self._heard = False
+        #: Whether something has changed that all jobs are counted by, so that none may stand for itself.
+        self._all_anew = False
 
     def attach(self, cluster: Cluster, queue: SchedulingQueue[PodInfo]) -> None:
         """Before anything is watched. `queue`: of this scheduler alone, with `ready` as its `on_ready`."""
@@ -128,7 +137,9 @@ class WaitingPods:
             if not node_name:
                 self.due.set()
 
-    def activate(self, uids: Iterable[str]) -> None:
+    def activate(self, uids: Iterable[str] = ()) -> None:
+        """A session is due that looks at all jobs."""
+        self._all_anew = True
         self.due.set()
 
     def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int:
@@ -137,13 +148,17 @@ class WaitingPods:
             # A member came to its node, ended or left: its group and its queue stand otherwise.
             if about.scheduler_name == self._name or self._frees_quota(event, about):
                 self.due.set()
-        elif self._some_not_tried and event.resource is Resource.NODE and event.action & _NODE_GROWS:
-            self.due.set()
+        elif event.resource is Resource.NODE and event.action & _NODE_COUNTS:
+            self._all_anew = True
+            if self._some_not_tried and event.action & _NODE_GROWS:
+                self.due.set()
+        self._heard = True
         return self.queue.move_all(event, old, new)
 
     def given_up(self, nominated: PodInfo) -> None:
         """Room is kept no longer for a pod that is nominated; sessions left it to that one, if it is none of theirs."""
         if nominated.scheduler_name != self._name:
+            self._heard = True
             behind = lambda pod: pod.priority <= nominated.priority  # noqa: E731
             self.queue.move_all(ASSIGNED_POD_DELETE, nominated, pre_check=behind)
 
@@ -186,6 +201,7 @@ class WaitingPods:
     def queue_changed(self, name: str) -> None:
         queue = self.groups.queues.get(name)
         if self._changed(self._queue_objects, name, None if queue is None else _read_of_queue(queue)):
+            self._all_anew = True
             self.due.set()
 
     @staticmethod
@@ -206,6 +222,7 @@ class WaitingPods:
         """The cluster tells of pods."""
 
     def priority_classes_changed(self) -> None:
+        self._all_anew = True
         self.due.set()
 
     def quotas_changed(self, namespace: str) -> None:
@@ -213,26 +230,61 @@ class WaitingPods:
 
     # ---- sessions
 
-    def begin(self, kinds: Mapping[Kind, PodInfo]) -> None:
-        """A session begins that looks at these; events from now on are put to them when it ends."""
-        queue = self.queue
-        self._beginning = True
-        try:
-            for kind, uid in list(self._standing_for.items()):
-                if kind not in kinds or uid not in self.pods or self._is_placed(uid):
-                    del self._standing_for[kind]
-                    queue.delete(uid)
-            for kind, pod in kinds.items():
-                if kind not in self._standing_for and pod.uid in self.pods:
-                    self._standing_for[kind] = pod.uid
-                    if queue.where(pod.uid) is None:
-                        queue.add(self.pods[pod.uid])
-            queue.activate(self._standing_for.values())
-            while (entry := queue.pop()) is not None:
-                self._in_flight[entry.uid] = entry
-        finally:
-            self._beginning = False
+    def open(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, Mapping[GroupKey, Settled]]:
+        """A session is about to look at the cluster; events from now on are put to those that it looks at when it ends.
+        Those of the settled jobs that may stand for themselves in it, as nothing has helped them."""
         self.due.clear()
+        if self._all_anew:
+            self._all_anew, settled = False, {}
+        kinds = {uid: kind for kind, uid in self._standing_for.items()}
+        woken = set()
+        while (entry := self.queue.pop()) is not None:
+            self._in_flight[entry.uid] = entry
+            if entry.uid in kinds:
+                woken.add(kinds[entry.uid].group)
+        for number, (kind, uid) in enumerate(list(self._standing_for.items())):
+            if kind.group not in settled or kind.group in woken:
+                self._take(uid)
+                yield
+            elif not number % STRIDE:
+                yield
+        self._heard = False
+        return {key: kept for key, kept in settled.items() if key not in woken} if woken else settled
+
+    def _take(self, uid: str) -> None:
+        if uid not in self._in_flight and (entry := self.queue.take(uid)) is not None:
+            self._in_flight[uid] = entry
+
+    def begin(
+        self, kinds: Mapping[Kind, PodInfo], settled: Container[GroupKey] = ()
+    ) -> Generator[None, None, None]:
+        """The session that was opened looks at these, and at no pod of the settled groups."""
+        standing = self._standing_for
+        for number, (kind, uid) in enumerate(list(standing.items())):
+            if kind.group not in settled and (kind not in kinds or uid not in self.pods or self._is_placed(uid)):
+                del standing[kind]
+                if uid not in self._in_flight:
+                    self.queue.delete(uid)
+            if not number % STRIDE:
+                yield
+        for kind, pod in kinds.items():
+            if kind not in standing and pod.uid in self.pods:
+                standing[kind] = pod.uid
+                self._add(pod.uid)
+                if self._heard:
+                    # It was not there to be put to it.
+                    self.due.set()
+            if kind in standing:
+                self._take(standing[kind])
+            yield
+
+    def _add(self, uid: str) -> None:
+        if self.queue.where(uid) is None:
+            self._beginning = True
+            try:
+                self.queue.add(self.pods[uid])
+            finally:
+                self._beginning = False
 
     def end(self, refused_by: Mapping[Kind | GroupKey, frozenset[str]]) -> Generator[None, None, None]:
         """A session has ended, one representative at a time. `refused_by`: the plugins by which nodes were refused to
@@ -252,7 +304,8 @@ class WaitingPods:
             queue.add_unschedulable(entry, unschedulable_plugins=plugins or (NOT_TRIED,))
 
     def give_up(self) -> None:
-        """The session came to nothing: all that it looked at is looked at again."""
+        """The session came to nothing: all that it looked at is looked at again, and no job may stand for itself."""
+        self._all_anew = True
         for _ in self.end({}):
             pass
         self.due.set()

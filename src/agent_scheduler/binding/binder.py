@@ -30,7 +30,7 @@ from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.retry import Timing
 
 from .failure import Messenger
-from .groups import Admission, GroupJudge, Member
+from .groups import Admission, GroupBinds, GroupJudge, Member
 from .open_binds import BindCalls, OpenBinds
 from .outcomes import OtherOutcomes
 from .prebind import PreBinder, Reserved, Unavailable
@@ -38,9 +38,6 @@ from .result import BinderObserver, ScheduleResult
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
-
-#: Of so many binds that may be under way one may be of a group.
-_GROUP_SHARE = 2
 
 
 class Binder:
@@ -85,10 +82,10 @@ class Binder:
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
         #: The same of members of groups, whose whole minimum is assumed.
         self._of_groups: deque[tuple[ScheduleResult, str]] = deque()
-        #: Binds under way, and those of them that are of groups. Invariant: nothing of the fast path is accepted and
-        #: waits while there are fewer than may be; groups have no more than their share, so that there is always room.
+        #: Binds under way. Invariant: nothing of the fast path is accepted and waits while there are fewer than may be;
+        #: groups have no more than their share, so that there is always room.
         self._sending = 0
-        self._sending_groups = 0
+        self._group_binds = GroupBinds()
         #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
         #: Binds that were answered in this turn of the event loop and are not finished; they count as under way.
@@ -273,12 +270,14 @@ class Binder:
         """Have as many binds under way as may be, of results that have a node. Each end makes room for the next."""
         if self._tasks is None or not (self._accepted or self._of_groups):
             return
+        now = self._clock()
         while self._sending < self._limit.now:
             if self._accepted:
                 result, node_name = self._accepted.popleft()
-            elif self._of_groups and self._sending_groups < max(1, self._limit.now // _GROUP_SHARE):
+                self._group_binds.others_at = now
+            elif self._of_groups and self._group_binds.may_begin(self._limit.now, now):
                 result, node_name = self._of_groups.popleft()
-                self._sending_groups += 1
+                self._group_binds.under_way += 1
             else:
                 break
             self._sending += 1
@@ -302,7 +301,7 @@ class Binder:
         if self._tasks is None:
             # All was left as it is when `run` was cancelled.
             self._sending -= 1
-            self._sending_groups -= result.in_group
+            self._group_binds.under_way -= result.in_group
         elif isinstance(answer, AlreadySent):
             if answer.failure.throttles:
                 self._limit.refused()
@@ -346,7 +345,7 @@ class Binder:
 
     def _over(self, binds: int, of_groups: int) -> None:
         self._sending -= binds
-        self._sending_groups -= of_groups
+        self._group_binds.under_way -= of_groups
         self.send()
         self._check_idle()
 

@@ -9,8 +9,9 @@ before its minimum is assumed, and two groups never hold half of what each needs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.compiled import CompiledFilter, compile_filters, first_refusing
@@ -24,6 +25,12 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 
 from .prebind import PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
+
+#: Of so many binds that may be under way one may be of a group; and how many are at most while others come, which they
+#: do until none has for so many seconds.
+_SHARE: Final = 2
+_BESIDE_OTHERS: Final = 4
+_OTHERS_COME: Final = 1.0
 
 
 class Member(NamedTuple):
@@ -58,6 +65,26 @@ class _Standing(NamedTuple):
     node: CandidateNode
     #: What was reserved in this step.
     reserved: Reserved | None
+
+
+class GroupBinds:
+    """How many binds of groups may be under way. Owner: the binder, which counts them.
+
+    A session sends those of many groups at once, and the server answers in the order in which it was asked: of so many
+    that wait there, each would keep the next one of the fast path waiting.
+    """
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        #: When a bind of none was last begun, in seconds of the clock.
+        self.others_at = -math.inf
+
+    def may_begin(self, limit: int, now: float) -> bool:
+        """Whether one more may. `limit`: of all binds."""
+        most = limit // _SHARE
+        if now < self.others_at + _OTHERS_COME:
+            most = min(most, _BESIDE_OTHERS)
+        return self.under_way < max(1, most)
 
 
 class GroupJudge:

@@ -341,7 +341,7 @@ class BatchReports:
             metrics.plugin.labels(option.name, "OnSessionOpen").observe(duration * 1000)
         for action in session.conf.actions:
             metrics.action.labels(action).observe(spent.get(Stage(ACTING, action), 0.0) * 1000)
-        unschedulable = sum(len(job.fit_errors) for job in session.jobs.values())
+        unschedulable = sum(len(job.fit_errors) for job in session.fresh)
         metrics.attempts["unschedulable"].inc(unschedulable)
         self._bound(session)
         metrics.refused.inc(session.refused)
@@ -363,9 +363,13 @@ class BatchReports:
             metrics.groups_bound.inc()
             metrics.pods_bound.inc(len(tasks))
             metrics.attempts["scheduled"].inc(len(tasks))
-        there = {(job.name, job.queue, job.namespace) for job in session.jobs.values()}
-        for gone in metrics.job_durations.keys() - there:
-            del metrics.job_durations[gone]
+        for key in [each for each in metrics.job_durations if not _is_there(session, *each)]:
+            del metrics.job_durations[key]
+
+
+def _is_there(session: Session, name: str, queue: str, namespace: str) -> bool:
+    job = session.jobs.get(f"{namespace}/{name}")
+    return job is not None and job.queue == queue
 
 
 def _since(created: str, now: float) -> float:

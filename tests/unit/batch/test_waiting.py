@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
-from agent_scheduler.batch.waiting import NOT_TRIED, WaitingPods, kind_of
+from agent_scheduler.batch.waiting import NOT_TRIED, Kind, WaitingPods, kind_of
 from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
@@ -17,6 +18,7 @@ from agent_scheduler.engine.session.close import GroupResult
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import batch
+from tests.unit.engine.session.scene import finished
 from tests.unit.engine.world import node, pod_json, read_pod
 from tests.unit.fastpath.test_cluster import World as ClusterWorld
 
@@ -62,11 +64,15 @@ class World:
         }
         self.waiting.groups.set_group(msgspec.convert(body, batch.PodGroup))
 
+    def begin(self, kinds: Mapping[Kind, PodInfo]) -> None:
+        list(self.waiting.open({}))
+        list(self.waiting.begin(kinds))
+
     def session(self, *pods: PodInfo, refused_by: str = "") -> None:
         """One that looks at these, all of one kind."""
         first, *_ = pods
         kind = kind_of(KEY, first)
-        self.waiting.begin({kind: first})
+        self.begin({kind: first})
         assert not self.waiting.due.is_set()
         list(self.waiting.end({kind: frozenset((refused_by,))} if refused_by else {}))
 
@@ -126,7 +132,7 @@ def test_what_comes_while_a_session_goes_on_is_put_to_the_refused_when_it_ends()
     world = World("a")
     pod = world.pod("p", cpu="3")
     kind = kind_of(KEY, pod)
-    world.waiting.begin({kind: pod})
+    world.begin({kind: pod})
     world.cluster.set_node(node("b", cpu="4"))
     assert not world.is_due
     list(world.waiting.end({kind: frozenset(("NodeResourcesFit",))}))
@@ -151,11 +157,11 @@ def test_a_pod_that_is_bound_or_gone_stands_for_nobody() -> None:
     world = World("a", "b")
     pods = [world.pod(f"p{number}") for number in range(2)]
     kind = kind_of(KEY, pods[0])
-    world.waiting.begin({kind: pods[0]})
+    world.begin({kind: pods[0]})
     world.cluster.ledger.assume(pods[0], 0)
     list(world.waiting.end({}))
     assert world.waiting.queue.where("p0") is None
-    world.waiting.begin({kind: pods[1]})
+    world.begin({kind: pods[1]})
     list(world.waiting.end({kind: frozenset(("NodeResourcesFit",))}))
     assert world.waiting.queue.where("p1") is Place.UNSCHEDULABLE
     world.cluster.delete_pod("p1")
@@ -216,3 +222,79 @@ def test_the_end_of_a_nomination_is_due_for_whom_a_session_kept_away(
     assert world.is_due is (scheduler == "volcano")
     world.cluster.queue.nominate(nominated, "")
     assert world.is_due is due
+
+
+def settled_world() -> tuple[World, PodInfo, PodInfo]:
+    """Two kinds of one group, refused in a session that is over, and nothing due."""
+    world = World("a")
+    pods = world.pod("p", cpu="3"), world.pod("q", cpu="6")
+    kinds = {kind_of(KEY, pod): pod for pod in pods}
+    world.begin(kinds)
+    list(world.waiting.end(dict.fromkeys(kinds, frozenset(("NodeResourcesFit",)))))
+    list(world.waiting.open({}))
+    list(world.waiting.end(dict.fromkeys(kinds, frozenset(("NodeResourcesFit",)))))
+    return world, *pods
+
+
+def test_pods_of_a_settled_group_are_left_alone_until_something_helps_one_of_them() -> None:
+    world, pod, other = settled_world()
+    settled: Any = {KEY: None}
+    assert finished(world.waiting.open(settled)) == settled
+    list(world.waiting.begin({}, settled))
+    list(world.waiting.end({}))
+    assert world.waiting.queue.where("p") is world.waiting.queue.where("q") is Place.UNSCHEDULABLE
+    end = read_pod(pod_json("end", requests={"cpu": "3"}, nodeName="a"), world.world.classes)
+    world.cluster.set_node(node("a", cpu="3"))
+    list(world.waiting.open({}))
+    kinds = {kind_of(KEY, each): each for each in (pod, other)}
+    list(world.waiting.end(dict.fromkeys(kinds, frozenset(("NodeResourcesFit",)))))
+    world.cluster.set_pod(end)
+    assert not world.is_due
+    world.cluster.delete_pod(end.uid)
+    assert world.is_due
+    assert world.waiting.queue.where("p") is not Place.UNSCHEDULABLE
+    assert finished(world.waiting.open(settled)) == {}
+    assert world.waiting.queue.where("p") is world.waiting.queue.where("q") is Place.IN_FLIGHT
+
+
+def test_what_comes_while_a_session_looks_at_the_cluster_is_put_to_those_that_it_looks_at() -> None:
+    world, pod, other = settled_world()
+    list(world.waiting.open({}))
+    world.cluster.set_node(node("b", cpu="4"))
+    kinds = {kind_of(KEY, each): each for each in (pod, other)}
+    list(world.waiting.begin(kinds))
+    list(world.waiting.end(dict.fromkeys(kinds, frozenset(("NodeResourcesFit",)))))
+    assert world.is_due and world.waiting.queue.where("q") is Place.UNSCHEDULABLE
+
+
+def test_what_came_before_a_new_pod_stood_for_its_kind_makes_another_session_due() -> None:
+    world = World("a")
+    pod = world.pod("p", cpu="3")
+    list(world.waiting.open({}))
+    world.cluster.set_node(node("b", cpu="4"))
+    list(world.waiting.begin({kind_of(KEY, pod): pod}))
+    assert world.is_due
+
+
+def test_what_helps_a_settled_group_while_a_session_goes_on_makes_another_due() -> None:
+    world, *_ = settled_world()
+    settled: Any = {KEY: None}
+    list(world.waiting.open(settled))
+    list(world.waiting.begin({}, settled))
+    world.cluster.set_node(node("b", cpu="4"))
+    list(world.waiting.end({}))
+    assert world.is_due
+    assert finished(world.waiting.open(settled)) == {}
+
+
+def test_a_node_more_or_less_or_another_queue_has_all_looked_at_anew() -> None:
+    world, *_ = settled_world()
+    settled: Any = {KEY: None}
+    world.cluster.set_node(node("b", cpu="1"))
+    assert not world.is_due
+    assert finished(world.waiting.open(settled)) == {}
+    assert finished(world.waiting.open(settled)) == settled
+    world.cluster.delete_node("b")
+    assert finished(world.waiting.open(settled)) == {}
+    world.waiting.groups.set_queue(msgspec.convert({"metadata": {"name": "q"}}, batch.Queue))
+    assert finished(world.waiting.open(settled)) == {}

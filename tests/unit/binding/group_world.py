@@ -90,7 +90,8 @@ class World:
             observer=self.reports,
             settled=lambda _: None,
         )
-        timing = Timing(clock=lambda: 0.0, sleep=self._sleep)
+        self.now = 0.0
+        timing = Timing(clock=lambda: self.now, sleep=self._sleep)
         self.background = Background()
         self.prebind = PreBinder(
             cluster=self.cluster,

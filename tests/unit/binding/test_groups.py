@@ -192,6 +192,22 @@ async def test_groups_leave_room_for_binds_of_the_fast_path() -> None:
         assert world.order[4:] == ["g2"]
 
 
+async def test_groups_are_sent_a_few_at_a_time_while_others_come() -> None:
+    async with binding(World(PROFILE, concurrency=64)) as world:
+        world.nodes(*(f"n{number}" for number in range(30)))
+        (single,) = world.gang(world.pod("p"))
+        world.binder.submit(single.result._replace(in_group=False))
+        world.binder.judge()
+        world.binder.send()
+        assert world.commit(world.gang(*(world.pod(f"g{number}") for number in range(20))), 20) == {}
+        assert world.order == ["p", "g0", "g1", "g2", "g3"]
+        await world.answer("g0")
+        assert world.order[5:] == ["g4"]
+        world.now = 1.0
+        await world.answer("g1")
+        assert len(world.order) == 21
+
+
 async def test_without_run_no_group_is_committed() -> None:
     world = World(PROFILE)
     world.nodes("a")

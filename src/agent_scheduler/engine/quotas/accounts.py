@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from .demand import JobDemand
+from .demand import Demand
 from .queues import QueueInfo
 from .vector import COMMON, EMPTY, PODS, UNLIMITED, Total, Vector, add_to, in_order, minus, names, take_from
 
@@ -72,8 +72,8 @@ class Account:
         ]
         return in_order(lacking) if lacking else lacking
 
-    def count(self, job: JobDemand, admitted: Vector) -> None:
-        """Adds a job of this queue or of one below it, which was `admitted` for so much more than it holds."""
+    def count(self, job: Demand, admitted: Vector) -> None:
+        """Adds jobs of this queue or of one below it, which were `admitted` for so much more than they hold."""
         add_to(self.allocated, job.allocated)
         add_to(self.request, job.allocated)
         add_to(self.request, job.pending)

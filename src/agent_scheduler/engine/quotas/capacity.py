@@ -20,7 +20,7 @@ from .accounts import (
     unlimited_where_unset,
     zero,
 )
-from .demand import JobDemand
+from .demand import Demand
 from .queues import QueueInfo, QueueTree
 from .vector import (
     COMMON,
@@ -61,10 +61,10 @@ class CapacityAccounts:
     def __init__(
         self,
         tree: QueueTree,
-        jobs: Sequence[JobDemand],
+        jobs: Sequence[Demand],
         total: Vector,
         *,
-        others: Sequence[JobDemand] = (),
+        others: Sequence[Demand] = (),
         hierarchy: bool = False,
         ancestor_reclaim_level: int = 0,
     ) -> None:
@@ -84,7 +84,7 @@ class CapacityAccounts:
 
     # -- opening
 
-    def _open_flat(self, jobs: Sequence[JobDemand], others: Sequence[JobDemand], total: Vector) -> None:
+    def _open_flat(self, jobs: Sequence[Demand], others: Sequence[Demand], total: Vector) -> None:
         queues = self.tree.queues
         shared = exceeding(total, total_guarantee(queues.values()))
         for job in jobs:
@@ -113,7 +113,7 @@ class CapacityAccounts:
                     real_capability=_flat_limit(queue, shared, unset=False),
                 )
 
-    def _open_tree(self, jobs: Sequence[JobDemand], others: Sequence[JobDemand], total: Vector) -> None:
+    def _open_tree(self, jobs: Sequence[Demand], others: Sequence[Demand], total: Vector) -> None:
         tree = self.tree
         accounts = self.accounts
         for name, queue in tree.queues.items():

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
-from .vector import COMMON, EMPTY, PODS, Total, Vector, exceeding, is_empty
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, exceeding, is_empty
 
 INQUEUE: Final = "Inqueue"
 RUNNING: Final = "Running"
+
+
+class Demand(Protocol):
+    """A part in a queue's accounts, of one job or of several."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def allocated(self) -> Vector: ...
+    @property
+    def pending(self) -> Vector: ...
+    def elastic(self) -> Vector: ...
+    def admitted(self) -> Vector: ...
 
 
 class JobDemand(Struct, frozen=True, kw_only=True):
@@ -54,6 +67,42 @@ class JobDemand(Struct, frozen=True, kw_only=True):
         if self.phase == INQUEUE or (self.phase == RUNNING and self.holding >= self.min_member):
             return self.without_gated(_not_held(self.minimum, self.allocated))
         return EMPTY
+
+    def reserved(self) -> Vector:
+        """What it was let in for: whole while it is Inqueue, whatever its tasks hold already."""
+        if self.minimum is None:
+            return EMPTY
+        return self.without_gated(self.minimum) if self.phase == INQUEUE else self.admitted()
+
+
+class QueueDemand:
+    """The sum of what a queue's jobs demand. Owner: the session that adds them, while it opens."""
+
+    __slots__ = ("_admitted", "_elastic", "allocated", "pending", "queue", "reserved")
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.allocated: Total = {}
+        self.pending: Total = {}
+        self.reserved: Total = {}
+        self._elastic: Total = {}
+        self._admitted: Total = {}
+
+    def add(self, job: JobDemand) -> None:
+        if job.allocated:
+            add_to(self.allocated, job.allocated)
+            add_to(self._elastic, job.elastic())
+        if job.pending:
+            add_to(self.pending, job.pending)
+        if job.minimum is not None:
+            add_to(self._admitted, job.admitted())
+            add_to(self.reserved, job.reserved())
+
+    def elastic(self) -> Vector:
+        return self._elastic
+
+    def admitted(self) -> Vector:
+        return self._admitted
 
 
 def _not_held(minimum: Vector, allocated: Vector) -> Total:

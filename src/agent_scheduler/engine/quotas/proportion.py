@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .accounts import Account, Gauges, Refusal, total_guarantee, unlimited_where_unset, zero
-from .demand import JobDemand
+from .demand import Demand
 from .queues import QueueTree
 from .vector import (
     EMPTY,
@@ -34,7 +34,7 @@ class ProportionAccounts:
     """What each queue with jobs deserves and holds in a session. Owner: the session's plugin."""
 
     def __init__(
-        self, tree: QueueTree, jobs: Sequence[JobDemand], total: Vector, *, others: Sequence[JobDemand] = ()
+        self, tree: QueueTree, jobs: Sequence[Demand], total: Vector, *, others: Sequence[Demand] = ()
     ) -> None:
         """`others`: what pods in no job hold; it counts in queues with jobs."""
         self.tree = tree

@@ -15,11 +15,13 @@ from ..quotas.accounts import zero
 from ..quotas.book import QuotaBook
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Total, Vector, add_to
+from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from .explain import waits_for
 from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
 from .model import HOLDING, Job, TaskStatus
 from .session import Event, Session
+from .settled import STRIDE, Settled, at_rest, settles
 from .written import NOBODY, Hold, holds, written_condition
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
@@ -71,6 +73,8 @@ class Result(Struct, frozen=True, kw_only=True):
     gauges: Mapping[str, Mapping[str, float]]
     #: UID -> what keeps a pod back that no node would help; empty where the book was not asked.
     held: Mapping[str, Hold]
+    #: Jobs that later sessions need not look at while nothing about them changes; none where no book was asked.
+    settled: Mapping[GroupKey, Settled]
 
 
 def close(
@@ -82,27 +86,51 @@ def close(
     """
     mapped = book is not None
     held = {} if book is None else (yield from holds(session, book, given_back))
+    closings = session.tiers.every("job_closed")
+    may_settle = mapped and settles(session.conf)
     groups, pods, events = [], [], list(session.events)
-    for job in session.jobs.values():
+    settled: dict[GroupKey, Settled] = {}
+    for job, demand in zip(session.jobs.values(), session.demands, strict=True):
+        key = job.group.key
+        kept = session.view.settled.get(key)
+        is_held = bool(held) and any(uid in held for uid in job.tasks)
+        if kept is not None and not is_held:
+            groups.append(kept.result)
+            settled[key] = kept
+            if kept.share is not None:
+                session.shares[job.uid] = kept.share
+            if not len(groups) % STRIDE:
+                yield
+            continue
+        if kept is not None:
+            # Its queue holds it back from now on: what it says was said of another session.
+            for closed in closings:
+                closed(job)
         result = _group_result(session, job, held)
         groups.append(result)
         message = fit_error(job)
         events += _events(job, result, message)
-        pods += _pod_results(job, message, held, mapped=mapped)
+        said = _pod_results(job, message, held, mapped=mapped)
+        pods += said
+        if may_settle and not (said or result.write or is_held) and at_rest(session, job):
+            share = session.shares.get(job.uid)
+            settled[key] = Settled(job=job, demand=demand, result=result, share=share)
         yield
     gauges: dict[str, dict[str, float]] = {}
     for gauges_of in session.tiers.every("gauges"):
         for queue, values in gauges_of().items():
             gauges.setdefault(queue, {}).update(values)
+    queues = yield from _queue_results(session)
     return Result(
         groups=groups,
         pods=pods,
-        queues=_queue_results(session),
+        queues=queues,
         events=events,
         ungated=[task.pod for task in session.gates_removed.values()],
         shares=session.shares,
         gauges=gauges,
         held=held,
+        settled=settled,
     )
 
 
@@ -179,10 +207,12 @@ def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold], *, mapped
     return found
 
 
-def _queue_results(session: Session) -> list[QueueResult]:
+def _queue_results(session: Session) -> Generator[None, None, list[QueueResult]]:
     queues = session.queues
     held = {name: zero() for name in queues}
-    for job in session.jobs.values():
+    for number, job in enumerate(session.jobs.values()):
+        if not number % STRIDE:
+            yield
         if job.in_statuses(HOLDING):
             for name in _upwards(queues, job.queue):
                 add_to(held[name], _rid_of_nothing(job.allocated))

@@ -18,7 +18,7 @@ from ..decide.trial import Mark
 from ..gangs.group import Group
 from ..preemption.pdbs import PDBs
 from ..quotas.book import QuotaBook
-from ..quotas.demand import JobDemand
+from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from ..state.batchinfo import GroupKey
@@ -30,6 +30,7 @@ from .model import Job, Requests, Task, TaskStatus
 from .nodes import SessionNodes
 from .quota import QUOTA, QueueQuota, hooks_of
 from .registry import ACTIONS, PLUGINS
+from .settled import STRIDE, Settled, has_claims
 from .statement import Committer, Evictor
 from .tiers import Tiers
 
@@ -53,6 +54,8 @@ class View(Struct, frozen=True, kw_only=True):
     default_priority: int = 0
     #: None: nobody asks.
     pdbs: PDBs | None = None
+    #: Of some of the groups, which are not looked at anew.
+    settled: Mapping[GroupKey, Settled] = {}
 
 
 class Event(NamedTuple):
@@ -107,8 +110,18 @@ class Session:
         #: By the group's `namespace/name`; those whose queue there is.
         self.jobs: dict[str, Job] = {}
         nodes.jobs = self.jobs
+        #: Those that are looked at; the others are settled.
+        self.fresh: list[Job] = []
+        #: Queues of settled jobs that wait.
+        self.settled_queues: set[str] = set()
+        #: Jobs of which tasks were passed over for something else than that no node would do.
+        self.held_back: set[str] = set()
+        #: Whether any job is left with a claim that ends with the session.
+        self.claims = False
         #: What each of them held and asked for when the session was opened.
         self.demands: list[JobDemand] = []
+        #: The same of the jobs of each queue that has any.
+        self.queue_demands: dict[str, QueueDemand] = {}
         #: Each once.
         self.events: list[Event] = []
         self._recorded: set[Event] = set()
@@ -135,9 +148,10 @@ class Session:
             yield from ACTIONS[name](self)
         self.stage = Stage(CLOSING, "")
         closings = self.tiers.every("job_closed")
-        for job in self.jobs.values():
+        for job in self.fresh:
             for closed in closings:
                 closed(job)
+            self.claims = self.claims or has_claims(job)
             yield
         for closed in self.tiers.every("closed"):
             closed()
@@ -145,9 +159,19 @@ class Session:
     def _open(self) -> Iterator[None]:
         requests = Requests()
         for group in self.view.groups:
-            if group.queue in self.queues:
-                job = self.jobs[group.name] = self._job(group, requests)
-                self.demands.append(demand_of(job))
+            if group.queue not in self.queues:
+                continue
+            kept = self.view.settled.get(group.key)
+            if kept is None:
+                job = self._job(group, requests)
+                self.fresh.append(job)
+                demand = demand_of(job)
+            else:
+                job, demand = kept.job, kept.demand
+                if job.count(TaskStatus.PENDING):
+                    self.settled_queues.add(group.queue)
+            self._count(group.name, job, demand)
+            if kept is None or not len(self.jobs) % STRIDE:
                 yield
         opened: list[list[tuple[PluginOption, Hooks]]] = []
         for tier in self.conf.tiers:
@@ -160,6 +184,14 @@ class Session:
             opened.append([(PluginOption(QUOTA), hooks_of(QueueQuota(self._book)))])
         self.tiers = Tiers(opened)
         self._take_hooks()
+
+    def _count(self, name: str, job: Job, demand: JobDemand) -> None:
+        self.jobs[name] = job
+        self.demands.append(demand)
+        of_queue = self.queue_demands.get(demand.queue)
+        if of_queue is None:
+            of_queue = self.queue_demands[demand.queue] = QueueDemand(demand.queue)
+        of_queue.add(demand)
 
     def _take_hooks(self) -> None:
         """Those that are told of each placement."""

@@ -18,6 +18,7 @@ from ..quotas.book import QUEUE_FULL, Headroom, QuotaBook, Shortfall
 from ..quotas.vector import Total, Vector, add_to
 from .messages import SCHEDULABLE, UNSCHEDULABLE
 from .model import READY, Job, Task, TaskStatus
+from .settled import STRIDE
 
 if TYPE_CHECKING:
     from .session import Session
@@ -57,11 +58,13 @@ def holds(
     found: dict[str, Hold] = {}
     headroom = book.headroom()
     limited: list[Job] = []
-    for job in session.jobs.values():
+    for number, job in enumerate(session.jobs.values()):
+        if not number % STRIDE:
+            yield
         if job.quota_refusal:
             hold = Hold(QUOTA_EXCEEDED, job.quota_refusal)
             found.update((task.uid, hold) for task in _waiting(job))
-        elif book and headroom.limits(job.queue):
+        elif book and _may_wait(job) and headroom.limits(job.queue):
             limited.append(job)
     key_of = session.tiers.job_key
     for job in sorted(limited, key=lambda each: (each.is_pending, key_of(each))):
@@ -70,6 +73,11 @@ def holds(
     for uid, why in given_back.items():
         found.setdefault(uid, Hold(QUEUE_FULL, why))
     return found
+
+
+def _may_wait(job: Job) -> bool:
+    """Whether it has pods that want room in its queue, or wants some for pods that are to come."""
+    return bool(job.in_statuses(_WAITING)) or job.is_pending or job.is_inqueue
 
 
 def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Hold]:

@@ -25,7 +25,7 @@ def allocate(session: Session) -> Iterator[None]:
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     sheets: dict[str, Sheet] = {}
-    for job in session.jobs.values():
+    for job in session.fresh:
         if job.is_pending:
             if "enqueue" in session.conf.actions:
                 continue
@@ -34,6 +34,9 @@ def allocate(session: Session) -> Iterator[None]:
             sheets[job.uid] = sheet
             work.add(job)
         yield
+    for name in sorted(session.settled_queues):
+        # They are asked whether they are overused, which their gauges say.
+        work.know(name)
     while work.queues:
         queue = work.queues.pop()
         if tiers.overused(queue):
@@ -81,6 +84,7 @@ def _place(
     while tasks:
         task = tasks.popleft()
         if not tiers.allocatable(queue, task):
+            session.held_back.add(job.uid)
             continue
         if task.gated:
             if session.admits_gated and task.gate_managed:
@@ -100,6 +104,7 @@ def _place(
         if not nodes.has_room(task, row):
             statement.pipeline(task, row)
         elif not statement.allocate(task, row, view):
+            session.held_back.add(job.uid)
             continue
         if tiers.sub_job_ready(job, sub_job):
             break

@@ -37,7 +37,7 @@ def _waiting(session: Session) -> Generator[None, None, list[Task]]:
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     found: dict[str, list[Task]] = {}
-    for job in session.jobs.values():
+    for job in session.fresh:
         yield
         if job.is_pending or tiers.invalid(job) is not None:
             continue

@@ -16,7 +16,7 @@ def enqueue(session: Session) -> Iterator[None]:
     """A group that asks for no resources is let in without a question."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
-    for job in session.jobs.values():
+    for job in session.fresh:
         jobs = work.know(job.queue)
         if job.is_pending:
             jobs.push(job)

@@ -29,7 +29,7 @@ class _Capacity:
         self.session = session
         self.accounts = CapacityAccounts(
             QueueTree(session.queues.values()),
-            session.demands,
+            list(session.queue_demands.values()),
             session.total,
             others=session.view.others,
             hierarchy=option.enabled("enableHierarchy"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...quotas.demand import INQUEUE, RUNNING
 from ...quotas.vector import Total, add_to, insufficient, plus
 from ..conf import PluginOption
 from ..demand import admitted_minimum
@@ -27,11 +26,8 @@ def overcommit(session: Session, option: PluginOption) -> Hooks:
     used = session.nodes.used()
     idle = {resource: amount * factor - used.get(resource, 0) for resource, amount in session.total.items()}
     admitted: Total = {}
-    for demand in session.demands:
-        if demand.minimum is not None and demand.phase in (INQUEUE, RUNNING):
-            # One that is let in counts whole, whatever its tasks hold already.
-            waits = demand.phase == INQUEUE
-            add_to(admitted, demand.without_gated(demand.minimum) if waits else demand.admitted())
+    for demand in session.queue_demands.values():
+        add_to(admitted, demand.reserved)
 
     def enqueueable(job: Job) -> int:
         if job.min_resources is None:

@@ -26,7 +26,7 @@ class _Proportion:
         self.session = session
         self.accounts = ProportionAccounts(
             QueueTree(session.queues.values()),
-            session.demands,
+            list(session.queue_demands.values()),
             session.total,
             others=session.view.others,
         )
