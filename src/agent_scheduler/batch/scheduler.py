@@ -16,6 +16,8 @@ from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import EvictCall
@@ -30,6 +32,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
+from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
@@ -120,9 +123,12 @@ class BatchScheduler:
         pdbs: PDBs,
         transport: Transport,
         observer: BatchObserver,
+        shared: Shared | None = None,
         timing: Timing = REAL,
     ) -> None:
-        """`profile` is that of the settings as it is on this cluster."""
+        """`profile` is that of the settings as it is on this cluster. `shared`: None where all nodes are this
+        scheduler's."""
+        self._shared = shared
         self._settings = settings
         self._cluster = cluster
         self._profile = profile
@@ -263,11 +269,13 @@ class BatchScheduler:
             self._cluster.devices.now = now.timestamp()
             trial.reset()
             view = await self._worked_off(self._pictures.view())
+            if self._shared is not None:
+                view = replace(view, unready=self._shared.unready)
             self.waiting.begin(waiting_kinds(view))
             session = Session(
                 self._settings.sessions,
                 view,
-                SessionNodes(self._snapshot, trial),
+                SessionNodes(self._snapshot, trial, self._shared),
                 committer=self._committer.on(self._snapshot, trial),
                 evictor=self._evictions,
                 uid=str(
@@ -304,6 +312,7 @@ class BatchScheduler:
         cluster = self._cluster
         if session.nodes.is_partial:
             self.waiting.due.set()
+        if session.nodes.is_partial or session.view.unready:
             return
         for job in session.jobs.values():
             for uid, why in job.fit_errors.items():

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE, ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
@@ -133,7 +133,9 @@ class WaitingPods:
             # A member came to its node, ended or left: its group and its queue stand otherwise.
             if about.scheduler_name == self._name or self._frees_quota(event, about):
                 self.due.set()
-        elif self._some_not_tried and event.resource is Resource.NODE and event.action & _NODE_GROWS:
+        elif self._some_not_tried and (
+            event == NODE_SHARD_UPDATE or (event.resource is Resource.NODE and event.action & _NODE_GROWS)
+        ):
             self.due.set()
         return self.queue.move_all(event, old, new)
 

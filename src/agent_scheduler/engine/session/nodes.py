@@ -7,7 +7,7 @@ there is. For the others it is kept how the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..decide.trial import Mark, Trial
 from ..dra.catalogue import PORTION
 from ..plugins.node_resources_fit import NodeResourcesFit, Wanted
 from ..quotas.vector import COMMON, Total, in_order, of_requests
+from ..shards.claims import ShardingMode, Shared
 from ..state.columns import Ints, Rows
 from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
@@ -39,8 +40,9 @@ class SessionNodes:
     where the room that there is, is less than the one to come.
     """
 
-    def __init__(self, snapshot: Snapshot, trial: Trial) -> None:
-        """`trial` is one of `snapshot`, and has been reset."""
+    def __init__(self, snapshot: Snapshot, trial: Trial, shared: Shared | None = None) -> None:
+        """`trial` is one of `snapshot`, and has been reset. `shared`: which nodes alone may be used, as the filter
+        NodeShard of the views says, too, or come first; None: all are alike."""
         self._snapshot = snapshot
         self._trial = trial
         self._devices = snapshot.handle.devices
@@ -48,8 +50,15 @@ class SessionNodes:
         self.is_partial = False
         self.columns = snapshot.columns
         self._rows = {node.name: row for row, node in enumerate(self.columns.nodes) if node is not None}
+        mine = None if shared is None else shared.membership.nodes
+        elsewhere = [] if mine is None else [row for name, row in self._rows.items() if name not in mine]
+        only = shared is not None and shared.mode is ShardingMode.HARD
+        #: Rows that are taken where no other will do.
+        self._elsewhere = [] if only else elsewhere
         #: They add nothing to what there is to share. That nobody is placed there is the matter of their taints.
         self._unready = [row for row in self._rows.values() if not is_ready(self._node(row))]
+        #: They, and those that may not be used at all.
+        self._useless = sorted({*self._unready, *elsewhere}) if only else self._unready
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
@@ -78,18 +87,22 @@ class SessionNodes:
         return len(self._rows)
 
     def total(self) -> Total:
-        """What all nodes offer that are ready."""
-        return self._sum(self.columns.allocatable)
+        """What all nodes offer that are ready: what queues share, whoever places their pods."""
+        return self._sum(self.columns.allocatable, self._unready)
+
+    def usable(self) -> Total:
+        """What those offer that may be used."""
+        return self._sum(self.columns.allocatable, self._useless)
 
     def used(self) -> Total:
-        """What pods on them ask for of what any node offers."""
-        return self._sum(self.columns.requested)
+        """What pods on these ask for of what any node offers."""
+        return self._sum(self.columns.requested, self._useless)
 
-    def _sum(self, amounts: Ints) -> Total:
+    def _sum(self, amounts: Ints, without: Sequence[int]) -> Total:
         columns = self.columns
         sums = amounts[:, : columns.size].sum(axis=1)
-        if self._unready:
-            sums -= amounts[:, self._unready].sum(axis=1)
+        if without:
+            sums -= amounts[:, without].sum(axis=1)
         totals = sums.tolist()
         found = {
             resource: totals[index]
@@ -207,13 +220,21 @@ class SessionNodes:
             self._trial.follow(before)
 
     def _best(self, task: Task, view: ClassView) -> int | None:
+        if self._elsewhere:
+            row = self._best_beside(task, view, self._elsewhere)
+            if row is not None and self.has_room(task, row):
+                return row
+        return self._best_beside(task, view, ())
+
+    def _best_beside(self, task: Task, view: ClassView, taken: Sequence[int]) -> int | None:
+        """Of the rows that are not `taken`."""
         columns, waiting = self.columns, self._waiting
         nominated = task.pod.nominated_node_name
         if nominated:
             row = self.row(nominated)
             if row >= 0 and view.ranked(columns)[row] != REFUSED:
                 return row
-        chosen = view.best(columns, 1, 0)
+        chosen = best_of(view.ranked(columns, taken), 1, 0) if taken else view.best(columns, 1, 0)
         if not chosen:
             return None
         row = chosen[0]
@@ -223,7 +244,7 @@ class SessionNodes:
         if not later:
             return row
         # Volcano ranks among themselves those that have room now.
-        now = best_of(view.ranked(columns, later), 1, 0)
+        now = best_of(view.ranked(columns, [*taken, *later]), 1, 0)
         return now[0] if now else row
 
     def has_room(self, task: Task, row: int) -> bool:
@@ -273,6 +294,8 @@ class SessionNodes:
         for each in view.plugin_scores(columns, rows).values():
             scores += each
         found: list[int] = rows[np.argsort(-scores, kind="stable")].tolist()
+        if self._elsewhere:
+            found.sort(key=set(self._elsewhere).__contains__)
         return found
 
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:

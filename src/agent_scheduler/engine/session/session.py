@@ -51,6 +51,8 @@ class View(Struct, frozen=True, kw_only=True):
     default_priority: int = 0
     #: None: nobody asks.
     pdbs: PDBs | None = None
+    #: Why no node may be used, where that has nothing to do with room; else empty.
+    unready: str = ""
 
 
 class Event(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from ..quotas.book import QUEUE_FULL, Headroom, QuotaBook, Shortfall
 from ..quotas.vector import Total, Vector, add_to
 from .messages import SCHEDULABLE, UNSCHEDULABLE
@@ -50,8 +51,12 @@ def holds(session: Session, book: QuotaBook) -> Generator[None, None, dict[str, 
     found: dict[str, Hold] = {}
     headroom = book.headroom()
     limited: list[Job] = []
+    unready = session.view.unready
     for job in session.jobs.values():
-        if job.quota_refusal:
+        if unready:
+            hold = Hold(NODE_SHARD_NOT_READY, f"0/{session.nodes.count} nodes are available: {unready}.")
+            found.update((task.uid, hold) for task in _waiting(job))
+        elif job.quota_refusal:
             hold = Hold(QUOTA_EXCEEDED, job.quota_refusal)
             found.update((task.uid, hold) for task in _waiting(job))
         elif book and headroom.limits(job.queue):

@@ -24,8 +24,8 @@ def overcommit(session: Session, option: PluginOption) -> Hooks:
     factor = float(option.arguments.get(FACTOR, _DEFAULT_FACTOR))
     if factor < 1:
         factor = _DEFAULT_FACTOR
-    used = session.nodes.used()
-    idle = {resource: amount * factor - used.get(resource, 0) for resource, amount in session.total.items()}
+    usable, used = session.nodes.usable(), session.nodes.used()
+    idle = {resource: amount * factor - used.get(resource, 0) for resource, amount in usable.items()}
     admitted: Total = {}
     for demand in session.demands:
         if demand.minimum is not None and demand.phase in (INQUEUE, RUNNING):
