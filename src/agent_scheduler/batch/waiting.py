@@ -59,6 +59,7 @@ class WaitingPods:
     def __init__(self, scheduler_name: str) -> None:
         self._name = scheduler_name
         self._settled: Callable[[PodInfo], None] = lambda _: None
+        self._group_gone: Callable[[GroupKey, str], None] = lambda _, __: None
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
         #: Set when the queue has something to do by the clock earlier than before.
@@ -71,7 +72,7 @@ class WaitingPods:
         #: Those of them whose status nominates a node, in the order in which that was seen.
         self.nominated: dict[str, None] = {}
         #: What sessions read of groups and queues, as it was when one was last made due.
-        self._group_objects: dict[GroupKey, object] = {}
+        self._group_objects: dict[GroupKey, _ReadOfGroup] = {}
         self._queue_objects: dict[str, object] = {}
         #: Statuses that the last session decided on, and the versions of groups as last seen.
         self._decided: dict[GroupKey, PodGroupStatus] = {}
@@ -88,9 +89,10 @@ class WaitingPods:
         self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
 
-    def tell(self, settled: Callable[[PodInfo], None]) -> None:
-        """`settled` is called for a pod that got a node or went away without one."""
-        self._settled = settled
+    def tell(self, settled: Callable[[PodInfo], None], group_gone: Callable[[GroupKey, str], None]) -> None:
+        """`settled` is called for a pod that got a node or went away without one; `group_gone` for a group, with its
+        UID."""
+        self._settled, self._group_gone = settled, group_gone
 
     def ready(self) -> None:
         if not self._beginning:
@@ -167,7 +169,10 @@ class WaitingPods:
                 self.due.set()
         elif found is None:
             self._shown.pop(key, None)
-        read = None if group is None or group.object is None else _read_of_group(group.object)
+        read = None if found is None else _read_of_group(found)
+        known = self._group_objects.get(key)
+        if known is not None and (read is None or read.uid != known.uid):
+            self._group_gone(key, known.uid)
         if self._changed(self._group_objects, key, read):
             self.due.set()
 
@@ -181,7 +186,7 @@ class WaitingPods:
             self.due.set()
 
     @staticmethod
-    def _changed(known: dict[Any, object], key: Any, read: object) -> bool:
+    def _changed(known: dict[Any, Any], key: Any, read: object) -> bool:
         if known.get(key) == read:
             return False
         if read is None:
@@ -259,9 +264,16 @@ def _matters(event: ClusterEvent) -> bool:
     return event.action is not ActionType.UPDATE_POD_OTHER
 
 
-def _read_of_group(found: PodGroup | NativePodGroup) -> object:
+class _ReadOfGroup(NamedTuple):
+    uid: str
+    spec: object
+    annotations: object
+    deleted: str | None
+
+
+def _read_of_group(found: PodGroup | NativePodGroup) -> _ReadOfGroup:
     metadata = found.metadata
-    return metadata.uid, found.spec, metadata.annotations, metadata.deletion_timestamp
+    return _ReadOfGroup(metadata.uid, found.spec, metadata.annotations, metadata.deletion_timestamp)
 
 
 def _read_of_queue(found: Queue) -> object:
