@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from agent_scheduler.kube.transport import Endpoint, Response
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
 
@@ -113,11 +114,13 @@ async def until(what: Callable[[], Any], *, seconds: float = 20.0) -> Any:
 
 
 @asynccontextmanager
-async def embedded_cluster(*, kubelets: bool = False, **server: Any) -> AsyncIterator[EmbeddedCluster]:
+async def embedded_cluster(
+    *, kubelets: bool = False, kinds: Iterable[Resource] = BUILTIN, **server: Any
+) -> AsyncIterator[EmbeddedCluster]:
     """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`."""
     numbers = itertools.count(1)
     store = Store(clock=time.time, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
-    api = Api(store, BUILTIN)
+    api = Api(store, kinds)
     playing = asyncio.create_task(kubelet.run(kubelet.Kubelets(store), clock=time.time)) if kubelets else None
     try:
         async with Server(api, **server) as listening:

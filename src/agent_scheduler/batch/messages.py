@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Protocol
 
+from agent_scheduler.binding.failure import UNSCHEDULABLE
 from agent_scheduler.binding.messages import Messages, budget_of
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.engine.session.close import Result
+from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
+from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
+from agent_scheduler.engine.session.close import GroupResult, Result
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
@@ -74,6 +77,14 @@ class BatchMessages:
         """Of conditions and events, from now on."""
         self._said.set_rates(settings.status_writes, settings.events)
 
+    def _tell_of_native(self, group: NativeGroup, result: GroupResult) -> None:
+        """Nothing of one that misses members which are not there, or gated: kube-scheduler does not try it either."""
+        if not result.waits_for:
+            self.messenger.group_decided(group, "True", "Scheduled", "")
+        elif result.waits_for not in ("members", "gates"):
+            message = PREEMPTING if result.preempts else NOT_SCHEDULED
+            self.messenger.group_decided(group, "False", UNSCHEDULABLE, message)
+
     def tell(
         self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]
     ) -> Generator[None, None, None]:
@@ -82,6 +93,9 @@ class BatchMessages:
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
+                yield
+            if group.group.key.native and (found := cluster.groups.get(group.group.key)) is not None:
+                self._tell_of_native(found, group)
                 yield
         for queue in result.queues:
             if queue.write:

@@ -16,6 +16,8 @@ from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import EvictCall
@@ -32,6 +34,7 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.session.settled import Settled
+from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
@@ -123,9 +126,12 @@ class BatchScheduler:
         pdbs: PDBs,
         transport: Transport,
         observer: BatchObserver,
+        shared: Shared | None = None,
         timing: Timing = REAL,
     ) -> None:
-        """`profile` is that of the settings as it is on this cluster."""
+        """`profile` is that of the settings as it is on this cluster. `shared`: None where all nodes are this
+        scheduler's."""
+        self._shared = shared
         self._settings = settings
         self._cluster = cluster
         self._profile = profile
@@ -143,7 +149,7 @@ class BatchScheduler:
             timing=timing,
             try_again=try_again,
         )
-        waiting.tell(self._messages.messenger.settled)
+        waiting.tell(self._messages.messenger.settled, self._messages.messenger.group_gone)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue
@@ -271,6 +277,8 @@ class BatchScheduler:
             self._cluster.devices.now = now.timestamp()
             trial.reset()
             view = await self._worked_off(self._pictures.view(settled))
+            if self._shared is not None:
+                view = replace(view, unready=self._shared.unready)
             kinds = await self._worked_off(waiting_kinds(view))
             await self._worked_off(self.waiting.begin(kinds, view.settled))
             session = Session(
@@ -279,6 +287,7 @@ class BatchScheduler:
                 SessionNodes(
                     self._snapshot,
                     trial,
+                    self._shared,
                     nominations=self._nominations,
                     scheduler_name=self._profile.scheduler_name,
                 ),
@@ -321,6 +330,7 @@ class BatchScheduler:
         cluster = self._cluster
         if session.nodes.is_partial:
             self.waiting.activate()
+        if session.nodes.is_partial or session.view.unready:
             return
         for job in session.jobs.values():
             for uid, why in job.fit_errors.items():

@@ -18,7 +18,13 @@ from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.engine.events.events import ASSIGNED_POD_DELETE, ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.events import (
+    ASSIGNED_POD_DELETE,
+    NODE_SHARD_UPDATE,
+    ActionType,
+    ClusterEvent,
+    Resource,
+)
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
@@ -64,6 +70,7 @@ class WaitingPods:
     def __init__(self, scheduler_name: str) -> None:
         self._name = scheduler_name
         self._settled: Callable[[PodInfo], None] = lambda _: None
+        self._group_gone: Callable[[GroupKey, str], None] = lambda _, __: None
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
         #: Set when the queue has something to do by the clock earlier than before.
@@ -76,7 +83,7 @@ class WaitingPods:
         #: Those of them whose status nominates a node, in the order in which that was seen.
         self.nominated: dict[str, None] = {}
         #: What sessions read of groups and queues, as it was when one was last made due.
-        self._group_objects: dict[GroupKey, object] = {}
+        self._group_objects: dict[GroupKey, _ReadOfGroup] = {}
         self._queue_objects: dict[str, object] = {}
         #: Statuses that the last session decided on, and the versions of groups as last seen.
         self._decided: dict[GroupKey, PodGroupStatus] = {}
@@ -98,9 +105,10 @@ class WaitingPods:
         cluster.subscribe(self, (self._name,))
         cluster.queue.given_up = self.given_up
 
-    def tell(self, settled: Callable[[PodInfo], None]) -> None:
-        """`settled` is called for a pod that got a node or went away without one."""
-        self._settled = settled
+    def tell(self, settled: Callable[[PodInfo], None], group_gone: Callable[[GroupKey, str], None]) -> None:
+        """`settled` is called for a pod that got a node or went away without one; `group_gone` for a group, with its
+        UID."""
+        self._settled, self._group_gone = settled, group_gone
 
     def ready(self) -> None:
         if not self._beginning:
@@ -148,9 +156,9 @@ class WaitingPods:
             # A member came to its node, ended or left: its group and its queue stand otherwise.
             if about.scheduler_name == self._name or self._frees_quota(event, about):
                 self.due.set()
-        elif event.resource is Resource.NODE and event.action & _NODE_COUNTS:
+        elif event == NODE_SHARD_UPDATE or (event.resource is Resource.NODE and event.action & _NODE_COUNTS):
             self._all_anew = True
-            if self._some_not_tried and event.action & _NODE_GROWS:
+            if self._some_not_tried and (event == NODE_SHARD_UPDATE or event.action & _NODE_GROWS):
                 self.due.set()
         self._heard = True
         return self.queue.move_all(event, old, new)
@@ -190,7 +198,10 @@ class WaitingPods:
                 self.due.set()
         elif found is None:
             self._shown.pop(key, None)
-        read = None if group is None or group.object is None else _read_of_group(group.object)
+        read = None if found is None else _read_of_group(found)
+        known = self._group_objects.get(key)
+        if known is not None and (read is None or read.uid != known.uid):
+            self._group_gone(key, known.uid)
         if self._changed(self._group_objects, key, read):
             self.due.set()
 
@@ -205,7 +216,7 @@ class WaitingPods:
             self.due.set()
 
     @staticmethod
-    def _changed(known: dict[Any, object], key: Any, read: object) -> bool:
+    def _changed(known: dict[Any, Any], key: Any, read: object) -> bool:
         if known.get(key) == read:
             return False
         if read is None:
@@ -261,7 +272,9 @@ class WaitingPods:
         """The session that was opened looks at these, and at no pod of the settled groups."""
         standing = self._standing_for
         for number, (kind, uid) in enumerate(list(standing.items())):
-            if kind.group not in settled and (kind not in kinds or uid not in self.pods or self._is_placed(uid)):
+            if kind.group not in settled and (
+                kind not in kinds or uid not in self.pods or self._is_placed(uid)
+            ):
                 del standing[kind]
                 if uid not in self._in_flight:
                     self.queue.delete(uid)
@@ -320,9 +333,16 @@ def _matters(event: ClusterEvent) -> bool:
     return event.action is not ActionType.UPDATE_POD_OTHER
 
 
-def _read_of_group(found: PodGroup | NativePodGroup) -> object:
+class _ReadOfGroup(NamedTuple):
+    uid: str
+    spec: object
+    annotations: object
+    deleted: str | None
+
+
+def _read_of_group(found: PodGroup | NativePodGroup) -> _ReadOfGroup:
     metadata = found.metadata
-    return metadata.uid, found.spec, metadata.annotations, metadata.deletion_timestamp
+    return _ReadOfGroup(metadata.uid, found.spec, metadata.annotations, metadata.deletion_timestamp)
 
 
 def _read_of_queue(found: Queue) -> object:

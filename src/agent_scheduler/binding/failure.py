@@ -15,6 +15,7 @@ from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
+from agent_scheduler.engine.plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.quotas.book import QUEUE_FULL, Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -25,8 +26,6 @@ from .queue_gate import NAME as QUEUE_CAPACITY
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
-#: Cluster autoscaler and Karpenter look for nodes to add where the reason is `Unschedulable`, and nowhere else.
-NODE_SHARD_NOT_READY = "NodeShardNotReady"
 
 
 class Messenger(Protocol):

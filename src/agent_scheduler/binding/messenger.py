@@ -8,6 +8,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
@@ -84,8 +85,8 @@ class KubeMessenger:
         if status == "True" or not self._groups.says(key, "True", known=known):
             self._groups.report(key, condition, known=known)
 
-    def group_gone(self, group: NativeGroup) -> None:
-        self._groups.forget(PodKey(group.key.namespace, group.key.name, group.uid))
+    def group_gone(self, key: GroupKey, uid: str) -> None:
+        self._groups.forget(PodKey(key.namespace, key.name, uid))
 
     def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
         note = f"waiting for binding conditions for device on node {node_name}"

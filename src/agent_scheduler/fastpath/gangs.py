@@ -28,7 +28,7 @@ from agent_scheduler.engine.decide.reserving import unreserve
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.framework.prebind import Writes
-from agent_scheduler.engine.gangs.native import NativeGroup, native_key
+from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, NativeGroup, native_key
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -36,12 +36,10 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from .gang_trial import Failed, GroupTrial, Member, Tried, is_feasible, is_reached, not_nominated
 from .worker import Decide
 
-UNSCHEDULABLE: Final = "pod group is unschedulable"
 WAITING: Final = (
     f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled, "
     "one or more plugins asked to wait and no plugin rejected pod"
 )
-PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
 
 _TOGETHER: Final = frozenset({GANG_SCHEDULING})
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from agent_scheduler.cluster.cluster import Events
 from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_shard import NodeShard
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.shards.claims import Membership, Names, ShardingMode
+from agent_scheduler.engine.shards.claims import Membership, Names, ShardingMode, Shared
 from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podinfo import PodInfo
 
 
 def within(membership: Membership, profiles: Mapping[str, Profile]) -> dict[str, Profile]:
@@ -26,7 +25,7 @@ def within(membership: Membership, profiles: Mapping[str, Profile]) -> dict[str,
     return {name: replace(profile, filters=(mine, *profile.filters)) for name, profile in profiles.items()}
 
 
-class Shard:
+class Shard(Shared):
     """Of one scheduler, in mode `soft` or `hard`. It is the `Side` of `shards.coordinator`."""
 
     def __init__(
@@ -35,14 +34,15 @@ class Shard:
         membership: Membership,
         *,
         ledger: Ledger,
-        queue: SchedulingQueue[PodInfo],
+        events: Events,
         caught_up: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`caught_up` returns once all pods are known that had a node by then; see `Side.catch_up`."""
+        """By `events` all schedulers of the process are told of what may help. `caught_up` returns once all pods are
+        known that had a node by then; see `Side.catch_up`."""
         self.mode = mode
         self.membership = membership
         self._ledger = ledger
-        self._queue = queue
+        self._events = events
         self._caught_up = caught_up
         #: Owner: the coordinator.
         self._held: Names = frozenset()
@@ -58,7 +58,7 @@ class Shard:
         if self.mode is ShardingMode.HARD:
             there = [node for name in sorted(joined) if (node := self._ledger.node(name)) is not None]
             if other or there:
-                self._queue.move_all(NODE_SHARD_UPDATE, None, None if other else there)
+                self._events.move_all(NODE_SHARD_UPDATE, None, None if other else there)
 
     def hold(self, nodes: Names) -> None:
         self._held = nodes

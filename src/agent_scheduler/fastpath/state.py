@@ -93,7 +93,7 @@ def build_state(
         ledger=ledger,
         devices=devices,
         groups=groups,
-        group_gone=messenger.group_gone,
+        group_gone=lambda group: messenger.group_gone(group.key, group.uid),
         queue=queue,
         profiles=rules.profiles,
         observer=observer,

@@ -84,6 +84,6 @@ def build_shard(state: State, informers: Informers) -> Shard | None:
         rules.settings.sharding,
         rules.membership,
         ledger=state.ledger,
-        queue=state.queue,
+        events=state.cluster.events,
         caught_up=lambda version: informers.catch_up("Pod", version),
     )

@@ -290,6 +290,7 @@ class Runtime(Process):
                 pdbs=fast_path.pdbs,
                 transport=transport,
                 observer=BatchReports(BatchMetrics(metrics.families), self._observer, now=self._timing.now),
+                shared=fast_path.shard,
                 timing=self._timing,
             )
             self._schedulers = (self.batch, fast_path)

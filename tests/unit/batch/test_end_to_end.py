@@ -41,16 +41,24 @@ class Gangs:
         await self.cluster.ask("PATCH", f"{GROUP}/queues/{queue}/status", body, content_type=MERGE)
 
     async def gang(
-        self, name: str, members: int, *, minimum: int = 0, cpu: str = "1", queue: str = "q", **spec: Any
+        self,
+        name: str,
+        members: int,
+        *,
+        minimum: int = 0,
+        cpu: str = "1",
+        queue: str = "q",
+        scheduler: str = "volcano",
+        **spec: Any,
     ) -> None:
         await add_group(self.cluster, name, minMember=minimum or members, queue=queue, **spec)
         for number in range(members):
-            await self.member(f"{name}-{number}", name, cpu=cpu)
+            await self.member(f"{name}-{number}", name, cpu=cpu, scheduler=scheduler)
 
-    async def member(self, name: str, group: str, *, cpu: str = "1") -> None:
+    async def member(self, name: str, group: str, *, cpu: str = "1", scheduler: str = "volcano") -> None:
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
         metadata = {"name": name, "annotations": {"scheduling.k8s.io/group-name": group}}
-        spec = {"schedulerName": "volcano", "containers": [container]}
+        spec = {"schedulerName": scheduler, "containers": [container]}
         await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
 
     async def agent(self, name: str, queue: str, *, cpu: str = "1") -> None:

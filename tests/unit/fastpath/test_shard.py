@@ -29,8 +29,8 @@ def shard_of(sharded: Sharded, mode: ShardingMode = ShardingMode.HARD) -> Shard:
     async def caught_up(version: str) -> None:
         sharded.told.append(version)
 
-    queue = cast(Any, SimpleNamespace(move_all=move_all))
-    return Shard(mode, sharded.membership, ledger=sharded.world.ledger, queue=queue, caught_up=caught_up)
+    events = cast(Any, SimpleNamespace(move_all=move_all))
+    return Shard(mode, sharded.membership, ledger=sharded.world.ledger, events=events, caught_up=caught_up)
 
 
 class Sharded:

@@ -16,8 +16,10 @@ from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from .group import effective_minimum, of_native
 
-#: The condition that the scheduler keeps on a group.
+#: The condition that the scheduler keeps on a group, and what it says.
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
 
 _NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
 

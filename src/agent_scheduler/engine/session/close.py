@@ -39,6 +39,8 @@ class GroupResult(Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, int]
     #: One of `explain.WAITS_FOR`; empty for a group that has its minimum.
     waits_for: str
+    #: Whether others were chosen to leave for it, and have not left.
+    preempts: bool = False
 
 
 class PodResult(Struct, frozen=True, kw_only=True):
@@ -150,6 +152,7 @@ def _group_result(session: Session, job: Job, held: Mapping[str, Hold]) -> Group
         write=differ(status, old),
         tasks=job.counts,
         waits_for=waits_for(session, job, held),
+        preempts=any(task.evicting or task.pod.nominated_node_name for task in job.pipelined_tasks()),
     )
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from agent_scheduler.objects.quantity import text_of
 
-from ..quotas.book import QuotaBook
+from ..quotas.book import QUEUE_FULL, QuotaBook
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from .model import HOLDING, READY, Job, TaskStatus
 from .written import QUOTA_EXCEEDED, Hold
@@ -45,7 +45,7 @@ def waits_for(session: Session, job: Job, held: Mapping[str, Hold]) -> str:
         return "gates"
     hold = next((held[task.uid] for task in pending if task.uid in held), None)
     if hold is not None:
-        return "quota" if hold.reason == QUOTA_EXCEEDED else "queue"
+        return {QUOTA_EXCEEDED: "quota", QUEUE_FULL: "queue"}.get(hold.reason, "nodes")
     return "admission" if job.is_pending else "nodes"
 
 
@@ -151,7 +151,7 @@ def _why(session: Session, job: Job, waits: str, hold: Hold | None) -> str:
     if waits == "members":
         invalid = session.tiers.invalid(job)
         return "it has no pods" if invalid is None else invalid.message
-    if waits in ("queue", "quota") and hold is not None:
+    if waits in ("queue", "quota", "nodes") and hold is not None:
         return hold.message
     if waits == "gates":
         gated = sum(task.gated for task in job.tasks.values())

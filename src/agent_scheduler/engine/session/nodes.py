@@ -7,7 +7,7 @@ there is. For the others it is kept how the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..dra.catalogue import PORTION
 from ..plugins.node_resources_fit import NodeResourcesFit, Wanted
 from ..preemption.nominated import Nominations
 from ..quotas.vector import COMMON, Total, in_order, of_requests
+from ..shards.claims import ShardingMode, Shared
 from ..state.columns import Ints, Rows
 from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
@@ -45,12 +46,14 @@ class SessionNodes:
         self,
         snapshot: Snapshot,
         trial: Trial,
+        shared: Shared | None = None,
         *,
         nominations: Nominations | None = None,
         scheduler_name: str = "",
     ) -> None:
-        """`trial` is one of `snapshot`, and has been reset. `nominations` are read beside it: those of pods that are
-        not of `scheduler_name`."""
+        """`trial` is one of `snapshot`, and has been reset. `shared`: which nodes alone may be used, as the filter
+        NodeShard of the views says, too, or come first; None: all are alike. `nominations` are read beside it: those of
+        pods that are not of `scheduler_name`."""
         self._snapshot = snapshot
         self._trial = trial
         self._devices = snapshot.handle.devices
@@ -58,9 +61,16 @@ class SessionNodes:
         self.is_partial = False
         self.columns = snapshot.columns
         self._rows = {node.name: row for row, node in enumerate(self.columns.nodes) if node is not None}
+        mine = None if shared is None else shared.membership.nodes
+        elsewhere = [] if mine is None else [row for name, row in self._rows.items() if name not in mine]
+        only = shared is not None and shared.mode is ShardingMode.HARD
+        #: Rows that are taken where no other will do.
+        self._elsewhere = [] if only else elsewhere
         #: They add nothing to what there is to share. That nobody is placed there is the matter of their taints.
         self._unready = [row for row in self._rows.values() if not is_ready(self._node(row))]
         self._nominated = Nominated(nominations, self._rows, scheduler_name)
+        #: They, and those that may not be used at all.
+        self._useless = sorted({*self._unready, *elsewhere}) if only else self._unready
         #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
@@ -89,18 +99,22 @@ class SessionNodes:
         return len(self._rows)
 
     def total(self) -> Total:
-        """What all nodes offer that are ready."""
-        return self._sum(self.columns.allocatable)
+        """What all nodes offer that are ready: what queues share, whoever places their pods."""
+        return self._sum(self.columns.allocatable, self._unready)
+
+    def usable(self) -> Total:
+        """What those offer that may be used."""
+        return self._sum(self.columns.allocatable, self._useless)
 
     def used(self) -> Total:
-        """What pods on them ask for of what any node offers."""
-        return self._sum(self.columns.requested)
+        """What pods on these ask for of what any node offers."""
+        return self._sum(self.columns.requested, self._useless)
 
-    def _sum(self, amounts: Ints) -> Total:
+    def _sum(self, amounts: Ints, without: Sequence[int]) -> Total:
         columns = self.columns
         sums = amounts[:, : columns.size].sum(axis=1)
-        if self._unready:
-            sums -= amounts[:, self._unready].sum(axis=1)
+        if without:
+            sums -= amounts[:, without].sum(axis=1)
         totals = sums.tolist()
         found = {
             resource: totals[index]
@@ -218,8 +232,16 @@ class SessionNodes:
             self._trial.follow(before)
 
     def _best(self, task: Task, view: ClassView) -> int | None:
+        if self._elsewhere:
+            row = self._best_beside(task, view, self._elsewhere)
+            if row is not None and self.has_room(task, row):
+                return row
+        return self._best_beside(task, view, ())
+
+    def _best_beside(self, task: Task, view: ClassView, left_out: Sequence[int]) -> int | None:
+        """Of the rows that are not `left_out`, nor are others' by nomination."""
         columns, waiting = self.columns, self._waiting
-        taken = self._nominated.taken(task.pod, view, columns)
+        taken = [*left_out, *self._nominated.taken(task.pod, view, columns)]
         nominated = task.pod.nominated_node_name
         if nominated:
             row = self.row(nominated)
@@ -283,6 +305,8 @@ class SessionNodes:
         for each in view.plugin_scores(columns, rows).values():
             scores += each
         found: list[int] = rows[np.argsort(-scores, kind="stable")].tolist()
+        if self._elsewhere:
+            found.sort(key=set(self._elsewhere).__contains__)
         return found
 
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:

@@ -56,6 +56,8 @@ class View(Struct, frozen=True, kw_only=True):
     pdbs: PDBs | None = None
     #: Of some of the groups, which are not looked at anew.
     settled: Mapping[GroupKey, Settled] = {}
+    #: Why no node may be used, where that has nothing to do with room; else empty.
+    unready: str = ""
 
 
 class Event(NamedTuple):

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..gangs.group import needed
+from ..plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from ..quotas.book import QUEUE_FULL, Headroom, QuotaBook, Shortfall
 from ..quotas.vector import Total, Vector, add_to
 from .messages import SCHEDULABLE, UNSCHEDULABLE
@@ -58,10 +59,14 @@ def holds(
     found: dict[str, Hold] = {}
     headroom = book.headroom()
     limited: list[Job] = []
+    unready = session.view.unready
     for number, job in enumerate(session.jobs.values()):
         if not number % STRIDE:
             yield
-        if job.quota_refusal:
+        if unready:
+            hold = Hold(NODE_SHARD_NOT_READY, f"0/{session.nodes.count} nodes are available: {unready}.")
+            found.update((task.uid, hold) for task in _waiting(job))
+        elif job.quota_refusal:
             hold = Hold(QUOTA_EXCEEDED, job.quota_refusal)
             found.update((task.uid, hold) for task in _waiting(job))
         elif book and _may_wait(job) and headroom.limits(job.queue):

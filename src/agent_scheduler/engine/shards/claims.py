@@ -20,6 +20,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from agent_scheduler.objects.shard import NodeShard, NodeShardStatus
 
@@ -111,6 +112,17 @@ class ShardingMode(enum.StrEnum):
     NONE = "none"
     SOFT = "soft"
     HARD = "hard"
+
+
+class Shared(Protocol):
+    """One scheduler's part of nodes that are shared, in mode `soft` or `hard`."""
+
+    mode: ShardingMode
+    membership: Membership
+
+    @property
+    def unready(self) -> str:
+        """Why no decision can be made yet, where that has nothing to do with room; else empty."""
 
 
 class Membership:

@@ -23,8 +23,8 @@ def overcommit(session: Session, option: PluginOption) -> Hooks:
     factor = float(option.arguments.get(FACTOR, _DEFAULT_FACTOR))
     if factor < 1:
         factor = _DEFAULT_FACTOR
-    used = session.nodes.used()
-    idle = {resource: amount * factor - used.get(resource, 0) for resource, amount in session.total.items()}
+    usable, used = session.nodes.usable(), session.nodes.used()
+    idle = {resource: amount * factor - used.get(resource, 0) for resource, amount in usable.items()}
     admitted: Total = {}
     for demand in session.queue_demands.values():
         add_to(admitted, demand.reserved)
