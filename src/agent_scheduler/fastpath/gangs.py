@@ -108,7 +108,11 @@ class GangCycle:
         if backed_off and self._seen.get(key) == self._state(group):
             self._failures.unchanged(entry, _TOGETHER if self._others_back_off(entry, group) else ())
             return
-        members = self._members(popped, group, started)
+        members = self._members(popped, group)
+        have = self._scheduled(group)
+        if self._is_held_by_queue(members, group, group.minimum - have, started):
+            return
+        members = [each for each in members if self._may_be_tried(each, started)]
         if not members:
             return
         names = sorted({pod.scheduler_name for _, pod in members})
@@ -119,7 +123,6 @@ class GangCycle:
             return
         self._seen.pop(key, None)
         try:
-            have = self._scheduled(group)
             tried = self._trial.run(decide, members, have=have, minimum=group.minimum)
         except Failed as error:
             if isinstance(error.__cause__, Exception):
@@ -129,18 +132,43 @@ class GangCycle:
             return
         self._carry_out(tried, group, started)
 
-    def _members(self, popped: Member, group: NativeGroup, started: float) -> Sequence[Member]:
-        """Those that wait and may be tried, in flight from here on, in the order in which they are tried."""
+    def _members(self, popped: Member, group: NativeGroup) -> Sequence[Member]:
+        """Those that wait, in flight from here on, in the order in which they are tried."""
         cluster = self._cluster
         found = [popped]
         for uid, pod in list(cluster.groups.members(group.key).items()):
             if uid != popped.pod.uid and cluster.is_ours(pod) and uid not in cluster.ledger.placements:
                 entry = cluster.queue.take(uid)
+                if entry is None and uid in cluster.ledger.usage.waiting:
+                    # There may be room for it in its queue, and it was not its turn to be called.
+                    cluster.queue.activate([uid])
+                    entry = cluster.queue.take(uid)
                 if entry is not None:
                     found.append(Member(entry, pod))
-        found = [each for each in found if self._may_be_tried(each, started)]
         found.sort(key=lambda each: (-each.pod.priority, each.entry.initial_attempt_timestamp or 0.0))
         return found
+
+    def _is_held_by_queue(
+        self, members: Sequence[Member], group: NativeGroup, missing: int, started: float
+    ) -> bool:
+        """Whether a queue has not room for as many as the group lacks: then all of them say so, and none is tried."""
+        usage = self._cluster.ledger.usage
+        if not usage.active:
+            return False
+        pods = {each.pod.uid: each.pod for each in members if not each.pod.cls.error}
+        for uid, pod in self._cluster.groups.members(group.key).items():
+            if uid in usage.waiting:
+                pods.setdefault(uid, pod)
+        short = usage.gang_full([*pods.values()], missing)
+        if short is None:
+            return False
+        for entry, pod in members:
+            if pod.cls.error:
+                self._failures.unreadable(entry, pod, started=started)
+            else:
+                self._failures.queue_full(entry, pod, short, started=started)
+        self._messenger.group_decided(group, "False", "Unschedulable", UNSCHEDULABLE)
+        return True
 
     def _may_be_tried(self, member: Member, started: float) -> bool:
         (entry, pod), usage = member, self._cluster.ledger.usage
@@ -214,19 +242,25 @@ class GangCycle:
                 *(entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, True)
             )
             members.append(binder.Member(result, self._views[pod.scheduler_name].profile, each.reservations))
+        usage, missing = self._cluster.ledger.usage, group.minimum - self._scheduled(group)
         with not_nominated(self._cluster) as here:
             for each in placed:
                 here(each.member.pod)
-            usage = self._cluster.ledger.usage
-            refused = self._binder.commit_group(members, group.minimum - self._scheduled(group), usage)
-        if len(refused) < len(placed):
+            refused = self._binder.commit_group(members, missing, usage)
+        left = [each for each in placed if each.member.pod.uid in refused]
+        for each in left:
+            with self._cluster.events.muted():
+                unreserve(each.reservations, each.member.pod, self._writes)
+        if len(left) < len(placed):
             self._messenger.group_decided(group, "True", "Scheduled", "")
-        for each in placed:
+        elif self._is_held_by_queue([each.member for each in left], group, missing, started):
+            return
+        for each in left:
             entry, pod = each.member
-            if pod.uid in refused:
-                with self._cluster.events.muted():
-                    unreserve(each.reservations, pod, self._writes)
-                # In the same step as it was decided: what refuses it is its queue, or what plugins reserve.
+            if usage.active and (short := usage.full(pod)) is not None:
+                self._failures.queue_full(entry, pod, short, started=started)
+            else:
+                # In the same step as it was decided: what refuses it is what plugins reserve.
                 self._failures.error(entry, pod, f"{UNSCHEDULABLE}, {refused[pod.uid]}", started=started)
 
     def _refused(self, tried: Tried, started: float, *, again: bool = False) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from agent_scheduler.engine.quotas.book import Standing
-from agent_scheduler.objects.batch import QUEUE_NAME, QUEUES, queue_path
+from agent_scheduler.objects.batch import NATIVE_API, QUEUE_NAME, QUEUES, queue_path
+from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
@@ -61,6 +62,15 @@ class Queues:
             },
         )
 
+    async def add_gang(
+        self, name: str, members: int, queue: str, *, minimum: int = 0, cpu: str = "1"
+    ) -> None:
+        policy = {"gang": {"minCount": minimum or members}}
+        body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
+        await self.cluster.ask("POST", f"{NATIVE_API}/namespaces/default/podgroups", body)
+        for number in range(members):
+            await self.add(f"{name}-{number}", queue, cpu=cpu, schedulingGroup={"podGroupName": name})
+
     async def waits(self, name: str) -> str:
         """Until the API server has been told that the pod's queue is full; the message."""
 
@@ -85,7 +95,7 @@ class Queues:
 
 @asynccontextmanager
 async def queues(**changes: Any) -> AsyncIterator[Queues]:
-    async with embedded_cluster() as cluster:
+    async with embedded_cluster(kinds=(*BUILTIN, *ALPHA)) as cluster:
         await cluster.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
         await cluster.add_node("n1", cpu="64")
         async with scheduling(cluster.transport, **changes) as running:
@@ -268,3 +278,51 @@ async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None
         annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
         await found.cluster.ask("PATCH", f"{PODS}/one", annotate, content_type=MERGE)
         await found.placed("one")
+
+
+async def test_a_gang_that_its_queue_cannot_hold_says_how_much_is_missing_for_its_minimum() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add_gang("g", 3, "a")
+        for number in range(3):
+            said = await found.waits(f"g-{number}")
+            assert said == "queue a has too little capability left: 1 of cpu missing"
+        # Others may have what is left of it.
+        await found.add("one", "a")
+        await found.placed("one")
+        await found.set("a", "4")
+        await found.placed("one", "g-0", "g-1", "g-2")
+
+
+async def test_a_gang_whose_members_were_kept_out_one_by_one_goes_when_there_is_room_for_all() -> None:
+    async with queues() as found:
+        await found.set("a", "3")
+        await found.add("large", "a", cpu="3")
+        await found.placed("large")
+        await found.add_gang("g", 3, "a")
+        for number in range(3):
+            await found.waits(f"g-{number}")
+        await found.set("a", "4")
+
+        async def is_told() -> bool:
+            return await found.waits("g-0") == "queue a has too little capability left: 2 of cpu missing"
+
+        await until(is_told)
+        await found.set("a", "5")
+        await found.set("a", "6")
+        await found.placed("large", "g-0", "g-1", "g-2")
+
+
+async def test_members_above_the_minimum_that_their_queue_cannot_hold_wait_for_it_alone() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add_gang("g", 3, "a", minimum=2)
+        await until(lambda: _is_placed(found, 2))
+        (left,) = {f"g-{number}" for number in range(3)} - set(await found.cluster.placed())
+        assert await found.waits(left) == "queue a has too little capability left: 1 of cpu missing"
+        await found.set("a", "3")
+        await until(lambda: _is_placed(found, 3))
+
+
+async def _is_placed(found: Queues, number: int) -> bool:
+    return len(await found.cluster.placed()) == number

@@ -251,6 +251,30 @@ class QueueUsage:
                 self.waiting.add(uid, queue, vector, priority=pod.priority, created=pod.created)
         return short
 
+    def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
+        """Why queues cannot hold `minimum` of these pods beside one another, taken in their order: what they lack for
+        the first ones. Then each of them waits until there is room for that many."""
+        if not self.active or len(pods) < minimum:
+            return None
+        headroom, fitting = self.book.headroom(), 0
+        for pod in pods:
+            queue = self.queue_of(pod)
+            fitting += not queue or headroom.take(queue, self._vector(pod.cls)) is None
+        if fitting >= minimum:
+            return None
+        wanted: dict[str, Total] = {}
+        for pod in pods[:minimum]:
+            add_to(wanted.setdefault(self.queue_of(pod), {}), self._vector(pod.cls))
+        headroom = self.book.headroom()
+        shorts = [headroom.take(queue, total) for queue, total in wanted.items() if queue]
+        for pod in pods:
+            queue = self.queue_of(pod)
+            self._called.pop(pod.uid, None)
+            if queue:
+                vector = wanted.get(queue) or self._vector(pod.cls)
+                self.waiting.add(pod.uid, queue, vector, priority=pod.priority, created=pod.created)
+        return next(short for short in shorts if short is not None)
+
     def admit(self, pod: PodInfo) -> str:
         """Counts a pod as assumed that is about to be. Why its queue cannot hold it, for people; empty if it does."""
         queue = self.queue_of(pod)
