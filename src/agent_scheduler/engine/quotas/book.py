@@ -1,6 +1,6 @@
 """The one book of what queues hold, for all schedulers of a process.
 
-A pod counts in its queue and in all of the queue's ancestors, from the moment it is let in until it is gone. What a
+A pod counts in its queue and in all of the queue's ancestors, from the moment it is assumed until it is gone. What a
 queue may hold is what its object and those of its ancestors declare (`spec.capability`), whatever room the nodes have:
 a full cluster is not a full queue, and only the first is a reason to add nodes.
 """
@@ -22,10 +22,9 @@ QUEUE_FULL: Final = "QueueFull"
 
 
 class Standing(Enum):
-    """How far a pod has come. reserved: let past its gate, and waits for room. assumed: a node is chosen, the bind is
-    not confirmed. bound: the cluster says that it is on a node."""
+    """How far a pod has come. assumed: a node is chosen, the bind is not confirmed. bound: the cluster says that it is
+    on a node."""
 
-    RESERVED = "reserved"
     ASSUMED = "assumed"
     BOUND = "bound"
 

@@ -61,7 +61,7 @@ def _miscounted_rows(ledger: Ledger) -> Iterator[str]:
 
 def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     usage = ledger.usage
-    counted = {uid: entry for uid, entry in usage.book.entries() if entry.standing is not Standing.RESERVED}
+    counted = dict(usage.book.entries())
     if not usage.active:
         if counted:
             yield "pods count in queues, though there are none"

@@ -60,7 +60,7 @@ def test_the_first_queue_upwards_that_lacks_something_is_named_with_how_much() -
 
 def test_a_pod_is_not_counted_twice_when_it_is_asked_for_again() -> None:
     found = book(QueueInfo(name="a", capability={"cpu": 1000}))
-    found.set("u", "a", {"cpu": 1000}, Standing.RESERVED)
+    found.set("u", "a", {"cpu": 1000}, Standing.ASSUMED)
     assert found.shortfall("a", {"cpu": 1000}, "u") is None
     assert found.shortfall("a", {"cpu": 1000}, "other") is not None
 
