@@ -259,18 +259,21 @@ class QueueUsage:
         headroom, fitting = self.book.headroom(), 0
         for pod in pods:
             queue = self.queue_of(pod)
-            fitting += not queue or headroom.take(queue, self._vector(pod.cls)) is None
+            fitting += not queue or headroom.take(queue, self._vector(pod.cls), (pod.uid,)) is None
         if fitting >= minimum:
             return None
         wanted: dict[str, Total] = {}
         for pod in pods[:minimum]:
             add_to(wanted.setdefault(self.queue_of(pod), {}), self._vector(pod.cls))
         headroom = self.book.headroom()
-        shorts = [headroom.take(queue, total) for queue, total in wanted.items() if queue]
+        first = [pod.uid for pod in pods[:minimum]]
+        shorts = [headroom.take(queue, total, first) for queue, total in wanted.items() if queue]
         for pod in pods:
             queue = self.queue_of(pod)
             self._called.pop(pod.uid, None)
-            if queue:
+            if pod.uid in self.gated.reserved:
+                self._over.add(pod.uid)
+            elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)
                 self.waiting.add(pod.uid, queue, vector, priority=pod.priority, created=pod.created)
         return next(short for short in shorts if short is not None)
