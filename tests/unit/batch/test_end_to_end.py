@@ -139,11 +139,18 @@ async def test_a_gang_is_bound_whole_and_one_that_does_not_fit_waits_until_a_nod
 
         async def is_told() -> Any:
             conditions = (await world.status("large")).get("conditions") or []
-            return next((each for each in conditions if each["type"] == "Unschedulable"), None)
+            of_all = "3/3 tasks in gang unschedulable"
+            return next(
+                (
+                    each
+                    for each in conditions
+                    if each["type"] == "Unschedulable" and of_all in each["message"]
+                ),
+                None,
+            )
 
         condition = await until(is_told)
         assert condition["reason"] == "NotEnoughResources"
-        assert "3/3 tasks in gang unschedulable" in condition["message"]
         assert (await world.status("large"))["phase"] in ("Pending", "Inqueue")
         pod = await cluster.condition("large-0")
         assert pod is not None and (pod["status"], pod["reason"]) == ("False", "Unschedulable")
