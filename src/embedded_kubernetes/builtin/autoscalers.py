@@ -54,6 +54,8 @@ def to_stored(scaler: Object) -> Object:
         stored["spec"]["metrics"] = [*stored["spec"].get("metrics", ()), _cpu(percent)]
     stored["status"].pop("currentCPUUtilizationPercentage", None)
     stored["status"].setdefault("currentMetrics", None)
+    if not stored["status"].get("currentReplicas"):
+        stored["status"].pop("currentReplicas", None)
     _set_annotations(stored["metadata"], annotations)
     return stored
 
