@@ -101,15 +101,39 @@ async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
         assert len(called) == 1
 
 
-async def test_a_certificate_of_another_name_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ("elsewhere",),
+            "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs",
+        ),
+        (("127.0.0.2", "127.0.0.3"), "certificate is valid for 127.0.0.2, 127.0.0.3, not 127.0.0.1"),
+    ],
+)
+async def test_a_certificate_of_another_name_is_refused(names: tuple[str, ...], said: str) -> None:
     async def handle(request: web.Request) -> web.Response:
         return web.Response()
 
-    async with _hook(handle, "elsewhere") as (address, authority), _https() as https:
-        with pytest.raises(CallFailed, match=r"certificate is not valid for 127\.0\.0\.1"):
+    async with _hook(handle, *names) as (address, authority), _https() as https:
+        with pytest.raises(CallFailed) as failed:
             await https(Call(f"https://{address}/", b"", authority))
+        assert str(failed.value).endswith(f"x509: {said}")
         with pytest.raises(CallFailed, match="signed by unknown authority"):
             await https(Call(f"https://{address}/", b"", b"", ""))
+
+
+async def test_a_service_shows_a_certificate_of_its_own_name() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text=request.host)
+
+    async with _hook(handle, "hook.default.svc", "b.c") as (address, authority), _https() as https:
+        answer = await https(Call("https://hook.default.svc:443/", b"", authority, address))
+        assert answer.body == b"hook.default.svc:443"
+        with pytest.raises(CallFailed) as failed:
+            await https(Call("https://other.default.svc:443/", b"", authority, address))
+        said = "certificate is valid for hook.default.svc, b.c, not other.default.svc"
+        assert str(failed.value).endswith(f"x509: {said}")
 
 
 async def test_plain_http_and_names_that_nobody_has_are_failures() -> None:

@@ -143,3 +143,51 @@ async def test_a_namespace_that_is_gone_meets_its_selector_with_404() -> None:
     world.configure("Validating", webhook("v", "pods/exec", namespaceSelector=selector))
     status, answer = await world.ask("POST", "/api/v1/namespaces/gone/pods/p/exec")
     assert (status, answer["details"]["kind"]) == (404, "namespaces")
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        (
+            {"op": "add", "path": "/x/y", "value": 1},
+            'add operation does not apply: doc is missing path: "/x/y"',
+        ),
+        ({"op": "add", "value": 1}, "add operation failed to decode path: missing value"),
+        (
+            {"op": "add", "path": "/metadata/finalizers/9", "value": "a"},
+            "error in add for path: '/metadata/finalizers/9': Unable to access invalid index: 9: invalid index "
+            "referenced",
+        ),
+        (
+            {"op": "add", "path": "/metadata/finalizers/x", "value": "a"},
+            "error in add for path: '/metadata/finalizers/x': value was not a proper array index: 'x': strconv.Atoi: "
+            'parsing "x": invalid syntax',
+        ),
+        (
+            {"op": "remove", "path": "/metadata/finalizers/9"},
+            "error in remove for path: '/metadata/finalizers/9': Unable to access invalid index: 9: invalid index "
+            "referenced",
+        ),
+        (
+            {"op": "replace", "path": "/data/x", "value": ""},
+            "replace operation does not apply: doc is missing key: /data/x: missing value",
+        ),
+        (
+            {"op": "move", "from": "/data/x", "path": "/data/y"},
+            "error in move for path: 'x': unable to get nonexistent key: x: missing value",
+        ),
+        (
+            {"op": "copy", "from": "/x/y", "path": "/data/y"},
+            "copy operation does not apply: doc is missing from path: /x/y: missing value",
+        ),
+        ({"op": "test", "path": "/data/k", "value": "w"}, "testing value /data/k failed: test failed"),
+        ({"op": "test", "path": "/data/x", "value": "w"}, "testing path /data/x failed: test failed"),
+        ({"path": "/data"}, "Unexpected kind: unknown"),
+    ],
+)
+async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operation, said) -> None:
+    world = Scripted({"m": lambda request: patch(operation)})
+    world.configure("Mutating", webhook("m", failurePolicy="Ignore"))
+    status, answer = await world.ask("POST", MAPS, config(finalizers=["a.b/c"]))
+    assert status == 500
+    assert answer["message"].startswith(f"Internal error occurred: {said}")
