@@ -66,7 +66,7 @@ class AdmissionReplay:
             status, _, raw = await self._client.request("POST", _place(each), body=body, headers=_JSON)
             assert status == 201, raw
         validating = await self._paths(_VALIDATING) - await self._paths("MutatingWebhookConfiguration")
-        self._hooks.expect((line.get("webhooks") or []))
+        self._hooks.expect(line.get("webhooks") or [])
         request, expected = line["request"], line["response"]
         body = request["body"]
         if body is not None:
