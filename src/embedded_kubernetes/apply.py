@@ -163,20 +163,30 @@ def track(
     new["metadata"] = written["metadata"]
 
 
-def overlaid(live: Object, config: Object, resource: Resource) -> Object:
+def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource: Resource | None) -> Object:
     """`config` over `live` by the type's topology, without an owner: what a mutation of a policy applies.
 
-    Raises ValueError for a configuration that sets what is replaced as a whole, which might take away what it does not
-    know.
+    `kind` is group, version and kind; `resource` is None for what is not stored. Raises ValueError for a configuration
+    that its type does not allow, or that sets what is replaced as a whole, which might take away what it does not know.
     """
-    root = _root(resource)
+    group, version, name = kind
+    model = source.model_name(group, version, name)
+    root = source.Type("struct", struct=model) if model else source.Type(source.RAW)
+    if resource is not None:
+        root = _root(resource)
     whole = list(typed.atomics(config, root))
     if whole:
         shown = ", ".join(whole)
         raise ValueError(
             f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {shown}"
         )
-    merged: Object = typed.merge(live, _typed(config, resource, root), root)
+    if resource is not None and resource.custom:
+        unknown = schema.check_applied(resource, config)
+    else:
+        unknown = schema.check_kind(group, version, name, config, exact=True)
+    if unknown:
+        raise ValueError(f".{unknown[0].split(chr(34))[1]}: field not declared in schema")
+    merged: Object = typed.merge(live, config, root)
     return merged
 
 

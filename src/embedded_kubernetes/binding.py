@@ -36,11 +36,23 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
         raise other_namespace()
     if registry.reviewers is not None:
         below = BINDING if name else Below(kind=BINDING.kind, resource="bindings")
+        _label(registry, obj)
         review = review_below(registry, served, obj, namespace, request, below)
         if review is not None:
             return review.run(_bind_reviewed(registry, served, name, dry, review))
     name, node = _bound_to(obj, name)
     return _bind(registry, served, obj, f"{namespace}/{name}", node, dry=dry)
+
+
+def _label(registry: Registry, binding: Object) -> None:
+    """Give a Binding the labels of its node's place, by which webhooks see them (PodTopologyLabels)."""
+    target = binding.get("target")
+    name = target.get("name") if isinstance(target, dict) else None
+    node = registry.store.tables[NODES].records.get(name or "")
+    if node is not None and (topology := _topology(node.labels)):
+        labels = binding["metadata"].setdefault("labels", {})
+        if isinstance(labels, dict):
+            labels.update(topology)
 
 
 async def _bind_reviewed(

@@ -140,7 +140,7 @@ def storage_hash(resource: Resource) -> str:
     """A hash of how objects are stored, as a real server computes it: shapes of one storage have one hash."""
     group, version = resource.group, resource.version
     if resource.shape is not None:
-        group, version = resource.shape.stored[0], "v1"
+        group, version = resource.shape.stored[0], resource.shape.version
     elif group == "apiextensions.k8s.io":
         version = "v1beta1"  # definitions are still stored in their first form
     digest = sha256(f"{group}/{version}/{resource.kind}".encode()).digest()

@@ -159,7 +159,7 @@ class Api:
         The answer has to be awaited if webhooks are called for it.
         """
         gate = self._gate
-        result = self._carry_out(request) if gate is None else gate.handle(request, self._handle)
+        result = self._carry_out(request) if gate is None else gate.handle(request, self._answer)
         if request.accept and "yaml" in request.accept and not isinstance(result, Stream):
             accept = request.accept
             return then(result, lambda response: _as_yaml(accept, response))
@@ -174,7 +174,7 @@ class Api:
     def _carry_out(self, request: Request) -> Answer | Stream:
         """Answer a request whose `user` is known and may make it."""
         try:
-            result = self._route(request)
+            result = self._handle(request)
         except ApiError as error:
             return refusal(error)
         return result if isinstance(result, AT_ONCE) else self._refusing(self._settled(request, result))
@@ -185,8 +185,8 @@ class Api:
         except ApiError as error:
             return refusal(error)
 
-    def _handle(self, request: Request) -> Answer | Stream:
-        result = self._route(request)
+    def _answer(self, request: Request) -> Answer | Stream:
+        result = self._handle(request)
         return result if isinstance(result, AT_ONCE) else self._settled(request, result)
 
     async def _settled(self, request: Request, pending: Pending) -> Response:
@@ -195,13 +195,13 @@ class Api:
             try:
                 return await pending
             except Overtaken:
-                result = self._route(request)
+                result = self._handle(request)
                 assert not isinstance(result, Stream), "what is read is not shown to anybody"
                 if isinstance(result, Response):
                     return result
                 pending = result
 
-    def _route(self, request: Request) -> Answer | Stream:
+    def _handle(self, request: Request) -> Answer | Stream:
         routes, path = self.registry.routes, request.path
         below: tuple[str, ...] = ()
         route = routes.get(path)

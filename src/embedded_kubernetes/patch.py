@@ -120,7 +120,10 @@ def _check_operation(operation: object) -> None:
 
 def _find(doc: Any, pointer: object, problem: str) -> tuple[Any, str]:
     """The container that holds a pointer's target, and the last token. `problem`: there is no such container."""
-    if not isinstance(pointer, str) or not pointer.startswith("/"):
+    if not isinstance(pointer, str):
+        field = "from" if "from path" in problem else "path"
+        raise PatchFailed(f"{problem.split()[0]} operation failed to decode {field}: {_MISSING_VALUE}")
+    if not pointer.startswith("/"):
         raise PatchFailed(f"{problem.format(pointer)}: {_MISSING_VALUE}")
     *parents, last = (token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
     try:
@@ -140,8 +143,7 @@ def _index(items: list[Any], token: str, size: int) -> int:
     except ValueError:
         index = None
     if index is None:
-        why = f'strconv.Atoi: parsing "{token}": invalid syntax'
-        raise PatchFailed(f"value was not a proper array index: '{token}': {why}")
+        raise PatchFailed(f'strconv.Atoi: parsing "{token}": invalid syntax')
     if not -size <= index < size:
         raise PatchFailed(f"Unable to access invalid index: {index}: {_BAD_INDEX}")
     return index + size if index < 0 else index
@@ -167,7 +169,14 @@ def _put(container: Any, token: str, value: Any) -> None:
     elif token == "-":  # noqa: S105 - a place in a list, not a secret
         container.append(value)
     else:
-        container.insert(_index(container, token, len(container) + 1), value)
+        try:
+            index = _index(container, token, len(container) + 1)
+        except PatchFailed as failed:
+            if not failed.why.startswith("strconv"):
+                raise
+            why = f"value was not a proper array index: '{token}': {failed.why}"
+            raise PatchFailed(why) from None
+        container.insert(index, value)
 
 
 def _take(container: Any, token: str) -> Any:
@@ -214,7 +223,8 @@ def _move(doc: Object, operation: Object) -> None:
     container, token = _find(
         doc, operation.get("from"), "move operation does not apply: doc is missing from path: {}"
     )
-    value = _at(f"error in move for path: '{token}'", _take, container, token)
+    value = _at(f"error in move for path: '{token}'", _get, container, token)
+    _take(container, token)
     path = operation.get("path")
     container, token = _find(doc, path, "move operation does not apply: doc is missing destination path: {}")
     _at(f"error in move for path: '{path}'", _put, container, token, value)
@@ -225,7 +235,7 @@ def _copy(doc: Object, operation: Object) -> None:
     container, token = _find(doc, source, "copy operation does not apply: doc is missing from path: {}")
     value = copy_json(_at(f"error in copy for from: '{source}'", _get, container, token))
     container, token = _find(doc, path, "copy operation does not apply: doc is missing destination path: {}")
-    _at(f"error while adding value during copy at path: '{path}'", _put, container, token, value)
+    _at("error while adding value during copy", _put, container, token, value)
 
 
 def _test(doc: Object, operation: Object) -> None:

@@ -62,14 +62,15 @@ class Subresource(NamedTuple):
 class Shape:
     """A second form of objects that another resource stores, as events.k8s.io/v1 is of core v1 events.
 
-    `stored` is the (group, plural) that owns the storage. Both functions take and return whole objects, may
-    reuse parts of their argument, and set `apiVersion` and `kind`. Rules of a shaped resource run on the
-    stored form.
+    `stored` is the (group, plural) that owns the storage, `version` the one in which it does. Both functions take and
+    return whole objects, may reuse parts of their argument, and set `apiVersion` and `kind`. Rules of a shaped resource
+    run on the stored form.
     """
 
     stored: tuple[str, str]
     to_stored: Callable[[Object], Object]
     from_stored: Callable[[Object], Object]
+    version: str = "v1"
 
 
 class Column(NamedTuple):

@@ -14,7 +14,7 @@ import orjson
 
 from . import apply, crd
 from .admission.configured import Below, Review, check_current, review_of
-from .admission.plugins import admit_create, admit_stored
+from .admission.plugins import admit_create, admit_stored, admit_update
 from .auth import reviews
 from .auth.attributes import Attributes
 from .auth.gate import Access
@@ -267,6 +267,7 @@ def change(write: Write, old: Record, new: Object, *, before: Object | None = No
         return _replace(write, _judged(write, old, new, before))
     if before is None:
         before = served.stored.decode(old.data)
+    admit_update(served, new, before, write.subresource)
     review = _review(write, "UPDATE", new, before)
     if review is None:
         return _replace(write, _judged(write, old, new, before))

@@ -38,7 +38,7 @@ class Hooks:
     def __init__(self) -> None:
         self.called: list[Called] = []
         self._answers: list[dict[str, Any]] = []
-        #: Where a redirect leads: an answer's headers were not recorded.
+        #: Where nobody listens.
         self._elsewhere = ""
         self.places: dict[str, str] = {}
 
@@ -58,7 +58,9 @@ class Hooks:
 
     async def respond(self, request: web.Request) -> web.Response:
         path = request.path_qs
-        review = json.loads(await request.read())
+        sent_body = await request.read()
+        # A redirected call has no body any more.
+        review = json.loads(sent_body) if sent_body else None
         sent = {name: request.headers.get(name, "") for name in ("Content-Type", "Accept")}
         self.called.append(Called(path, sent, review))
         answer = self._answer(path)
@@ -66,11 +68,18 @@ class Hooks:
             return web.Response(status=404)
         await asyncio.sleep(answer.get("delaySeconds") or 0)
         body = answer["body"] if isinstance(answer["body"], str) else json.dumps(answer["body"])
-        body = body.replace("<uid>", review["request"]["uid"])
-        headers = {"Location": self._elsewhere} if 300 <= answer["status"] < 400 else {}
+        if review is not None:
+            body = body.replace("<uid>", review["request"]["uid"])
+        headers = {"Location": self._leads_to(path)} if 300 <= answer["status"] < 400 else {}
         return web.Response(
             status=answer["status"], text=body, content_type=answer["contentType"], headers=headers
         )
+
+    def _leads_to(self, path: str) -> str:
+        """Where a redirect leads: to the next call of the line, or to where nobody listens. The headers of answers were
+        not recorded."""
+        later = [each["path"] for each in self._answers if each["path"] != path]
+        return f"https://{self.places['hook']}{later[0]}" if later else self._elsewhere
 
     def _answer(self, path: str) -> dict[str, Any] | None:
         """The next that was recorded for this path. A delete may be shown less often, or once more."""

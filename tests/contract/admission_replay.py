@@ -7,6 +7,7 @@ their order. How often a delete is shown is up to timing, so equal reviews in a 
 from __future__ import annotations
 
 import json
+import re
 from itertools import groupby
 from typing import Any
 
@@ -27,6 +28,7 @@ _SERVICE = json.dumps(
         "spec": {"type": "ExternalName", "externalName": "localhost"},
     }
 ).encode()
+_SAVED = re.compile(r"\{((?:tok|uid|rv)\w*)\}")
 _VALIDATING = "ValidatingWebhookConfiguration"
 
 
@@ -37,18 +39,23 @@ class AdmissionReplay:
         self._client = client
         self._hooks = hooks
         self._lines = lines
+        #: Values of earlier responses, by the names that later lines have for them.
+        self._saved: dict[str, str] = {}
 
     async def run(self) -> list[list[str]]:
         """Differences by line, empty where the answer and the calls agree."""
         found = []
         for line in self._lines:
+            text = _SAVED.sub(lambda match: self._saved.get(match[1], match[0]), json.dumps(line))
             try:
-                found.append(await self._replay(self._hooks.filled(line)))
+                found.append(await self._replay(self._hooks.filled(json.loads(text))))
             except (AssertionError, KeyError, ValueError, TimeoutError) as error:
                 found.append([f"{type(error).__name__}: {error}"])
         return found
 
     async def _replay(self, line: dict[str, Any]) -> list[str]:
+        if "watch" in line:
+            return await self._watch(line)
         configurations = line.get("configurations") or []
         self._hooks.expect([])
         for each in configurations:
@@ -59,7 +66,7 @@ class AdmissionReplay:
             status, _, raw = await self._client.request("POST", _place(each), body=body, headers=_JSON)
             assert status == 201, raw
         validating = await self._paths(_VALIDATING) - await self._paths("MutatingWebhookConfiguration")
-        self._hooks.expect(line["webhooks"])
+        self._hooks.expect(line.get("webhooks") or [])
         request, expected = line["request"], line["response"]
         body = request["body"]
         if body is not None:
@@ -67,14 +74,30 @@ class AdmissionReplay:
         status, headers, raw = await self._client.request(
             request["method"], request["path"], body=body, headers=request["headers"] or {}
         )
+        for name, at in (line.get("save") or {}).items():
+            value = json.loads(raw)
+            for part in at.split("."):
+                value = value[part]
+            self._saved[name] = value
         called = self._hooks.called
         for each in configurations:
             path = f"{_place(each)}/{each['metadata']['name']}"
             await self._client.request("DELETE", path, body=None, headers=_ADMIN)
         return [
             *_compare_answers(expected, status, headers, raw),
-            *_compare_calls(line["webhooks"], called, validating),
+            *_compare_calls((line.get("webhooks") or []), called, validating),
         ]
+
+    async def _watch(self, line: dict[str, Any]) -> list[str]:
+        async with self._client.watch(line["watch"], headers=line.get("headers") or _ADMIN) as (
+            status,
+            lines,
+        ):
+            found = [json.loads(text) async for text in lines if text.strip()]
+        differences = (
+            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
+        )
+        return differences + compare(line["events"], found)
 
     async def _paths(self, kind: str) -> set[str]:
         """Where the webhooks of one kind of configuration are called."""
@@ -88,7 +111,8 @@ class AdmissionReplay:
 
 
 def _place(configuration: dict[str, Any]) -> str:
-    return f"{_GROUP}/{configuration['kind'].lower()}s"
+    kind = configuration["kind"].lower()
+    return f"{_GROUP}/{kind[:-1]}ies" if kind.endswith("y") else f"{_GROUP}/{kind}s"
 
 
 def _compare_answers(expected: dict[str, Any], status: int, headers: dict[str, str], raw: bytes) -> list[str]:
@@ -129,26 +153,30 @@ def _compare_calls(expected: list[dict[str, Any]], called: list[Called], validat
 
 
 def _key(call: Called) -> tuple[str, str]:
-    return call.path, json.dumps(call.review["request"].get("name"))
+    return call.path, json.dumps((call.review or {}).get("request", {}).get("name"))
 
 
 def _once(calls: list[Called]) -> list[Called]:
     """Equal deletes in a row as one."""
 
     def shown(call: Called) -> str:
+        if not call.review:
+            return call.path
         request = {key: value for key, value in call.review["request"].items() if key != "uid"}
         return call.path + json.dumps(request, sort_keys=True)
 
     found = []
     for _, same in groupby(calls, key=shown):
         listed = list(same)
-        deletes = listed[0].review["request"]["operation"] == "DELETE"
+        deletes = listed[0].review and listed[0].review["request"]["operation"] == "DELETE"
         found += listed[:1] if deletes else listed
     return found
 
 
 def _plain(recorded: Any, found: Any) -> Any:
     """The recorded review without managedFields, and with the name that was generated in this run."""
+    if not recorded or not found:
+        return recorded
     request = dict(recorded["request"])
     for name in ("object", "oldObject"):
         if request.get(name):

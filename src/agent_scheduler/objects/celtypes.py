@@ -1,4 +1,4 @@
-"""Quantities, versions, and the functions that Kubernetes adds to CEL, on the values that `cel` has them stand for.
+"""Quantities, versions, and the functions that Kubernetes adds to CEL, on the values that stand for them there: bytes.
 
 They say what their counterparts in k8s.io/apiserver/pkg/cel/library do. An argument that has no meaning raises
 ValueError, which is an error of the expression.

@@ -17,7 +17,7 @@ from ..auth.identity import User, account_groups, account_name
 from ..builtin import names
 from ..cel.authorizer import PARTS, ROOT, about
 from ..cel.program import AUTHORIZER, REQUEST_RESOURCE
-from ..errors import ApiError, qualified
+from ..errors import ApiError, forbidden
 from ..registry import NAMESPACES, Registry, Served
 from ..requests import Request
 from ..resource import Object
@@ -174,14 +174,14 @@ class Admission:
         return allowed, reason
 
     def forbidden(self, why: str) -> ApiError:
-        """403 about what is written."""
-        resource, group = self.resource.name, self.resource.group
-        details: Object = {"name": self.name} if self.name else {}
-        if group:
-            details["group"] = group
-        details["kind"] = resource
-        text = f'{qualified(resource, group)} "{self.name}" is forbidden: {why}'
-        return ApiError(403, "Forbidden", text, details)
+        """403 about what is written, by the name that the request gave it."""
+        return forbidden(self.resource.name, self.resource.group, self.name, why)
+
+    def forbidden_object(self, why: str) -> ApiError:
+        """403 about what is written, by the name that it has or will have."""
+        metadata = (self.obj or {}).get("metadata") or {}
+        name = self.name or metadata.get("name") or metadata.get("generateName") or "Unknown!"
+        return forbidden(self.resource.name, self.resource.group, name, why)
 
     def annotate(self, key: str, value: str) -> None:
         """Tell the audit log, unless the key is none or taken."""

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from base64 import b64decode
 from functools import lru_cache
+from ipaddress import ip_address
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
@@ -128,6 +129,10 @@ class Https:
         for _ in range(_MOST_REDIRECTS):
             try:
                 answer, location = await self._sent(method, url, body, call, context)
+            except aiohttp.ClientConnectorCertificateError as error:
+                where = call.address if call.address and url == call.url else _authority(url)
+                why = await _untrusted(error.certificate_error, urlsplit(url).hostname or "", where)
+                raise CallFailed(f'Post "{url}": {why}') from None
             except aiohttp.ClientError as error:
                 raise CallFailed(f'Post "{url}": {_why(error, url)}') from None
             except OSError as error:
@@ -188,13 +193,17 @@ async def _note_reuse(session: object, context: SimpleNamespace, parameters: obj
     context.trace_request_ctx.append(True)
 
 
+def _authority(url: str) -> str:
+    """Host and port."""
+    parts = urlsplit(url)
+    return parts.netloc if parts.port is not None else f"{parts.netloc}:443"
+
+
 def _why(error: Exception, url: str) -> str:
     """What Go says of a call that failed so."""
     import aiohttp
 
-    host = urlsplit(url).netloc
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _untrusted(error.certificate_error, urlsplit(url).hostname or "")
+    host = _authority(url)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"dial tcp: lookup {urlsplit(url).hostname}: no such host"
     if isinstance(error, aiohttp.ClientConnectorSSLError):
@@ -214,15 +223,51 @@ _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
 _WRONG_TIME = (9, 10)
 
 
-def _untrusted(error: Exception, host: str) -> str:
+async def _untrusted(error: Exception, host: str, where: str) -> str:
+    """What crypto/tls says of a certificate. `where` is asked for it once more if it is for other names."""
     code = getattr(error, "verify_code", 0)
     if code in _UNKNOWN_AUTHORITY:
         why = "certificate signed by unknown authority"
     elif code in _WRONG_TIME:
         why = "certificate has expired or is not yet valid"
     else:
-        why = f"certificate is not valid for {host}"
+        why = _misnamed(host, *await _names(where))
     return f"tls: failed to verify certificate: x509: {why}"
+
+
+def _misnamed(host: str, names: list[str], addresses: list[str]) -> str:
+    """As x509.HostnameError."""
+    try:
+        ip_address(host)
+    except ValueError:
+        if not names:
+            return f"certificate is not valid for any names, but wanted to match {host}"
+        return f"certificate is valid for {', '.join(names)}, not {host}"
+    if not addresses:
+        return f"cannot validate certificate for {host} because it doesn't contain any IP SANs"
+    return f"certificate is valid for {', '.join(addresses)}, not {host}"
+
+
+async def _names(where: str) -> tuple[list[str], list[str]]:
+    """The names and addresses in the certificate that is shown there. None are known if that cannot be found out."""
+    from cryptography import x509
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, _, port = where.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    except (OSError, ValueError):
+        return [], []
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    try:
+        certificate = x509.load_der_x509_certificate(shown)
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return [], []
+    addresses = found.get_values_for_type(x509.IPAddress)
+    return found.get_values_for_type(x509.DNSName), [str(address) for address in addresses]
 
 
 async def send(transport: Transport, call: Call, *, seconds: float) -> Answer:

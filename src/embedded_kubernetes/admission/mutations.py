@@ -106,10 +106,9 @@ def _applied(before: Object, found: Any, one: Asked) -> Object:
         holder = config if field in ("apiVersion", "kind") else metadata
         if field in holder:
             raise _Unable(f"invalid ApplyConfiguration: may not set {field}")
-    if one.form.served is None:
-        raise _Unable(f"ApplyConfiguration is not supported for {one.form.kind}")
+    served = one.form.served
     try:
-        return overlaid(before, config, one.form.served.resource)
+        return overlaid(before, config, one.form.kind, served.resource if served is not None else None)
     except ValueError as error:
         raise _Unable(f"error applying patch: {error}") from None
     except ApiError as error:

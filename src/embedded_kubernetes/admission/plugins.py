@@ -1,6 +1,7 @@
 """Admission that needs other objects: is the namespace there, what do the pod's or claim's classes say.
 
-Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass and RuntimeClass, in their order, and
+Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass, StorageObjectInUseProtection and
+RuntimeClass, and
 what the registry of resource claims asks of their namespace. What a kind can decide alone is in its `Resource`.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from ..builtin import causes as causes_of
 from ..builtin import coordination, dra_claims, runtime, storage
+from ..builtin.pods import keep_priority
 from ..errors import ApiError, Cause, forbidden, invalid, not_found
 from ..registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from ..resource import Object
@@ -21,6 +23,8 @@ _ASKS_FOR_DEVICES = {
 }
 #: Label, with the value `true`, of namespaces whose claims may have admin access to devices (KEP-5018).
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+#: What is held while it is in use, and by which finalizer.
+_PROTECTED = {CLAIMS: storage.CLAIM_PROTECTION, ("", "persistentvolumes"): storage.VOLUME_PROTECTION}
 STORAGE_CLASSES = ("storage.k8s.io", "storageclasses")
 
 
@@ -55,8 +59,16 @@ def admit_create(registry: Registry, served: Served, obj: Object, namespace: str
         storage.use_default_class(
             obj, (classes.stored.decode(record.data) for record in classes.table.scan(""))
         )
+    if served.name in _PROTECTED:
+        storage.protect(_PROTECTED[served.name], obj)
     elif served.name in _ASKS_FOR_DEVICES:
         _admit_admin_access(registry, served, obj)
+
+
+def admit_update(served: Served, obj: Object, old: Object, subresource: str) -> None:
+    """What admission completes in an update before anybody else sees it: a pod's priority stays if it is left out."""
+    if served.name == PODS and not subresource:
+        keep_priority(obj, old)
 
 
 def _admit_admin_access(registry: Registry, served: Served, obj: Object) -> None:

@@ -218,7 +218,7 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
     if denied:
         one, message, reason, _ = denied[0]
         text = f"ValidatingAdmissionPolicy '{one.policy.name}' with binding '{one.binding}' denied request: {message}"
-        refused = admission.forbidden(text)
+        refused = admission.forbidden_object(text)
         refused.code, refused.reason = _CODES[reason], reason
         refused.details = {**(refused.details or {}), "causes": [{"message": text}]}
         raise refused
@@ -279,7 +279,7 @@ def _message(validation: Object, scope: Scope) -> str:
 def denial(one: Asked, admission: Admission, why: str) -> ApiError:
     """What is answered when a mutating policy cannot be carried out."""
     text = f"policy '{one.policy.name}' with binding '{one.binding}' denied request: {why}"
-    refused = admission.forbidden(text)
+    refused = admission.forbidden_object(text)
     refused.message, refused.reason = text, "Invalid"
     refused.details = {**(refused.details or {}), "causes": [{"message": text}]}
     return refused

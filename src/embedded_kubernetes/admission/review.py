@@ -187,8 +187,22 @@ def refusal(name: str, status: Object | None) -> ApiError:
         code if code >= 400 else 400,
         given.get("reason") or "",
         f"{denied}: {text}" if text else f"{denied} without explanation",
-        details if isinstance(details, dict) else None,
+        _details(details) if isinstance(details, dict) else None,
     )
+
+
+def _details(given: Object) -> Object:
+    """The fields that StatusDetails has, without those that are empty."""
+    found = {name: given[name] for name in ("name", "group", "kind", "uid") if given.get(name)}
+    if causes := [_cause(cause) for cause in given.get("causes") or () if isinstance(cause, dict)]:
+        found["causes"] = causes
+    if given.get("retryAfterSeconds"):
+        found["retryAfterSeconds"] = given["retryAfterSeconds"]
+    return found
+
+
+def _cause(given: Object) -> Object:
+    return {name: given[name] for name in ("reason", "message", "field") if given.get(name)}
 
 
 #: What a client says of an answer that is no success, by its code, unless that is 500 or more.

@@ -54,6 +54,8 @@ def to_stored(scaler: Object) -> Object:
         stored["spec"]["metrics"] = [*stored["spec"].get("metrics", ()), _cpu(percent)]
     stored["status"].pop("currentCPUUtilizationPercentage", None)
     stored["status"].setdefault("currentMetrics", None)
+    if not stored["status"].get("currentReplicas"):
+        stored["status"].pop("currentReplicas", None)
     _set_annotations(stored["metadata"], annotations)
     return stored
 
@@ -112,7 +114,9 @@ def _check(scaler: Object, old: Object | None) -> Iterator[Cause]:
         yield from check_name(f"spec.scaleTargetRef.{field}", target.get(field, ""), names.path_segment)
 
 
-_SHAPE = Shape(stored=(_GROUP, "horizontalpodautoscalers"), to_stored=to_stored, from_stored=from_stored)
+_SHAPE = Shape(
+    stored=(_GROUP, "horizontalpodautoscalers"), to_stored=to_stored, from_stored=from_stored, version="v2"
+)
 LOGIC = {
     (_GROUP, _KIND): Logic(default=_default, check=_check),
     (f"{_GROUP}/v1", _KIND): Logic(default=_default, check=_check, shape=_SHAPE),

@@ -61,13 +61,17 @@ def _prepare_update(pod: Object, old: Object, subresource: str) -> None:
         pod["spec"] = resized(pod.get("spec") or {}, old["spec"])
         restore(pod["metadata"], old["metadata"], USERS)
     pod["status"] = old["status"]
+    keep_priority(pod, old)
+    if pod["spec"] != old["spec"]:
+        raise_generation(pod)
+
+
+def keep_priority(pod: Object, old: Object) -> None:
+    """The Priority admission plugin set it once; an update that leaves it out means no change."""
     spec, before = pod["spec"], old["spec"]
     for field in ("priority", "preemptionPolicy"):
-        # The Priority admission plugin set them once; an update that leaves them out means no change.
         if spec.get(field) is None and field in before:
             spec[field] = before[field]
-    if spec != before:
-        raise_generation(pod)
 
 
 def _keep_observed_generations(status: dict[str, Any], before: dict[str, Any]) -> None:

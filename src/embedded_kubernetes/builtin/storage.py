@@ -56,15 +56,11 @@ def _default_claim(claim: Object) -> None:
         spec["dataSource"] = dict(ref)
 
 
-def _protect(finalizer: str, obj: Object) -> None:
+def protect(finalizer: str, obj: Object) -> None:
     """The StorageObjectInUseProtection admission plugin."""
     finalizers = obj["metadata"].setdefault("finalizers", [])
     if finalizer not in finalizers:
         finalizers.append(finalizer)
-
-
-def _create_claim(claim: Object) -> None:
-    _protect(CLAIM_PROTECTION, claim)
 
 
 def _check_claim(claim: Object, old: Object | None) -> Iterator[Cause]:
@@ -135,7 +131,6 @@ def _default_volume(volume: Object) -> None:
 def _create_volume(volume: Object) -> None:
     created = volume["metadata"].get("creationTimestamp")
     volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": created}
-    _protect(VOLUME_PROTECTION, volume)
 
 
 def _update_volume_status(volume: Object, old: Object) -> None:
@@ -204,7 +199,10 @@ def _check_volume_update(spec: dict[str, Any], before: dict[str, Any]) -> Iterat
 
 
 LOGIC = {
-    ("", "PersistentVolumeClaim"): Logic(default=_default_claim, check=_check_claim, on_create=_create_claim),
+    ("", "PersistentVolumeClaim"): Logic(
+        default=_default_claim,
+        check=_check_claim,
+    ),
     ("", "PersistentVolume"): Logic(
         default=_default_volume,
         check=_check_volume,

@@ -64,7 +64,7 @@ def _parts(text: str) -> Iterator[tuple[str, int]]:
     Of the brackets that are open is known whether they are an initializer's, and there, whether a field's name is due.
     """
     open_: list[list[bool]] = []
-    name, name_at = "", 0
+    name, name_at, space = "", 0, ""
     after_dot = False
     for match in TOKEN.finditer(text):
         kind, part, at = match.lastgroup, match[0], match.start()
@@ -72,13 +72,17 @@ def _parts(text: str) -> Iterator[tuple[str, int]]:
             if part == "{" and not after_dot and re.split(r"[\s.]+", name)[0] in _ROOTS:
                 yield f'dyn({{"{TYPE}": "{_field("".join(name.split()))}", ', name_at
                 open_.append([True, True])
-                name = ""
+                name = space = ""
                 continue
             field = part == ":" and open_ and all(open_[-1])
             yield (f'"{_field(name)}"' if field else name), name_at
-            name = ""
+            yield space, at - len(space)
+            name = space = ""
         if kind == "name":
-            name, name_at = part, at
+            name, name_at, space = part, at, ""
+            continue
+        if name:
+            space = part
             continue
         if kind == "other":
             if part in "([{":
@@ -92,6 +96,7 @@ def _parts(text: str) -> Iterator[tuple[str, int]]:
         after_dot = part == "."
         yield part, at
     yield name, name_at
+    yield space, len(text) - len(space)
 
 
 def _field(name: str) -> str:

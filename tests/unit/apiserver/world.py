@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from embedded_kubernetes.admission.calls import Transport
 from embedded_kubernetes.auth.audit import Observer
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.builtin import BUILTIN
@@ -32,6 +33,7 @@ class World:
         observer: Observer | None = None,
         controllers: bool = True,
         resources: Iterable[Resource] = BUILTIN,
+        transport: Transport | None = None,
     ) -> None:
         self.now = 1_800_000_000.0
         numbers = itertools.count(1)
@@ -40,7 +42,14 @@ class World:
             uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}",
             history=history,
         )
-        self.api = Api(self.store, resources, auth=auth, observer=observer, controllers=controllers)
+        self.api = Api(
+            self.store,
+            resources,
+            auth=auth,
+            observer=observer,
+            controllers=controllers,
+            transport=transport,
+        )
 
     def send(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", **more: Any

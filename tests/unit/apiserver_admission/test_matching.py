@@ -1,0 +1,40 @@
+"""Label selectors and rules as webhooks and policies have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedded_kubernetes.admission.matching import labels_match
+
+from .scripted import MAPS, Scripted, config, webhook
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "fits"),
+    [
+        ("In", ["x", "y"], (True, False)),
+        ("NotIn", ["x"], (False, True)),
+        ("Exists", [], (True, False)),
+        ("DoesNotExist", [], (False, True)),
+    ],
+)
+def test_an_expression_selects_by_its_key(operator, values, fits) -> None:
+    selector = {"matchExpressions": [{"key": "a", "operator": operator, "values": values}]}
+    assert (labels_match(selector, {"a": "x"}), labels_match(selector, {"b": "x"})) == fits
+
+
+def test_everything_in_a_selector_has_to_hold() -> None:
+    selector = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]}
+    assert labels_match({}, {})
+    assert labels_match(selector, {"a": "1", "b": ""})
+    assert not labels_match(selector, {"a": "1"})
+    assert not labels_match(selector, {"b": "1"})
+
+
+async def test_either_of_the_two_objects_may_be_selected() -> None:
+    world = Scripted({"v": lambda request: None})
+    world.ok("POST", MAPS, config(labels={"a": "1"}))
+    world.configure("Validating", webhook("v", objectSelector={"matchLabels": {"a": "1"}}))
+    for labels, called in (({}, 1), ({"a": "1"}, 2), ({"a": "1"}, 3), ({}, 4), ({"b": "1"}, 4)):
+        await world.ask("PUT", f"{MAPS}/c", config(labels=labels))
+        assert len(world.asked) == called

@@ -1,0 +1,207 @@
+"""Admission policies: variables, parameters, actions; what the recording leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from embedded_kubernetes.auth.audit import event
+
+from .scripted import MAPS, Scripted, config
+
+
+def _refusal(world: Scripted, name: str = "c", **metadata: Any) -> str:
+    """What is said to a create; nothing if it is let pass."""
+    status, answer = world.call("POST", f"{MAPS}?dryRun=All", config(name, **metadata))
+    return "" if status == 201 else answer["message"].rpartition("denied request: ")[2]
+
+
+def test_variables_may_use_those_before_them() -> None:
+    world = Scripted()
+    variables = [
+        {"name": "name", "expression": "object.metadata.name"},
+        {"name": "ok", "expression": "variables.name == 'good'"},
+    ]
+    validation = {"expression": "variables.ok", "messageExpression": "variables.name + ' is not'"}
+    world.policy("Validating", {"variables": variables, "validations": [validation]})
+    assert _refusal(world, "good") == ""
+    assert _refusal(world, "bad") == "bad is not"
+
+
+def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
+    world = Scripted()
+    variables = [{"name": "broken", "expression": "object.metadata.annotations.x"}]
+    used = "object.metadata.name == 'c' || variables.broken == ''"
+    world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
+    assert _refusal(world) == ""
+    assert 'composited variable "broken" fails to evaluate' in _refusal(world, "d")
+
+
+def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> None:
+    world = Scripted()
+    world.policy(
+        "Validating",
+        {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "validations": [{"expression": "object.metadata.name != params.data.not"}],
+        },
+        paramRef={"selector": {"matchLabels": {"limits": "1"}}, "parameterNotFoundAction": "Allow"},
+    )
+    assert _refusal(world, "a") == ""
+    for name in "ab":
+        body = {"metadata": {"name": f"no-{name}", "labels": {"limits": "1"}}, "data": {"not": name}}
+        world.ok("POST", MAPS, body)
+    assert [bool(_refusal(world, name)) for name in "abc"] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reference", "said"),
+    [
+        (
+            {"apiVersion": "v1", "kind": "Nosuch"},
+            {"name": "x"},
+            "paramKind kind `/v1, Kind=Nosuch` not known",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "Node"},
+            {"name": "x", "namespace": "default"},
+            "paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
+        ),
+    ],
+)
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+def test_parameters_that_cannot_be_had_are_a_failure(kind, reference, said, policy) -> None:
+    world = Scripted()
+    spec = {"paramKind": kind, "failurePolicy": policy, "validations": [{"expression": "true"}]}
+    world.policy("Validating", spec, paramRef={**reference, "parameterNotFoundAction": "Deny"})
+    wanted = f"failed to configure binding: {said}" if policy == "Fail" else ""
+    assert _refusal(world) == wanted
+
+
+def test_rules_may_leave_out_what_others_cover_and_go_by_names() -> None:
+    world = Scripted()
+    rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"]}
+    constraints = {
+        "resourceRules": [rule],
+        "excludeResourceRules": [{**rule, "resources": ["configmaps"], "resourceNames": ["free"]}],
+    }
+    world.policy("Validating", {"matchConstraints": constraints, "validations": [{"expression": "false"}]})
+    assert (_refusal(world, "free"), bool(_refusal(world, "held"))) == ("", True)
+
+
+def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
+    world = Scripted()
+    expression = (
+        "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == 'default' && "
+        "authorizer.requestResource.check('create').allowed() && "
+        "authorizer.serviceAccount('default', 'x').path('/metrics').check('get').reason() == ''"
+    )
+    world.policy("Validating", {"validations": [{"expression": expression}]})
+    assert _refusal(world) == ""
+
+
+def test_the_audit_log_has_failures_and_what_a_policy_publishes() -> None:
+    told: list[Any] = []
+    world = Scripted(observer=told.append)
+    spec = {
+        "validations": [{"expression": "false", "message": "never"}],
+        "auditAnnotations": [{"key": "name", "valueExpression": "string(object.metadata.name)"}],
+    }
+    world.policy("Validating", spec, validationActions=["Audit"])
+    assert _refusal(world) == ""
+    annotations = event(told[-1], "u")["annotations"]
+    assert annotations["p/name"] == "c"
+    (failure,) = orjson.loads(annotations["validation.policy.admission.k8s.io/validation_failure"])
+    assert failure == {
+        "message": "never",
+        "policy": "p",
+        "binding": "b",
+        "expressionIndex": 0,
+        "validationActions": ["Audit"],
+    }
+
+
+def _mutation(expression: str, kind: str = "ApplyConfiguration") -> dict[str, Any]:
+    field = kind[0].lower() + kind[1:] if kind != "JSONPatch" else "jsonPatch"
+    return {"patchType": kind, field: {"expression": expression}}
+
+
+def _mutated(*mutations: dict[str, Any], **spec: Any) -> tuple[int, Any]:
+    world = Scripted()
+    world.policy("Mutating", {"mutations": list(mutations), **spec})
+    return world.call("POST", f"{MAPS}?dryRun=All", config())
+
+
+def test_each_mutation_sees_what_those_before_it_did() -> None:
+    status, made = _mutated(
+        _mutation('Object{data: Object.data{a: "1"}}'),
+        _mutation('[JSONPatch{op: "copy", from: "/data/a", path: "/data/" + object.data.a}]', "JSONPatch"),
+    )
+    assert (status, made["data"]) == (201, {"k": "v", "a": "1", "1": "1"})
+
+
+def test_a_patch_whose_test_fails_is_not_applied() -> None:
+    patch = '[JSONPatch{op: "remove", path: "/data"}, JSONPatch{op: "test", path: "/kind", value: "Pod"}]'
+    status, made = _mutated(_mutation(patch, "JSONPatch"))
+    assert (status, made["data"]) == (201, {"k": "v"})
+
+
+def test_names_in_a_pointer_can_be_escaped() -> None:
+    patch = (
+        '[JSONPatch{op: "add", path: "/metadata/annotations", value: {}}, '
+        'JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("a/b"), value: "~"}]'
+    )
+    _, made = _mutated(_mutation(patch, "JSONPatch"))
+    assert made["metadata"]["annotations"] == {"a/b": "~"}
+
+
+@pytest.mark.parametrize(
+    ("mutation", "code", "said"),
+    [
+        (_mutation("Object{data: Object.date{a: '1'}}"), 403, 'unexpected type name "Object.date"'),
+        (_mutation("Object{nosuch: 1}"), 403, "field not declared in schema"),
+        (_mutation("{'data': 1}"), 403, "expected result type Object"),
+        (
+            _mutation('Object{metadata: Object.metadata{ownerReferences: [{"name": 1}]}}'),
+            403,
+            "structs: .metadata.ownerReferences[0]",
+        ),
+        (_mutation("Object{metadata: Object.metadata{name: 'x'}}"), 403, "may not set name"),
+        (_mutation('[{"op": "test"}]', "JSONPatch"), 403, "should evaluate to array of JSONPatch"),
+        (
+            _mutation('[JSONPatch{op: "remove", path: "/data/x"}]', "JSONPatch"),
+            403,
+            "Unable to remove nonexistent key: x",
+        ),
+        (
+            _mutation('[JSONPatch{op: "add", path: "/data", value: [Object.data{}]}]', "JSONPatch"),
+            500,
+            "cannot be converted to a value",
+        ),
+        (
+            _mutation('[JSONPatch{op: "add", path: "/data", value: 7}]', "JSONPatch"),
+            500,
+            "cannot unmarshal number",
+        ),
+    ],
+)
+def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code, said) -> None:
+    status, answer = _mutated(mutation)
+    assert (status, said in answer["message"]) == (code, True), answer["message"]
+    if code == 403:
+        assert _mutated(mutation, failurePolicy="Ignore")[0] == 201
+
+
+def test_what_is_replaced_as_a_whole_may_not_be_applied() -> None:
+    world = Scripted()
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    tolerations = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'x'}]}}"
+    world.policy(
+        "Mutating",
+        {"matchConstraints": {"resourceRules": [rule]}, "mutations": [_mutation(tolerations)]},
+    )
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    _, answer = world.call("POST", "/api/v1/namespaces/default/pods", pod)
+    assert answer["message"].endswith("may not mutate atomic arrays, maps or structs: .spec.tolerations")

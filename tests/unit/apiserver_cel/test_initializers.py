@@ -1,0 +1,64 @@
+"""Object initializers become maps, and everything else stays as it was."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embedded_kubernetes.cel.initializers import TYPE, as_maps, misplaced, plain
+from embedded_kubernetes.cel.program import CelError, program
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("Object{}", {TYPE: "Object"}),
+        ("Object {a : 1 , b: [2]}", {TYPE: "Object", "a": 1, "b": [2]}),
+        (
+            "Object{spec: Object.spec{x: {'k': object.y}}}",
+            {TYPE: "Object", "spec": {TYPE: "Object.spec", "x": {"k": 7}}},
+        ),
+        ('[JSONPatch{op: "add", value: true ? 1 : 2}]', [{TYPE: "JSONPatch", "op": "add", "value": 1}]),
+        ("Object{a: object.l.map(x, Object.a{b: x})}", {TYPE: "Object", "a": [{TYPE: "Object.a", "b": 1}]}),
+        ("Object{?a: object.?nosuch, ?y: object.?y}", {TYPE: "Object", "y": 7}),
+        ("Object{a__dash__b: 1, __namespace__: 2}", {TYPE: "Object", "a-b": 1, "namespace": 2}),
+        ("Object{a: 'Object{b: 1}'} // Object{c: 1}", {TYPE: "Object", "a": "Object{b: 1}"}),
+    ],
+)
+def test_an_initializer_is_a_map_that_says_its_type(expression, value) -> None:
+    assert program(expression).evaluate({"object": {"y": 7, "l": [1]}}) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        (
+            "Object{spec: nosuch}",
+            "ERROR: <input>:1:14: undeclared reference to 'nosuch' (in container '')\n | Object{spec: nosuch}\n"
+            " | .............^",
+        ),
+        (
+            "Object{\n  a: 1,\n  b: JSONPatch{op: x}}",
+            "ERROR: <input>:3:20: undeclared reference to 'x' (in container '')\n |   b: JSONPatch{op: x}}\n"
+            " | ...................^",
+        ),
+    ],
+)
+def test_errors_are_where_they_were_written(expression, said) -> None:
+    with pytest.raises(CelError) as error:
+        program(expression)
+    assert str(error.value) == said
+
+
+@given(st.text(alphabet="aO.{}[]():,'\"\\ \n/?1", max_size=30))
+def test_what_has_no_initializer_stays_letter_by_letter(text: str) -> None:
+    assert as_maps(text).text == text
+
+
+def test_names_of_types_have_to_be_their_fields_paths() -> None:
+    good = {TYPE: "Object", "spec": {TYPE: "Object.spec", "l": [{TYPE: "Object.spec.l"}], "m": {"a": 1}}}
+    assert misplaced(good) == ""
+    assert plain(good) == {"spec": {"l": [{}], "m": {"a": 1}}}
+    bad = {TYPE: "Object", "spec": {TYPE: "Object.spec", "l": [{TYPE: "Object.l"}]}}
+    assert 'unexpected type name "Object.l", expected "Object.spec.l"' in misplaced(bad)

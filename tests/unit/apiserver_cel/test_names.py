@@ -1,0 +1,81 @@
+"""What expressions may name, and where they name something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedded_kubernetes.cel.names import Names, inlined, mentions, missing_field, problems
+from embedded_kubernetes.cel.program import CelError, checked, program
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("request.nosuch == 1", "1:8: undefined field 'nosuch'"),
+        ("true &&\n request.userInfo.x == ''", "2:18: undefined field 'x'"),
+        ("params.x == 1", "1:1: undeclared reference to 'params'"),
+        ("variables.x == 1", "1:1: undeclared reference to 'variables'"),
+        ("has(object.a) && request.kind.plural == ''", "1:30: undefined field 'plural'"),
+    ],
+)
+def test_what_is_not_there_is_told_with_its_place(expression: str, said: str) -> None:
+    assert said in problems(expression, Names())
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "request.userInfo.groups.exists(g, g == 'params.x')",
+        "request.options.anything.goes == 1",
+        "object.request.nosuch == 1",
+        "request.name.startsWith('x')",
+        "authorizer.group('').resource('pods').check('get').allowed()",
+    ],
+)
+def test_what_is_there_is_no_problem(expression: str) -> None:
+    assert problems(expression, Names()) == ""
+
+
+def test_a_message_may_not_ask_who_may_do_what() -> None:
+    assert "undeclared reference to 'authorizer'" in problems("authorizer.path('/')", Names(authorizer=False))
+
+
+def test_the_type_of_a_variable_is_that_of_its_expression() -> None:
+    known = Names(variables={"a": "object.x == 1"})
+    assert checked("variables.a", known).result == "bool"
+    assert checked("variables . a ? 'x' : 'y'", known).result == "string"
+    assert inlined("[variables.a, variables.b]", {"a": "1"}) == "[(1), variables.b]"
+    with pytest.raises(CelError, match="undefined field 'b'"):
+        checked("variables.b", known)
+
+
+def test_mentions_tell_variables_from_fields() -> None:
+    found = [mention.path for mention in mentions("a.b + c[d].e - 'f' // g")]
+    assert found == [("a", "b"), ("c",), ("d",)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [("object.a.b.c", "b"), ("oldObject.metadata.x", "metadata"), ("object.a.nosuch", "nosuch"), ("1", "")],
+)
+def test_a_field_of_what_has_none_is_found(expression: str, name: str) -> None:
+    values = {"object": {"a": "text"}, "oldObject": None}
+    assert missing_field(expression, values) == name
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("object.a.b == 1", "no such key: b"),
+        ("oldObject.x == 1", "no such key: x"),
+        ("object.nosuch == 1", "no such key: nosuch"),
+        ("object.l[3] == 1", "index out of bounds: 3"),
+        ("1 / object.zero == 1", "division by zero"),
+        ("object.a + 1 == 2", "no such overload"),
+    ],
+)
+def test_errors_of_an_evaluation_are_in_cel_gos_words(expression: str, said: str) -> None:
+    values = {"object": {"a": "text", "l": [1], "zero": 0}, "oldObject": None}
+    with pytest.raises(CelError) as error:
+        program(expression).evaluate(values)
+    assert str(error.value) == said
