@@ -396,8 +396,10 @@ def _check_history(world: World) -> None:
 
 
 def _check_claims(world: World) -> None:
-    """Nobody was evicted for a pod that still waits, unless something else happened to the node since then."""
-    waits = {pod["metadata"]["uid"] for pod in waiting(world)}
+    """Nobody was evicted for a pod that still waits, unless something else happened to the node since then, or others
+    have filled the pod's queue."""
+    left = waiting(world)
+    waits = {pod["metadata"]["uid"] for pod in left} - held_by_queues(world, left, rules(world))
     for claim in world.evictions.open():
         if claim.uid not in waits:
             # It was gone before, and the scheduler had not seen that.

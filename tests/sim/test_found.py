@@ -100,6 +100,7 @@ FOUND = [
     pytest.param(
         "mixed-batch", 39, id="a victim is made again before the request that deletes it is repeated"
     ),
+    pytest.param("mixed-batch", 1795598222016, id="others fill the queue of a pod while room is made for it"),
 ]
 
 #: With the faults that it takes.
