@@ -92,14 +92,28 @@ class Standing:
         return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
 
     def _is_let_in(self, name: str, group: Json) -> bool:
-        """Whether it is asked for its resources no more: before, it may be outbid by groups that do not fit."""
-        if not self._enqueues or not (group.get("spec") or {}).get("minResources"):
+        """Whether it is asked for its resources no more: before, it may be outbid by groups that do not fit, or ask for
+        more than its queue may hold."""
+        asked = (group.get("spec") or {}).get("minResources")
+        if not self._enqueues or not asked:
             return True
         if (group.get("status") or {}).get("phase") not in ("Pending", "", None):
             return True
+        if not self._admits(read.queue_of_group(group), read.amounts(asked)):
+            return False
         others = (pods for each, pods in self.members.items() if each != name)
         phases = ((other.get("status") or {}).get("phase") for other in self.groups.values())
         return "Inqueue" not in phases and not any(read.waits(pod) for pods in others for pod in pods)
+
+    def _admits(self, queue: str, asked: Mapping[str, int]) -> bool:
+        total = self._total()
+        for name in read.chain(queue, self.queues):
+            more = {resource: self.holds()[name][resource] + amount for resource, amount in asked.items()}
+            if read.above_limits(more, self.queues[name]):
+                return False
+            if self._divides != "tree" and any(amount > total[resource] for resource, amount in more.items()):
+                return False
+        return True
 
     def _fits(self, pending: list[Json], needed: int) -> bool:
         """Whether so many find room, however they are laid out: each is taken to be as large as the largest."""

@@ -101,6 +101,11 @@ FOUND = [
         "mixed-batch", 39, id="a victim is made again before the request that deletes it is repeated"
     ),
     pytest.param("mixed-batch", 1795598222016, id="others fill the queue of a pod while room is made for it"),
+    pytest.param(
+        "mixed-batch",
+        1795598757062,
+        id="a group asks for more than its queue may hold, and would fit with less",
+    ),
 ]
 
 #: With the faults that it takes.
