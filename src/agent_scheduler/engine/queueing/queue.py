@@ -186,10 +186,8 @@ class SchedulingQueue(Generic[PodT]):
 
     def assigned_pod_updated(self, old: PodT, new: PodT) -> int:
         """A pod that has a node changed, in one or more properties. Returns how many pods left the pool."""
-        moved = 0
-        for event in pod_change_events(new, old, assigned=True):
-            moved += self.waker.move_all(event, old, new, None)
-        return moved
+        events = pod_change_events(new, old, assigned=True)
+        return sum(self.waker.move_all(event, old, new, None) for event in events)
 
     # -- the scheduling loop's side ------------------------------------------------------------------------
 
@@ -198,7 +196,8 @@ class SchedulingQueue(Generic[PodT]):
 
         When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
         """
-        self.waker.settle()
+        if self.waker.burst_events:
+            self.waker.settle()
         return None if self.closed else self.places.pop()
 
     @property
