@@ -287,9 +287,11 @@ class BatchScheduler:
             self._settled = result.settled
             self.waiting.decided(result.groups)
             self.sessions += 1
-            self.last = Held(session, result, timing.now())
+            earlier, self.last = self.last, Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
             self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
+            if earlier is not None:
+                await self._worked_off(earlier.session.retire(session))
         except _Stopped:
             self._observer.session_broken("given_up")
             trial.reset()

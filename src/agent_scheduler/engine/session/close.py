@@ -26,6 +26,7 @@ from .written import Hold, holds, written_condition
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+_INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
 #: Statuses of the tasks that are told why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
 
@@ -106,7 +107,8 @@ def close(session: Session, book: QuotaBook | None = None) -> Generator[None, No
                 closed(job)
         result = _group_result(session, job, held)
         groups.append(result)
-        message = fit_error(job)
+        # Only of a job that waits anything is said for which this is needed.
+        message = fit_error(job) if job.phase in _INCOMPLETE or job.in_statuses(_WAITING) else ""
         events += _events(job, result, message)
         said = _pod_results(job, message, held, mapped=mapped)
         pods += said
@@ -178,7 +180,7 @@ def _said(condition: PodGroupCondition) -> tuple[str, str, str, str]:
 
 
 def _events(job: Job, result: GroupResult, message: str) -> list[Event]:
-    if job.phase in (UNKNOWN, PENDING, INQUEUE):
+    if job.phase in _INCOMPLETE:
         pending = len(job.by_status[TaskStatus.PENDING])
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
         return [Event(job.group.key, "Warning", UNSCHEDULABLE, text)]
