@@ -210,12 +210,15 @@ def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold], *, mapped
 def _queue_results(session: Session) -> Generator[None, None, list[QueueResult]]:
     queues = session.queues
     held = {name: zero() for name in queues}
+    own: dict[str, Total] = {name: {} for name in session.queue_demands}
     for number, job in enumerate(session.jobs.values()):
         if not number % STRIDE:
             yield
-        if job.in_statuses(HOLDING):
-            for name in _upwards(queues, job.queue):
-                add_to(held[name], _rid_of_nothing(job.allocated))
+        if job.allocated and job.in_statuses(HOLDING):
+            add_to(own[job.queue], _rid_of_nothing(job.allocated))
+    for queue, total in own.items():
+        for name in _upwards(queues, queue):
+            add_to(held[name], total)
     said = session.view.held
     return [
         QueueResult(queue=queue, allocated=held[name], write=said.get(name) != held[name])
