@@ -99,11 +99,11 @@ def test_nobody_is_settled_where_room_is_made_or_claims_come_with_time(how: Sess
 
 def test_who_was_refused_beside_claims_of_others_is_not_settled() -> None:
     """The claims are gone with the session, and no event tells of that."""
-    scene = Scene(node("a", cpu="2"))
+    scene = Scene(node("a", cpu="2"), node("b", cpu="1"), node("c", cpu="1"))
     scene.group("leaves", phase="Running")
     scene.member("leaves", cpu="2", node="a", deleting=True)
-    scene.gang("claims", 2)
-    scene.gang("waits", 1)
+    scene.gang("claims", 1, cpu="2", created="2026-01-01T00:00:00Z")
+    scene.gang("waits", 1, cpu="2", created="2026-01-01T00:00:01Z")
     session, result = scene.run(SHARES, book=QuotaBook())
     assert session.claims
     again(scene, result)
@@ -124,10 +124,10 @@ def test_who_is_not_let_in_or_has_too_few_members_or_a_gate_is_not_settled() -> 
 
 def test_a_job_of_which_a_queue_held_a_task_back_is_not_settled() -> None:
     """Room in the queue would help it, of which nodes do not tell."""
-    scene = Scene(node("a", cpu="2"))
+    scene = four_nodes()
     scene.group("mixed", minMember=1)
+    scene.member("mixed", cpu="9")
     scene.member("mixed", cpu="3")
-    scene.member("mixed", cpu="64")
     session: Session | None = None
     for _ in range(2):
         session, result = scene.run(SHARES, book=QuotaBook())
