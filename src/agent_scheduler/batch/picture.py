@@ -44,17 +44,8 @@ class _Shown(NamedTuple):
     queue: str
     pods: Sequence[PodInfo]
 
-    def is_as(self, earlier: _Shown | None) -> bool:
-        """Whether it is of the same objects."""
-        return (
-            earlier is not None
-            and self.object is earlier.object
-            and self.queue == earlier.queue
-            and _same(self.pods, earlier.pods)
-        )
 
-
-def _same(pods: Sequence[PodInfo], others: Sequence[PodInfo]) -> bool:
+def _same(pods: Collection[PodInfo], others: Sequence[PodInfo]) -> bool:
     return len(pods) == len(others) and all(map(is_, pods, others))
 
 
@@ -71,10 +62,19 @@ class _Making:
         #: Groups of which no more is known than the watch shows.
         self.shown: dict[GroupKey, _Shown] = {}
 
-    def stands(self, key: GroupKey, shown: _Shown) -> bool:
-        """Whether its settled job stands for it; it is taken in then."""
-        kept = self._may_stand.get(key)
-        if kept is None or not shown.is_as(self._earlier.get(key)):
+    def stands(
+        self,
+        key: GroupKey,
+        pods: Collection[PodInfo],
+        found: PodGroup | NativePodGroup | None,
+        queue: str = "",
+    ) -> bool:
+        """Whether its settled job stands for it, as it is shown by the same objects; it is taken in then. Nothing is
+        made for it, of which the collector would have to look at thousands."""
+        kept, shown = self._may_stand.get(key), self._earlier.get(key)
+        if kept is None or shown is None or found is not shown.object:
+            return False
+        if queue != shown.queue or not _same(pods, shown.pods):
             return False
         self.settled[key] = kept
         self._add(kept.job.group, shown.pods, shown)
@@ -132,9 +132,9 @@ class Pictures:
         for key, known in list(self._groups.groups.items()):
             if known.object is None:
                 continue
-            shown = _Shown(known.object, "", tuple(known.members.values()))
-            stands = made.stands(key, shown)
+            stands = made.stands(key, known.members.values(), known.object)
             if not stands and (group := self._group(key, known.object)) is not None:
+                shown = _Shown(known.object, "", tuple(known.members.values()))
                 pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
                 made.take(group, pods, shown, as_shown=group is self._read_groups[key][1])
             if not stands or made.pauses:
@@ -144,9 +144,9 @@ class Pictures:
         yield
         for pod in list(self._groups.bare.values()):
             queue = self._cluster.ledger.usage.queue_of(pod)
-            shown = _Shown(None, queue, (pod,))
-            stands = made.stands(GroupKey(pod.namespace, pod.uid), shown)
+            stands = made.stands(GroupKey(pod.namespace, pod.uid), (pod,), None, queue)
             if not stands:
+                shown = _Shown(None, queue, (pod,))
                 made.take(of_pod(pod, queue=queue), (self._as_it_will_be(pod),), shown, as_shown=True)
             if not stands or made.pauses:
                 yield

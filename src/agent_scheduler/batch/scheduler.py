@@ -3,9 +3,9 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events
 
-A session is worked off in slices of half a millisecond between turns of the loop, and pods of the fast path go first,
-so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session a
-period, and none while nothing has happened that one could make use of.
+A session is worked off in slices of a quarter of a millisecond between turns of the loop, and pods of the fast path go
+first, so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session
+a period, and none while nothing has happened that one could make use of.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-#: Seconds that a session goes on before others have their turns. From a plain pod's watch event to its bind there are
-#: some five turns of the loop, and each of them may come behind a slice.
-_SLICE: Final = 0.0005
+#: Seconds that a session goes on before others have their turns: so long a plain pod may have to wait until its event
+#: is read. To its bind there are some three turns of the loop more, and so many come before the next slice.
+_SLICE: Final = 0.00025
 #: Turns that others have between two slices, and up to how many while the fast path has pods to decide on.
 _TURNS: Final = 3
 _TURNS_AT_MOST: Final = 8
@@ -310,9 +310,11 @@ class BatchScheduler:
             self.waiting.decided(result.groups)
             self._deallocate(session)
             self.sessions += 1
-            self.last = Held(session, result, timing.now())
+            earlier, self.last = self.last, Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
             self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
+            if earlier is not None:
+                await self._worked_off(earlier.session.retire(session))
         except _Stopped:
             self._observer.session_broken("given_up")
             trial.reset()

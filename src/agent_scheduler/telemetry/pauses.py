@@ -19,8 +19,8 @@ from agent_scheduler.telemetry.process import ProcessMetrics
 
 #: Young objects between two collections; then young collections between two of the middle, and of those between
 #: two full ones. Python's own are 700 (2000 from 3.12), 10, 10. A collection of the middle walks four times as many as
-#: are young, and a thousand objects take close to a millisecond.
-THRESHOLDS = (5_000, 2, 2_500)
+#: are young, and a thousand objects take close to half a millisecond.
+THRESHOLDS = (2_000, 2, 6_250)
 
 
 class GcPolicy:

@@ -173,6 +173,26 @@ async def test_a_gang_is_bound_whole_and_one_that_does_not_fit_waits_until_a_nod
         await until(lambda: world.is_in_phase("large", "Running"))
 
 
+async def test_a_gang_that_nodes_refused_is_not_looked_at_again_for_the_sake_of_others() -> None:
+    async with gangs() as world:
+        for name in ("a", "b", "c", "d"):
+            await world.cluster.add_node(name, cpu="2")
+        await world.gang("large", 2, cpu="3")
+        await until(lambda: world.is_in_phase("large", "Inqueue"))
+        await world.rest()
+        await world.gang("small", 2)
+        await until(lambda: world.has_placed("small", 2))
+        await world.rest()
+        batch = world.runtime.batch
+        assert batch is not None and batch.last is not None
+        session = batch.last.session
+        assert {job.name for job in session.jobs.values()} == {"large", "small"}
+        assert "large" not in {job.name for job in session.fresh}
+
+        await world.cluster.add_node("e", cpu="6")
+        await until(lambda: world.has_placed("large", 2))
+
+
 async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() -> None:
     async with gangs() as world:
         cluster = world.cluster

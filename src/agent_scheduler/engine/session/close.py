@@ -26,6 +26,7 @@ from .written import NOBODY, Hold, holds, written_condition
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+_INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
 #: Statuses of the tasks that are told why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
 
@@ -110,7 +111,8 @@ def close(
                 closed(job)
         result = _group_result(session, job, held)
         groups.append(result)
-        message = fit_error(job)
+        # Only of a job that waits anything is said for which this is needed.
+        message = fit_error(job) if job.phase in _INCOMPLETE or job.in_statuses(_WAITING) else ""
         events += _events(job, result, message)
         said = _pod_results(job, message, held, mapped=mapped)
         pods += said
@@ -183,7 +185,7 @@ def _said(condition: PodGroupCondition) -> tuple[str, str, str, str]:
 
 
 def _events(job: Job, result: GroupResult, message: str) -> list[Event]:
-    if job.phase in (UNKNOWN, PENDING, INQUEUE):
+    if job.phase in _INCOMPLETE:
         pending = len(job.by_status[TaskStatus.PENDING])
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
         return [Event(job.group.key, "Warning", UNSCHEDULABLE, text)]
@@ -213,12 +215,15 @@ def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold], *, mapped
 def _queue_results(session: Session) -> Generator[None, None, list[QueueResult]]:
     queues = session.queues
     held = {name: zero() for name in queues}
+    own: dict[str, Total] = {name: {} for name in session.queue_demands}
     for number, job in enumerate(session.jobs.values()):
         if not number % STRIDE:
             yield
-        if job.in_statuses(HOLDING):
-            for name in _upwards(queues, job.queue):
-                add_to(held[name], _rid_of_nothing(job.allocated))
+        if job.allocated and job.in_statuses(HOLDING):
+            add_to(own[job.queue], _rid_of_nothing(job.allocated))
+    for queue, total in own.items():
+        for name in _upwards(queues, queue):
+            add_to(held[name], total)
     said = session.view.held
     return [
         QueueResult(queue=queue, allocated=held[name], write=said.get(name) != held[name])

@@ -6,7 +6,7 @@ decides does not depend on where. The session sees the cluster as it was when it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -83,7 +83,7 @@ CLOSING: Final = "close"
 
 
 class Session:
-    """Owner: the batch scheduler. Not used again after `result`."""
+    """Owner: the batch scheduler, until `retire`."""
 
     def __init__(
         self,
@@ -267,6 +267,20 @@ class Session:
         """Have the gate taken off a pod, in time for a later session."""
         if task.only_queue_gate:
             self.gates_removed[task.uid] = task
+
+    def retire(self, later: Session) -> Generator[None, None, None]:
+        """Nobody asks about it any more. It goes, and its jobs but for those that `later` has, too: by their counts of
+        references, which cycles of job and task, and of session and plugins, would keep up until a full collection."""
+        self.tiers = Tiers(())
+        self._take_hooks()
+        for number, (name, job) in enumerate(self.jobs.items()):
+            if later.jobs.get(name) is not job:
+                for each in (job, *job.sub_jobs.values()):
+                    for tasks in (each.tasks, *each.by_status):
+                        tasks.clear()
+            if not number % STRIDE:
+                yield
+        self.jobs.clear()
 
     def record(self, job: Job, kind: str, reason: str, message: str) -> None:
         event = Event(job.group.key, kind, reason, message)

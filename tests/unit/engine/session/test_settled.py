@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
+from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
@@ -97,11 +99,11 @@ def test_nobody_is_settled_where_room_is_made_or_claims_come_with_time(how: Sess
 
 def test_who_was_refused_beside_claims_of_others_is_not_settled() -> None:
     """The claims are gone with the session, and no event tells of that."""
-    scene = Scene(node("a", cpu="2"))
+    scene = Scene(node("a", cpu="2"), node("b", cpu="1"), node("c", cpu="1"))
     scene.group("leaves", phase="Running")
     scene.member("leaves", cpu="2", node="a", deleting=True)
-    scene.gang("claims", 2)
-    scene.gang("waits", 1)
+    scene.gang("claims", 1, cpu="2", created="2026-01-01T00:00:00Z")
+    scene.gang("waits", 1, cpu="2", created="2026-01-01T00:00:01Z")
     session, result = scene.run(SHARES, book=QuotaBook())
     assert session.claims
     again(scene, result)
@@ -122,10 +124,10 @@ def test_who_is_not_let_in_or_has_too_few_members_or_a_gate_is_not_settled() -> 
 
 def test_a_job_of_which_a_queue_held_a_task_back_is_not_settled() -> None:
     """Room in the queue would help it, of which nodes do not tell."""
-    scene = Scene(node("a", cpu="2"))
+    scene = four_nodes()
     scene.group("mixed", minMember=1)
+    scene.member("mixed", cpu="9")
     scene.member("mixed", cpu="3")
-    scene.member("mixed", cpu="64")
     session: Session | None = None
     for _ in range(2):
         session, result = scene.run(SHARES, book=QuotaBook())
@@ -148,3 +150,29 @@ def test_a_settled_job_that_its_queue_holds_back_from_now_on_says_so() -> None:
     book.set_queue(QueueInfo(name="q", parent="root", capability={"cpu": 2000}))
     _, result = scene.run(SHARES, book=book)
     assert {reason for reason, _ in told(result).values()} == {"QueueFull"} and not names(result)
+
+
+def test_a_session_that_is_over_goes_without_a_collection() -> None:
+    scene = four_nodes()
+    scene.gang("waits", 1, cpu="3")
+    settled = rested(scene).settled
+    scene.more["settled"] = settled
+    scene.gang("other", 1, cpu="3", subGroupPolicy=[{"name": "s", "subGroupSize": 1, "minSubGroups": 1}])
+    gc.collect()
+    gc.disable()
+    try:
+        # The jobs that stand, the one that is new, and of the session before it the one that was new there.
+        session, _ = scene.run(SHARES, book=QuotaBook())
+        later, _ = scene.run(SHARES, book=QuotaBook())
+        assert left(Session) == 2 and left(Task) == left(Job) == 3
+        for _ in session.retire(later):
+            pass
+        del session
+        assert left(Session) == 1 and left(Task) == left(Job) == 2
+    finally:
+        gc.enable()
+    assert set(later.jobs) == {"default/waits", "default/other"} and later.jobs["default/waits"].tasks
+
+
+def left(kind: type) -> int:
+    return sum(type(each) is kind for each in gc.get_objects())

@@ -1,0 +1,133 @@
+"""Which jobs stand for themselves in a view of the cluster, and which groups are looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from agent_scheduler.batch.picture import Pictures, waiting_kinds
+from agent_scheduler.engine.session.demand import demand_of
+from agent_scheduler.engine.session.model import Job
+from agent_scheduler.engine.session.session import View
+from agent_scheduler.engine.session.settled import STRIDE, Settled
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.objects import batch
+from tests.unit.engine.session.scene import finished
+from tests.unit.engine.world import pod_json, read_pod
+
+from .test_waiting import KEY, World
+
+
+class Shown(World):
+    """A group `g` of two pods, and a pod of none."""
+
+    def __init__(self) -> None:
+        World.__init__(self, "a")
+        self.status: batch.PodGroupStatus | None = None
+        self.leaving: set[str] = set()
+        self.pictures = Pictures(
+            self.cluster,
+            self.waiting.groups,
+            scheduler_name="volcano",
+            default_queue="default",
+            status_of=lambda group: self.status or group.status,
+            is_leaving=self.leaving.__contains__,
+            malformed=lambda *_: None,
+            pdbs=cast(Any, None),
+        )
+        self.group()
+        self.pod("p")
+        self.pod("r", spec={"nodeName": "a"})
+
+    def view(self, before: View | None = None) -> View:
+        """With all groups of the view before settled."""
+        settled = {} if before is None else {group.key: of(group) for group in before.groups}
+        return finished(self.pictures.view(settled))
+
+
+def of(group: Any) -> Settled:
+    job = Job(group)
+    return Settled(job=job, demand=demand_of(job), result=cast(Any, None), share=None)
+
+
+def test_a_group_of_the_same_objects_stands_and_nobody_waits_in_its_name() -> None:
+    world = Shown()
+    first = world.view()
+    assert not first.settled and len(finished(waiting_kinds(first))) == 1
+    second = world.view(first)
+    assert set(second.settled) == {KEY} and second.pods[KEY] == tuple(first.pods[KEY])
+    assert [group.key for group in second.groups] == [KEY]
+    assert not finished(waiting_kinds(second))
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda world: world.group(version=2),
+        lambda world: world.pod("p", version=2),
+        lambda world: world.pod("q"),
+        lambda world: world.waiting.groups.delete_pod("p"),
+    ],
+    ids=["group", "pod", "another pod", "pod gone"],
+)
+def test_what_has_changed_is_looked_at_again(happens: Callable[[Shown], object]) -> None:
+    world = Shown()
+    first = world.view()
+    happens(world)
+    second = world.view(first)
+    assert not second.settled
+    assert set(world.view(second).settled) == {KEY}
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda world: world.cluster.ledger.assume(world.cluster.pods["p"], 0),
+        lambda world: world.leaving.add("r"),
+        lambda world: setattr(world, "status", batch.PodGroupStatus(phase="Inqueue")),
+    ],
+    ids=["being bound", "being evicted", "status being written"],
+)
+def test_what_is_known_beyond_what_is_shown_keeps_a_group_from_standing(
+    happens: Callable[[Shown], object],
+) -> None:
+    """What comes of it may be shown by no other object."""
+    world = Shown()
+    happens(world)
+    first = world.view()
+    assert not world.view(first).settled
+
+
+def test_a_pod_without_a_group_stands_while_it_is_the_same() -> None:
+    world = Shown()
+    alone = GroupKey("default", "alone")
+
+    def show(version: str) -> None:
+        body = pod_json("alone", requests={"cpu": "1"}, schedulerName="volcano")
+        body["metadata"] |= {"uid": "alone", "resourceVersion": version}
+        pod = read_pod(body, world.world.classes)
+        world.cluster.set_pod(pod)
+        world.waiting.groups.set_pod(pod)
+
+    show("1")
+    first = world.view()
+    second = world.view(first)
+    assert set(second.settled) == {KEY, alone}
+    show("2")
+    assert set(world.view(second).settled) == {KEY}
+
+
+def test_a_view_pauses_though_all_groups_stand() -> None:
+    world = Shown()
+    for number in range(5 * STRIDE):
+        body = {"metadata": {"name": f"g{number}", "namespace": "default", "uid": f"g{number}"}}
+        world.waiting.groups.set_group(msgspec.convert(body, batch.PodGroup))
+    first = world.view()
+    settled = {group.key: of(group) for group in first.groups}
+    assert sum(1 for _ in world.pictures.view(settled)) >= 5
+    second = world.view(first)
+    assert len(second.settled) == 5 * STRIDE + 1
+    assert sum(1 for _ in waiting_kinds(second)) >= 5
