@@ -270,7 +270,7 @@ class Evictions:
         name = path.rpartition("/")[2]
         fast_path = process.fast_path
         gangs, record = self.world.gang_safety, self.world.store.tables[PODS].get("default", name)
-        if gangs is not None and (record is None or gangs.is_victim(process, record.uid)):
+        if gangs is not None and (record is None or gangs.has_evicted(process, name)):
             return
         claims = [
             claim for claim in self.claims if claim.by == process.identity and name in claim.victims.values()

@@ -116,8 +116,8 @@ class GangSafety:
         #: that moment was over.
         self._given: dict[tuple[str, str], tuple[str, float]] = {}
         self._lacked: dict[tuple[str, str, float], str] = {}
-        #: (Process, pod's UID) of those that a session had evicted.
-        self._victims: set[tuple[str, str]] = set()
+        #: (Process, pod's UID) -> name, of those that a session had evicted.
+        self._victims: dict[tuple[str, str], str] = {}
         for kind in (GROUPS, QUEUES):
             world.store.tables[kind].subscribers.append(self._note)
 
@@ -176,7 +176,7 @@ class GangSafety:
         def evicted(task: Any, reason: str) -> bool:
             done: bool = evict(task, reason)
             if done:
-                self._victims.add((process.name, task.uid))
+                self._victims[process.name, task.uid] = task.pod.name
             return done
 
         ledger.assume, batch._session, batch._keep_claims = assumed, held, kept
@@ -185,6 +185,10 @@ class GangSafety:
     def is_victim(self, process: Process, uid: str) -> bool:
         """Whether a session of the process had the pod evicted."""
         return (process.name, uid) in self._victims
+
+    def has_evicted(self, process: Process, name: str) -> bool:
+        """Whether it had a pod of this name evicted, of which another of that name may have taken the place."""
+        return any(by == process.name and victim == name for (by, _), victim in self._victims.items())
 
     # -- room
 
