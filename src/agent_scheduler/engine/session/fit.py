@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 
 class FitErrors(NamedTuple):
-    """`unresolvable`: rows on which nothing would help that evictions can do."""
+    """`plugins`: those that refused."""
 
     message: str
-    unresolvable: frozenset[int] = frozenset()
-    #: The plugins that refused.
     plugins: frozenset[str] = frozenset()
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ..decide.classview import ClassView
+from ..decide.compiled import CompiledFilter
 from ..decide.ranking import REFUSED, best_of
 from ..decide.snapshot import Snapshot
 from ..decide.trial import Mark, Trial
@@ -327,20 +328,35 @@ class SessionNodes:
         columns = self.columns
         rows = np.flatnonzero(columns.present[: columns.size])
         counts: dict[str, int] = {}
+        plugins: set[str] = set()
         if view.rejection is not None:
             counts = {view.rejection.message: rows.size} if rows.size else {}
-            return FitErrors(fit_message(rows.size, counts), plugins=frozenset((view.rejection.plugin,)))
-        plugins: set[str] = set()
-        unresolvable: set[int] = set()
-        number = rows.size
-        for entry in view.filters:
+            return FitErrors(fit_message(rows.size, counts), frozenset((view.rejection.plugin,)))
+        late = np.isin(rows, self._unready)
+        self._ask(view.filters, rows[~late], counts, plugins, room=room)
+        # Their taints say why nobody goes there, as in the fast path's words; whether there would be room does not.
+        self._ask(sorted(view.filters, key=_is_room), rows[late], counts, plugins, room=room)
+        return FitErrors(fit_message(rows.size, counts), frozenset(plugins))
+
+    def _ask(
+        self,
+        filters: Sequence[CompiledFilter],
+        rows: Rows,
+        counts: dict[str, int],
+        plugins: set[str],
+        *,
+        room: bool,
+    ) -> None:
+        """Adds to `counts`, reason -> nodes, and to the `plugins` that refused."""
+        columns = self.columns
+        for entry in filters:
             if not rows.size:
                 break
             refused = rows[~entry.feasible(columns, rows)]
             if not refused.size:
                 continue
             plugins.add(entry.plugin.name)
-            if isinstance(entry.plugin, NodeResourcesFit):
+            if _is_room(entry):
                 reasons: Mapping[str, int] = {_TOO_MANY_PODS: refused.size}
                 if room:
                     reasons = self._first_short(entry.state, refused)
@@ -349,11 +365,9 @@ class SessionNodes:
             else:
                 reasons = entry.plugin.reasons(entry.state, columns, refused)
                 settled = refused[~entry.plugin.curable(entry.state, columns, refused)]
-                unresolvable.update(settled.tolist())
             for reason, count in reasons.items():
                 counts[reason] = counts.get(reason, 0) + count
             rows = rows[~np.isin(rows, settled)]
-        return FitErrors(fit_message(number, counts), frozenset(unresolvable), frozenset(plugins))
 
     def _first_short(self, wanted: Wanted, rows: Rows) -> dict[str, int]:
         """Of how many rows, none of which has room, which resource is the first that is short."""
@@ -376,6 +390,10 @@ class SessionNodes:
             if number:
                 counts[f"Insufficient {name}"] = number
         return counts
+
+
+def _is_room(entry: CompiledFilter) -> bool:
+    return isinstance(entry.plugin, NodeResourcesFit)
 
 
 def _asks_devices(task: Task) -> bool:

@@ -163,6 +163,21 @@ def test_a_node_that_is_full_of_pods_says_so_in_a_backfill() -> None:
     assert told(result) == {"free-0": ("Unschedulable", text)}
 
 
+def test_a_node_that_is_not_ready_is_counted_by_its_taint_as_in_the_fast_paths_words() -> None:
+    """Of others that there is no room comes first, as Volcano says it."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    down = [{"type": "Ready", "status": "False"}]
+    scene = Scene(
+        node("a", cpu="1"),
+        node("b", cpu="1", taints=[taint], conditions=down),
+        node("c", cpu="1", taints=[taint]),
+    )
+    scene.gang("g", 1, cpu="2")
+    _, result = scene.run()
+    text = "0/3 nodes are unavailable: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
+    assert told(result) == {"g-0": ("Unschedulable", text)}
+
+
 def test_a_gated_pod_is_let_in_and_bound_in_a_later_session() -> None:
     scene = Scene(node("a"))
     scene.group("g")
