@@ -37,6 +37,7 @@ class Gates:
         queue: str = "q",
         cpu: str = "1",
         group: str = "",
+        role: str = "",
         gates: tuple[str, ...] = (QUEUE_ALLOCATION_GATE,),
         annotation: str = "true",
         **spec: Any,
@@ -46,6 +47,8 @@ class Gates:
         annotations = {QUEUE_ALLOCATION_GATE: annotation, "scheduling.volcano.sh/queue-name": queue}
         if group:
             annotations["scheduling.k8s.io/group-name"] = group
+        if role:
+            annotations["volcano.sh/task-spec"] = role
         body = {
             "metadata": {"name": name, "annotations": annotations},
             "spec": {
@@ -183,6 +186,16 @@ async def test_above_its_minimum_as_many_of_a_gang_are_let_past_as_fit() -> None
         await until(lambda: world.all_let_past("g", 4))
         await world.world.rest()
         assert await world.let_past("g") == 4
+
+
+async def test_a_gang_that_lacks_one_of_its_roles_is_held_whole() -> None:
+    async with gated(cpu="9") as world:
+        await add_group(world.cluster, "g", minMember=3, minTaskMember={"head": 1, "worker": 2}, queue="full")
+        for number in range(3):
+            await world.pod(f"g-{number}", group="g", queue="full", role="worker")
+        await world.stays_held("g-0", "g-1", "g-2")
+        await world.pod("g-head", group="g", queue="full", role="head")
+        await until(lambda: world.all_let_past("g", 4))
 
 
 async def test_queues_below_one_do_not_let_past_more_than_it_holds() -> None:

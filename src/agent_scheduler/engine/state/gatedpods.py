@@ -137,7 +137,10 @@ class GatedPods:
             self._usage.reserve(pod)
 
     def take_back(self) -> None:
-        """Whose gate is still there is held again: nobody removes it any more."""
+        """Whose gate is still there is held again: nobody removes it any more. Nor does any wait for its queue, or the
+        room that the first give back would be given to the next."""
+        for key in [*self._waits_as]:
+            self._forget_choices(key)
         for pod in [pod for pod in self.reserved.values() if pod.gates]:
             self.drop(pod.uid)
             self.set(pod)
