@@ -140,10 +140,13 @@ class Standing:
             return all(amount <= total[resource] for resource, amount in held.items())
         return self.divides != "proportion" or self._is_enough_for_all()
 
-    def declares_room(self, queue: str, pending: list[Json], needed: int) -> bool:
+    def declares_room(
+        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = ()
+    ) -> bool:
+        """`without`: whose reserved room does not count."""
         if not read.is_open(self.queues.get(queue)):
             return False
-        held = self._with(queue, pending, needed)
+        held = self._with(queue, pending, needed, without=without)
         return not any(read.above_limits(more, self.queues[name]) for name, more in held.items())
 
     def has_room_for(self, queue: str, amounts: Mapping[str, int]) -> bool:
@@ -157,13 +160,15 @@ class Standing:
             for name in read.chain(queue, self.queues)
         )
 
-    def _with(self, queue: str, pending: list[Json], needed: int) -> dict[str, dict[str, int]]:
+    def _with(
+        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = ()
+    ) -> dict[str, dict[str, int]]:
         """What the queue and those above it hold of what is asked for, with so many more pods."""
         largest: Counter[str] = Counter()
         for pod in pending:
             for resource, amount in read.requests(pod).items():
                 largest[resource] = max(largest[resource], amount)
-        holds = self.holds(without=pending)
+        holds = self.holds(without=(*pending, *without))
         return {
             name: {
                 resource: holds[name][resource] + needed * amount

@@ -132,18 +132,23 @@ class _Served:
     # -- words
 
     def misled(self) -> list[str]:
-        """Pods that say Unschedulable though their queue has no room for them."""
+        """Pods that say Unschedulable though their queue has no room for them; of those that have room reserved, beside
+        all others that say so, and the placed ones."""
         standing, found = self._standing, []
+        silent = [pod for pod in standing.reserved if not _wants_a_node(pod)]
         for pod in standing.pods:
-            if not _is_loose(pod):
-                continue
-            conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
             queue = read.queue_of(pod, standing.groups.get)
-            if conditions.get("PodScheduled", {}).get("reason") != "Unschedulable" or not queue:
+            if not _is_loose(pod) or not _wants_a_node(pod) or not queue or not standing.queues:
                 continue
-            if standing.queues and not standing.declares_room(queue, [pod], 1):
+            others = silent if is_reserved(pod) else []
+            if not standing.declares_room(queue, [pod], 1, without=others):
                 found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room")
         return found
+
+
+def _wants_a_node(pod: Json) -> bool:
+    conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
+    return conditions.get("PodScheduled", {}).get("reason") == "Unschedulable"
 
 
 def _is_loose(pod: Json) -> bool:

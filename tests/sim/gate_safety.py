@@ -8,7 +8,6 @@ S34 a pod that was let past, or never held, and has no node counts as reserved, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +155,7 @@ class GateSafety:
             name = _name(pod)
             if not asks(pod) or gates(pod) != [GATE]:
                 self._wrong("S32", process, f"lets {name} past, which has {gates(pod)} and asks: {asks(pod)}")
-            if problem := self._refuses(process, fast_path, seen, pod, [pod]):
+            if problem := self._refuses(process, fast_path, seen, pod):
                 self._wrong("S32", process, f"lets {name} past, and {problem}")
             if lacks := self._lacks(process, fast_path, seen, pod):
                 self._wrong("S32", process, f"lets {name} past, whose gang has {lacks}")
@@ -169,9 +168,10 @@ class GateSafety:
         return not gates(pod) or (gates(pod) == [GATE] and uid in self._let_past.get(process.identity, ()))
 
     def _refuses(
-        self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json, needed: list[Json]
+        self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json, *, words: bool = False
     ) -> str:
-        """Why the queue of these pods, which are of one queue, cannot hold them beside all others; empty if it can."""
+        """Why the pod's queue cannot hold it beside all others; empty if it can. `words`: of one that has room reserved,
+        beside all that are placed."""
         queues, name = seen.queues(), seen.queue_of(pod)
         if not queues or not name:
             return ""
@@ -179,13 +179,12 @@ class GateSafety:
             return f"its queue {name} is not open"
         chain = read.chain(name, queues)
         holds = seen.holds(chain, queues)
-        mine = {each["metadata"]["uid"] for each in needed}
-        wanted: Counter[str] = Counter()
-        for each in needed:
-            wanted.update(read.requests(each))
+        # Of more that is reserved than there is, some goes first.
+        goes_first = words and self._is_past(process, fast_path, pod)
+        mine, wanted = pod["metadata"]["uid"], read.requests(pod)
         for uid in list(fast_path.cluster.pods):
             other = seen.pod(uid)
-            if other is None or uid in mine or not self._is_past(process, fast_path, other):
+            if goes_first or other is None or uid == mine or not self._is_past(process, fast_path, other):
                 continue
             for above in read.chain(seen.queue_of(other), queues):
                 if above in holds:
@@ -227,7 +226,7 @@ class GateSafety:
         if pod is None or not read.waits(pod):
             return
         self.world.safety.checked["S33"] += 1
-        if problem := self._refuses(process, fast_path, seen, pod, [pod]):
+        if problem := self._refuses(process, fast_path, seen, pod, words=True):
             self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and {problem}: {message}")
 
     # -- inside
