@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from . import controller_list, controllers, kubelet, loading
+from . import autoscaler, controller_list, controllers, kubelet, loading
 from .auth.audit import Asked, AuditLog, Observer
 from .auth.authentication import read_tokens
 from .auth.identity import User
 from .auth.jwt import Keys
 from .auth.options import ADMIN, ISSUER, OPEN_PATHS, Options
+from .autoscaler import Autoscaler
 from .builtin import ALPHA, BUILTIN
 from .certificates import make_certificates, server_context
 from .controllers import Controller
@@ -143,6 +146,9 @@ async def running(
     Raises `ClusterError` if the cluster cannot start.
     """
     options = options_of(settings)
+    scaler_token = secrets.token_urlsafe(24)
+    if settings.node_groups() and options.asks:
+        options = replace(options, tokens={**options.tokens, scaler_token: autoscaler.USER})
     with ExitStack() as opened:
         if settings.audit_log_path is not None:
             log = AuditLog(opened.enter_context(_audit_file(settings.audit_log_path)), random_uids())
@@ -171,7 +177,7 @@ async def running(
             async with asyncio.TaskGroup() as group:
                 playing = [
                     group.create_task(controllers.run(controller, clock=api.store.clock))
-                    for controller in _controllers(api, settings)
+                    for controller in _controllers(api, settings, scaler_token)
                 ]
                 yield found
                 for task in playing:
@@ -180,7 +186,7 @@ async def running(
             await server.stop(grace=grace)
 
 
-def _controllers(api: Api, settings: Settings) -> list[Controller]:
+def _controllers(api: Api, settings: Settings, scaler_token: str) -> list[Controller]:
     """What a real cluster has beside its API server and scheduler."""
     started = controller_list.start(api, settings.controller_names(), kubelets=settings.kubelets)
     if settings.kubelets:
@@ -190,6 +196,12 @@ def _controllers(api: Api, settings: Settings) -> list[Controller]:
         started.append(DeviceDriver(api, devices))
         if devices.attaching is not None:
             started.append(DeviceAttacher(api, DRIVER, devices.attaching))
+    if groups := settings.node_groups():
+        if settings.rbac:
+            autoscaler.install_role(api)
+        started.append(
+            Autoscaler(api, groups, authorization=f"Bearer {scaler_token}", kubelets=settings.kubelets)
+        )
     return started
 
 

@@ -63,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that are not to run, such as '*,-resourceclaim-controller' (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--autoscaler", action="append", default=[], metavar="RULE",
+        help="add nodes of this shape for pods that say Unschedulable, and take empty ones away, such as "
+        "cpu=8,memory=32Gi,pods=110,nvidia.com/gpu=1,label:pool=gpu,taint:gpu=yes:NoSchedule,name=gpu,max=10,delay=5,"
+        "idle=30; may be repeated, and the first that a pod fits counts",
+    )  # fmt: skip
+    parser.add_argument(
         "--runtime-config", default="", metavar="LIST",
         help="alpha versions that are served besides, as for kube-apiserver: scheduling.k8s.io/v1alpha2=true",
     )  # fmt: skip

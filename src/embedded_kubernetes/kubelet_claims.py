@@ -11,12 +11,12 @@ Costs: nothing for pods without claims; a change of a claim wakes exactly the po
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
-from .builtin.eviction import requirement_holds
 from .controllers import Index, WorkQueue
+from .node_selection import selects
 from .pod_claims import CLAIMS, Use, uses_of
 from .recorder import Recorder
 from .resource import Object
@@ -152,27 +152,9 @@ def _results(allocation: Object) -> Iterable[Object]:
 
 def _is_for(allocation: Object, node: Record) -> bool:
     selector = allocation.get("nodeSelector")
-    return selector is None or any(_selects(term, node) for term in selector["nodeSelectorTerms"])
-
-
-def _selects(term: dict[str, Any], node: Record) -> bool:
-    """A term that asks for nothing selects nothing."""
-    by_label, by_name = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    return bool(by_label or by_name) and (
-        all(_holds(each, node.labels.get(each.get("key", ""))) for each in by_label)
-        and all(_holds(each, node.name) for each in by_name)
+    return selector is None or any(
+        selects(term, node.labels, node.name) for term in selector["nodeSelectorTerms"]
     )
-
-
-def _holds(requirement: dict[str, Any], found: str | None) -> bool:
-    operator, values = requirement.get("operator"), requirement.get("values") or ("",)
-    if operator not in ("Gt", "Lt"):
-        return requirement_holds(requirement, found)
-    try:
-        have, bound = int(found or ""), int(values[0])
-    except ValueError:
-        return False
-    return have > bound if operator == "Gt" else have < bound
 
 
 def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:

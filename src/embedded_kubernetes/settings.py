@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
@@ -17,6 +17,7 @@ from .device_driver import Attaching, DevicesShape
 from .errors import ClusterError
 from .fault_plan import Faults
 from .loading import Manifests
+from .node_groups import NodeGroup, RuleError, read_rules
 from .simulated_nodes import GPU, node_name
 
 #: A file by its name.
@@ -58,6 +59,8 @@ class Settings:
     kubeconfig_out: File | None = None
     kubelets: bool = True
     controllers: str = "*"
+    #: A node group's rule each.
+    autoscaler: str | Sequence[str] = ()
     #: Versions that are off by default, each with "=true" behind it.
     runtime_config: str = ""
     #: Created at the start.
@@ -86,6 +89,7 @@ class Settings:
                 raise SettingError("users", f"must be embedded_kubernetes.User by token, not {user!r}")
         self.node_amounts()
         self.controller_names()
+        self.node_groups()
         self.versions()
         if self.rbac and not self.token:
             self.token = secrets.token_urlsafe(24)
@@ -134,6 +138,13 @@ class Settings:
             return controller_list.chosen(self.controllers)
         except ValueError as error:
             raise SettingError("controllers", str(error)) from None
+
+    def node_groups(self) -> tuple[NodeGroup, ...]:
+        """Whose nodes the autoscaler adds and takes away; without any there is no autoscaler."""
+        try:
+            return read_rules((self.autoscaler,) if isinstance(self.autoscaler, str) else self.autoscaler)
+        except RuleError as error:
+            raise SettingError("autoscaler", str(error), error.rule) from None
 
     def versions(self) -> frozenset[str]:
         """Groups with the versions that are served besides."""

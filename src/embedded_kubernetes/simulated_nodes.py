@@ -9,7 +9,7 @@ from .resource import Object
 GPU = "nvidia.com/gpu"
 _ZONES = ("a", "b", "c")
 #: Of a node whose kubelet nobody plays, which is ready all the same.
-_READY = {
+READY = {
     "type": "Ready",
     "status": "True",
     "reason": "KubeletReady",
@@ -27,7 +27,7 @@ def nodes(count: int, amounts: Mapping[str, str], *, kubelets: bool = True) -> I
 
     Without `kubelets`, which would report it, they say of themselves that they are ready.
     """
-    status = {"capacity": amounts, "allocatable": amounts, **({} if kubelets else {"conditions": [_READY]})}
+    status = {"capacity": amounts, "allocatable": amounts, **({} if kubelets else {"conditions": [READY]})}
     for number in range(count):
         name = node_name(number)
         yield {

@@ -21,7 +21,8 @@ class Kind:
     """`where` it strikes: bind, write, any request, list, watch, cluster or process.
 
     `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some, "plans" of those where a
-    controller plans them, "gangs" of those where pods come in gangs, "wire" of those where processes speak HTTP.
+    controller plans them, "gangs" of those where pods come in gangs, "gates" of those where they have gates besides,
+    "wire" of those where processes speak HTTP.
     """
 
     number: int
@@ -144,6 +145,11 @@ KINDS: dict[str, Kind] = {
     ),
     "group_written": Kind(61, "gangs", "409: a PodGroup was written by others just before"),
     "groups_late": Kind(62, "gangs", "events of PodGroups and queues come seconds late, and twice"),
+    # Gates.
+    "webhook_down": Kind(
+        63, "gates", "a pod comes without the gate that it asks for, as by failurePolicy Ignore"
+    ),
+    "webhook_lies": Kind(64, "gates", "a pod comes with the gate though it does not ask for it"),
 }
 
 
@@ -198,6 +204,8 @@ OF_WIRE = tuple(name for name, kind in KINDS.items() if kind.where == "wire")
 OF_PLANS = tuple(name for name, kind in KINDS.items() if kind.where == "plans")
 #: And where pods come in gangs.
 OF_GANGS = tuple(name for name, kind in KINDS.items() if kind.where == "gangs")
+#: And where they have gates.
+OF_GATES = tuple(name for name, kind in KINDS.items() if kind.where == "gates")
 
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
@@ -221,7 +229,7 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 
 
-_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_WIRE, "rolled_back", "not_attached"))
+_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_WIRE, "rolled_back", "not_attached"))
 #: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
 _ROLLED_BACK = 0.1
 #: And how many have drivers that fail, if their devices have to be made ready.
@@ -236,12 +244,13 @@ def draw(
     shards: bool = False,
     plans: bool = False,
     gangs: bool = False,
+    gates: bool = False,
     wired: bool = False,
 ) -> list[str]:
     """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
 
     `shards`: the world has some, and what can go wrong with these is likely, too; `plans`: a controller plans them;
-    `gangs`: pods come in gangs.
+    `gangs`: pods come in gangs; `gates`: and have gates.
     """
     if only:
         return [name for name in KINDS if name in only]
@@ -264,6 +273,8 @@ def draw(
         found.update(name for name in OF_GANGS if rng.random() < 0.5)
         # The settings of sessions stay as they are.
         found.discard("reload")
+    if gates:
+        found.update(name for name in OF_GATES if rng.random() < 0.5)
     if found and rng.random() < _ROLLED_BACK:
         found.add("rolled_back")
     if found and rng.random() < _NOT_ATTACHED:

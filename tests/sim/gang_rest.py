@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,6 +17,7 @@ from agent_scheduler.objects.quantity import resource_value
 
 from . import gang_reading as read
 from .gang_cluster import GangCluster
+from .gate_cluster import is_reserved
 from .rules import Rules, cluster_of, readable, refusal
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Standing:
     def __init__(self, world: World, cluster: GangCluster, by: Rules) -> None:
         self._world = world
         self._by = by
-        self._divides = cluster.shape.divides
+        self.divides = cluster.shape.divides
         self._enqueues = "enqueue" in cluster.shape.actions
         self.groups, self.queues = cluster.groups(), cluster.queues()
         self.pods = cluster.pods()
@@ -50,6 +51,7 @@ class Standing:
         self.placed = [
             pod for pod in self.pods if pod["spec"].get("nodeName") in there and not read.has_ended(pod)
         ]
+        self.reserved = [pod for pod in self.pods if world.gates is not None and is_reserved(pod)]
         self._cluster = cluster_of(self.nodes, self.placed)
         self._used: dict[str, Counter[str]] = {name: Counter() for name in there}
         self._on: Counter[str] = Counter()
@@ -74,12 +76,12 @@ class Standing:
 
     def _could(self, name: str, group: Json) -> str:
         members = self.members.get(name, [])
-        pending = [pod for pod in members if read.waits(pod)]
+        pending = [pod for pod in members if read.waits(pod) and not pod["spec"].get("schedulingGates")]
         ready = [pod for pod in members if read.is_ready(pod)]
         least = read.minimum(group)
         if not pending or least.lacks([*pending, *ready]):
             return ""
-        if not self._is_let_in(name, group):
+        if not self.is_let_in(name, group):
             return ""
         needed = max(1, least.members - len(ready))
         if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
@@ -91,7 +93,7 @@ class Standing:
             return ""
         return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
 
-    def _is_let_in(self, name: str, group: Json) -> bool:
+    def is_let_in(self, name: str, group: Json) -> bool:
         """Whether it is asked for its resources no more: before, it may be outbid by groups that do not fit, or ask for
         more than its queue may hold."""
         asked = (group.get("spec") or {}).get("minResources")
@@ -138,44 +140,65 @@ class Standing:
     def is_held(self, pod: Json) -> bool:
         """Whether the queue of a pod of the fast path's has no room for it."""
         queue = read.queue_of(pod, self.groups.get)
-        return bool(queue) and bool(self.queues) and not self._declares_room(queue, [pod], 1)
+        return bool(queue) and bool(self.queues) and not self.declares_room(queue, [pod], 1)
 
     def _may_hold(self, queue: str, pending: list[Json], needed: int) -> bool:
         """Whether the queue and those above it have room for so many, by what they declare; and, where the cluster is
         divided by weight, whether there is enough for all that anybody asks for; where by capacity, whether the queue
         then holds no more than all nodes offer, as it may where nodes have shrunk."""
-        if not self._declares_room(queue, pending, needed):
+        if not self.declares_room(queue, pending, needed):
             return False
-        if self._divides == "capacity":
+        if self.divides == "capacity":
             total = self._total()
             held = self._with(queue, pending, needed)[queue]
             return all(amount <= total[resource] for resource, amount in held.items())
-        return self._divides != "proportion" or self._is_enough_for_all()
+        return self.divides != "proportion" or self._is_enough_for_all()
 
-    def _declares_room(self, queue: str, pending: list[Json], needed: int) -> bool:
+    def declares_room(
+        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = ()
+    ) -> bool:
+        """`without`: whose reserved room does not count."""
         if not read.is_open(self.queues.get(queue)):
             return False
-        held = self._with(queue, pending, needed)
+        held = self._with(queue, pending, needed, without=without)
         return not any(read.above_limits(more, self.queues[name]) for name, more in held.items())
 
-    def _with(self, queue: str, pending: list[Json], needed: int) -> dict[str, dict[str, int]]:
+    def has_room_for(self, queue: str, amounts: Mapping[str, int]) -> bool:
+        """Whether the queue and those above it have declared room for so much."""
+        holds = self.holds()
+        return not any(
+            read.above_limits(
+                {resource: holds[name][resource] + amount for resource, amount in amounts.items()},
+                self.queues[name],
+            )
+            for name in read.chain(queue, self.queues)
+        )
+
+    def _with(
+        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = ()
+    ) -> dict[str, dict[str, int]]:
         """What the queue and those above it hold of what is asked for, with so many more pods."""
         largest: Counter[str] = Counter()
         for pod in pending:
             for resource, amount in read.requests(pod).items():
                 largest[resource] = max(largest[resource], amount)
+        holds = self.holds(without=(*pending, *without))
         return {
             name: {
-                resource: self.holds()[name][resource] + needed * amount
+                resource: holds[name][resource] + needed * amount
                 for resource, amount in largest.items()
                 if amount
             }
             for name in read.chain(queue, self.queues)
         }
 
-    def holds(self) -> Mapping[str, Counter[str]]:
+    def holds(self, *, without: Iterable[Json] = ()) -> Mapping[str, Counter[str]]:
+        """With the room that is kept for who was let past the gate of the queue."""
+        left_out = {pod["metadata"]["uid"] for pod in without}
         found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
-        for pod in self.placed:
+        for pod in (*self.placed, *self.reserved):
+            if pod["metadata"]["uid"] in left_out:
+                continue
             for name in read.chain(read.queue_of(pod, self.groups.get), self.queues):
                 found[name].update(read.requests(pod))
         return found

@@ -37,6 +37,7 @@ from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
+from .gate_rest import check_gates, until_served
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, readable, refusal, rules_of
@@ -203,6 +204,8 @@ async def come_to_rest(world: World) -> None:
         owners = await until_handed_over(world, world.shards)
         if owners is None:
             return
+    if world.gates is not None and not await until_served(world, world.gates, rules(world)):
+        return
     if not await _until_none(world, late, BOUND_WITHIN, "L1"):
         return
     # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
@@ -236,6 +239,8 @@ async def come_to_rest(world: World) -> None:
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
     if world.gangs is not None:
         check_gangs(world, rules(world))
+    if world.gates is not None:
+        check_gates(world, world.gates, rules(world))
     _check_claims(world)
     check_claims(world, _names(world))
     _check_history(world)

@@ -288,6 +288,8 @@ class Safety:
                 self.violated("S7", f"{process.identity}: {problem}")
             if self._world.allocations is not None:
                 self._world.allocations.check_books(process, fast_path)
+            if self._world.gate_safety is not None:
+                self._world.gate_safety.look_inside(process, fast_path)
             self.checked["S6"] += 1
             try:
                 fast_path.queue.check_invariants()

@@ -15,6 +15,7 @@ from .constrained import fill as constrain
 from .device_load import Devices, fill
 from .gang_load import Gangs, count_in_queues
 from .gang_load import fill as gather
+from .gate_load import Gates, hold
 from .plan_load import WARM, Plans, follow, told
 from .shard_load import Shards, share_out
 from .volume_load import fill as store
@@ -44,6 +45,8 @@ class Shape:
     plans: Plans | None = None
     #: Set where pods come in gangs, from queues.
     gangs: Gangs | None = None
+    #: Set where pods wait behind the gate of their queue's capacity, and an autoscaler adds nodes.
+    gates: Gates | None = None
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -310,6 +313,19 @@ def mixed_batch(rng: random.Random) -> Shape:
     return shape
 
 
+def gates(rng: random.Random) -> Shape:
+    """Gangs and bare pods of both schedulers behind the gate of their queue's capacity, on few nodes or none, to which
+    an autoscaler adds."""
+    shape = _shape(rng, nodes=rng.choice((0, 0, 1, 2)))
+    shape.replicas = rng.choice((1, 1, 2))
+    shape.stop_seconds = rng.choice((0.2, 2.0))
+    shape.likely = (*_OF_BATCH, "slow", "failed", "stop")
+    size = [node(f"of-size-{number}") for number in range(rng.randrange(1, 6))]
+    shape.gangs = gather(rng, size, shape.pods, shape.acts, pod)
+    shape.gates = hold(rng, shape.gangs, shape.pods, pod)
+    return shape
+
+
 _OF_BATCH = ("crash", "lost_after", "held_back", "pod_deleted", "node_changed", "node_again", "denied")
 
 
@@ -332,4 +348,5 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "planned": planned,
     "batch": batch,
     "mixed-batch": mixed_batch,
+    "gates": gates,
 }

@@ -31,6 +31,8 @@ def verb_of(method: str, path: str) -> str:
         return "shard"
     if "/podgroups/" in plain and method == "PATCH":
         return "group"
+    if "/pods/" in plain and method == "PATCH" and not plain.endswith("/status"):
+        return "pod"
     if method == "GET":
         return "list" if plain.rpartition("/")[2] in KINDS_WATCHED else "get"
     if method == "DELETE":
@@ -100,9 +102,9 @@ class Troubles(ABC):
                 *("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied"),
                 *names,
             ]
-        elif verb == "evict":
+        elif verb == "evict" or (verb == "pod" and self._process.scheduler):
             names = ["recreated", "gone", "deleting", "denied", *names]
-        elif verb in ("status", "event", "volume"):
+        elif verb in ("status", "event", "volume", "pod"):
             names.insert(0, "denied")
         elif verb == "shard":
             names = ["shard_written", "denied", *names]
@@ -110,7 +112,7 @@ class Troubles(ABC):
             names = ["group_written", "denied", *names]
         elif verb == "claim":
             names = [*(["claim_taken"] if method == "PATCH" else []), "denied", *names]
-        share = 3.0 if verb == "evict" else 1.0
+        share = 3.0 if verb == "evict" or (verb == "pod" and self._process.scheduler) else 1.0
         shares = {"claim_taken": 2.0, "shard_written": 2.0, "group_written": 3.0}
         if verb == "shard":
             # There are few of them.

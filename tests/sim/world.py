@@ -40,6 +40,8 @@ from .gang_cluster import GangCluster
 from .gang_nemesis import GangNemesis
 from .gang_process import GangController
 from .gang_safety import GangSafety
+from .gate_cluster import GateCluster
+from .gate_safety import GateSafety
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .loop import START, Deadlock, SimLoop
@@ -140,6 +142,7 @@ class World:
             shards=self.shape.shards is not None,
             plans=self.shape.plans is not None,
             gangs=self.shape.gangs is not None,
+            gates=self.shape.gates is not None,
             wired=self.wired,
         )
         if options.faults == ():
@@ -195,6 +198,8 @@ class World:
                 self.plans = PlanMap(self, self.shards, self.shape.plans)
                 self.plan_safety = PlanSafety(self, self.plans)
                 self.shard_nemesis = PlanNemesis(self, self.plans)
+        self.gates: GateCluster | None = None
+        self.gate_safety: GateSafety | None = None
         self.gangs: GangCluster | None = None
         self.gang_safety: GangSafety | None = None
         self.gang_nemesis: GangNemesis | None = None
@@ -202,6 +207,9 @@ class World:
             self.gangs = GangCluster(self, self.shape.gangs)
             self.gang_safety = GangSafety(self, self.gangs)
             self.gang_nemesis = GangNemesis(self, self.gangs)
+            if self.shape.gates is not None:
+                self.gates = GateCluster(self, self.shape.gates)
+                self.gate_safety = GateSafety(self, self.gang_safety, self.gates)
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -252,6 +260,8 @@ class World:
             self.shard_safety.went_back()
         if self.plan_safety is not None:
             self.plan_safety.went_back()
+        if self.gates is not None:
+            self.gates.went_back()
         for process in self.processes:
             if process.transport is not None:
                 process.transport.went_back()
@@ -265,6 +275,8 @@ class World:
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> Response:
         """A request of somebody whose requests never fail."""
+        if self.gates is not None and method == "POST" and path.endswith("/pods"):
+            body = self.gates.admitted(body)
         request = Request(
             method,
             path,
@@ -316,6 +328,11 @@ class World:
             self.loop.create_task(self._load(), name="load"),
             self.loop.create_task(self.nemesis.run(), name="nemesis"),
         ]
+        if self.gates is not None:
+            around = {"autoscaler": self.gates.autoscaler, "pod collector": self.gates.collector}
+            for name, each in around.items():
+                task = self.loop.create_task(controllers.run(each, clock=clock), name=name)
+                background.insert(0, task)
         if self.shards is not None and self.shape.shards is not None:
             self.plan.lasts(START + self.shape.shards.kind_after)
             self.loop.call_later(self.shape.shards.kind_after, self.shards.install)

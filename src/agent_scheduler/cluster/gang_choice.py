@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from agent_scheduler.engine.gangs.group import Group, effective_minimum, needed, of_native, of_pod_group
@@ -43,6 +44,9 @@ class GangChoice:
             if not (each.gates or each.deleting or each.finished or self._holds_room(each, reserved))
         ]
         minimum, roles = effective_minimum(group)
+        there = Counter(map(_role, (*holding, *gated, *loose)))
+        if there.total() < minimum or any(there[role] < least for role, least in roles.items()):
+            return None
         first, others = needed(
             sorted((*gated, *loose), key=in_turn),
             role_of=_role,
@@ -51,8 +55,6 @@ class GangChoice:
                 role: least - sum(_role(each) == role for each in holding) for role, least in roles.items()
             },
         )
-        if len(holding) + len(first) < minimum:
-            return None
         return Choice(
             first if any(pod.uid in held for pod in first) else (),
             [pod for pod in others if pod.uid in held],

@@ -38,6 +38,7 @@ class Gates:
         queue: str = "q",
         cpu: str = "1",
         group: str = "",
+        role: str = "",
         gates: tuple[str, ...] = (QUEUE_ALLOCATION_GATE,),
         annotation: str = "true",
         **spec: Any,
@@ -47,6 +48,8 @@ class Gates:
         annotations = {QUEUE_ALLOCATION_GATE: annotation, "scheduling.volcano.sh/queue-name": queue}
         if group:
             annotations["scheduling.k8s.io/group-name"] = group
+        if role:
+            annotations["volcano.sh/task-spec"] = role
         body = {
             "metadata": {"name": name, "annotations": annotations},
             "spec": {
@@ -186,6 +189,16 @@ async def test_above_its_minimum_as_many_of_a_gang_are_let_past_as_fit() -> None
         assert await world.let_past("g") == 4
 
 
+async def test_a_gang_that_lacks_one_of_its_roles_is_held_whole() -> None:
+    async with gated(cpu="9") as world:
+        await add_group(world.cluster, "g", minMember=3, minTaskMember={"head": 1, "worker": 2}, queue="full")
+        for number in range(3):
+            await world.pod(f"g-{number}", group="g", queue="full", role="worker")
+        await world.stays_held("g-0", "g-1", "g-2")
+        await world.pod("g-head", group="g", queue="full", role="head")
+        await until(lambda: world.all_let_past("g", 4))
+
+
 async def test_queues_below_one_do_not_let_past_more_than_it_holds() -> None:
     async with gated(cpu="2") as world:
         for name in ("left", "right"):
@@ -273,7 +286,7 @@ async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds
     async with gated(cpu="2") as world:
         for number in range(2):
             await world.pod(f"p-{number}", scheduler="agent-scheduler", queue="full", nodeSelector={"x": "y"})
-        await until(lambda: world.all_let_past("p-", 2))
+            await until(lambda number=number: world.all_let_past("p-", number + 1))
         body = {"spec": {"capability": {"cpu": "1"}}}
         path = f"{GROUP}/queues/full"
         await world.cluster.ask("PATCH", path, body, content_type=MERGE)
@@ -282,7 +295,7 @@ async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds
         node = {"metadata": {"name": "b", "labels": {"x": "y"}}}
         allocatable = {"cpu": "8", "memory": "8Gi", "pods": "10"}
         await world.cluster.ask("POST", "/api/v1/nodes", {**node, "status": {"allocatable": allocatable}})
-        await until(lambda: world.says("p-0", "QueueFull"))
+        await until(lambda: world.is_bound("p-0"))
         await until(lambda: world.says("p-1", "QueueFull"))
         await world.delete("p-0")
         await until(lambda: world.is_bound("p-1"))

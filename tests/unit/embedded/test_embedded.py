@@ -10,6 +10,8 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -327,6 +329,40 @@ def test_requests_are_in_the_audit_log_too(tmp_path: Path) -> None:
         (asked,) = found.requests
     (line,) = (tmp_path / "log").read_text().splitlines()
     assert json.loads(line)["requestURI"] == asked.uri == PODS
+
+
+def test_the_autoscaler_is_a_client_with_a_name_and_a_role_of_its_own() -> None:
+    rule = "cpu=4,memory=8Gi,name=pool,delay=0"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    with EmbeddedCluster(authorization_mode="RBAC", autoscaler=rule) as found:
+        found.apply(POD)
+        body = {"status": {"conditions": [condition]}}
+        status, _ = ask(found, "PATCH", f"{PODS}/p/status", body, token=found.token, kind="merge-patch+json")
+        assert status == 200
+        until(
+            lambda: any(
+                asked.attributes.verb == "create" and asked.attributes.resource == "nodes"
+                for asked in found.requests
+            )
+        )
+        asked_for = {
+            (asked.attributes.verb, asked.attributes.resource, asked.code)
+            for asked in found.requests
+            if asked.by == "system:serviceaccount:kube-system:cluster-autoscaler"
+        }
+    assert asked_for == {
+        ("watch", "nodes", 200),
+        ("watch", "pods", 200),
+        ("create", "events", 201),
+        ("create", "nodes", 201),
+    }
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
 
 
 def in_a_process(code: str) -> str:

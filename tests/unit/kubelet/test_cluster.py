@@ -148,6 +148,10 @@ def test_nodes_are_spread_over_zones_and_have_gpus_only_if_asked() -> None:
         ({"nodes": None}, "nodes: must be a whole number, not None"),
         ({"users": {"t": "alice"}}, "users: must be embedded_kubernetes.User by token, not 'alice'"),
         ({"device_attach_seconds": "3"}, "device_attach_seconds: must be a number, not '3'"),
+        (
+            {"autoscaler": "cpu=1,memory=1Gi,max=x"},
+            "autoscaler cpu=1,memory=1Gi,max=x: entry 3 (max=x): must be a whole number from 1 on",
+        ),
     ],
 )
 def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str) -> None:

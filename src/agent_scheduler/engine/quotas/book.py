@@ -106,6 +106,30 @@ def _missing(queue: _Queue, wanted: Vector, counted: Vector) -> dict[str, float]
     return missing
 
 
+def _covers(reserved: Vector, wanted: Vector) -> bool:
+    return all(amount <= reserved.get(resource, 0) for resource, amount in wanted.items())
+
+
+def _reserved_from(
+    pods: Collection[str], queue: _Queue, entries: Mapping[str, Entry], queues: Mapping[str, _Queue]
+) -> Vector:
+    """What is reserved in a queue for these pods, and for others after the last of them.
+
+    Where more is reserved than there is, since a limit was lowered or pods came without a gate, those for whom it was
+    reserved first go first: else all would wait for one another.
+    """
+    own: Total = {}
+    later: Total = {}
+    for uid, entry in entries.items():
+        if entry.standing is not Standing.RESERVED or queue not in queues[entry.queue].chain:
+            continue
+        if uid in pods:
+            later.clear()
+        add_to(own if uid in pods else later, entry.vector)
+    add_to(own, later)
+    return own
+
+
 class Headroom:
     """What is left in the queues while nothing changes, for several pods beside one another."""
 
@@ -123,11 +147,15 @@ class Headroom:
             return Shortfall(queue, {})
         if not at.info.open:
             return Shortfall(queue, {}, at.info.state)
-        reserved = self._reserved(queue, uids)
+        pods = tuple(uids)
+        reserved = self._reserved(queue, pods)
         for each in at.chain:
             taken = self._taken.get(each.name)
             if each.limits:
-                missing = _missing(each, wanted if taken is None else _both(wanted, taken), reserved)
+                more = wanted if taken is None else _both(wanted, taken)
+                missing = _missing(each, more, reserved)
+                if missing and _covers(reserved, wanted):
+                    missing = _missing(each, more, _reserved_from(pods, each, self._entries, self._queues))
                 if missing:
                     return Shortfall(each.name, missing)
         return None
@@ -179,8 +207,9 @@ class QuotaBook:
     """Owner: the cluster's state, as of the ledger. Told of each pod that has a queue, and of each
     queue.
 
-    Invariants: each UID stands in one queue, at one standing; a queue's `used` is the sum over the entries of it and of
-    the queues below it. `fallen` are the queues in which more may fit since it was last cleared.
+    Invariants: each UID stands in one queue, at one standing; entries are in the order in which they came; a queue's
+    `used` is the sum over the entries of it and of the queues below it. `fallen` are the queues in which more may fit
+    since it was last cleared.
     """
 
     def __init__(self) -> None:
@@ -324,7 +353,8 @@ class QuotaBook:
         """The first queue, from `queue` up to the root, that cannot hold `wanted` more; None if all can.
 
         Of what is wanted, each resource that a queue declares a limit for counts, but pods, which Volcano does not
-        limit by queues. The pod `uid` is not counted twice. A queue that does not exist takes nothing.
+        limit by queues. The pod `uid` is not counted twice, nor does what was reserved after it count where that is
+        reserved. A queue that does not exist takes nothing.
         """
         at = self._queues.get(queue)
         if at is None or at.info is None:
@@ -337,6 +367,8 @@ class QuotaBook:
                 continue
             counted = own.vector if own is not None and each in self._queues[own.queue].chain else EMPTY
             missing = _missing(each, wanted, counted)
+            if missing and own is not None and own.standing is Standing.RESERVED and _covers(counted, wanted):
+                missing = _missing(each, wanted, _reserved_from((uid,), each, self._entries, self._queues))
             if missing:
                 return Shortfall(each.name, missing)
         return None

@@ -50,9 +50,8 @@ class Nominated:
         if not against or self._nominations is None or view.rejection is not None:
             return None
         found = self._nominations.refused(pod, view, columns, against)
-        rows = np.flatnonzero(columns.present[: columns.size])
-        unresolvable = frozenset(rows[~np.isin(rows, found.curable)].tolist())
-        return FitErrors(fit_message(rows.size, found.counts), unresolvable, frozenset(found.plugins))
+        nodes = int(np.count_nonzero(columns.present[: columns.size]))
+        return FitErrors(fit_message(nodes, found.counts), frozenset(found.plugins))
 
     def _against(self, pod: PodInfo) -> Mapping[int, NominatedPods]:
         if not self._by_row:

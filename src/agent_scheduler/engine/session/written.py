@@ -88,8 +88,8 @@ def _may_wait(job: Job) -> bool:
 def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Hold]:
     waiting = _waiting(job)
     if job.waiting and session.tiers.job_pipelined(job):
-        # Its claims are on room that others of its queue are about to leave.
-        return {}
+        # The claims of its minimum are on room that others of its queue are about to leave.
+        return _held_each(job, waiting, headroom)
     if len(waiting) > job.minimum - job.in_statuses(_HAS):
         # Some are above the minimum: always the same, or their conditions would change with each session.
         waiting = session.tiers.in_task_order(waiting)
@@ -98,8 +98,13 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
     if short is not None:
         hold = _hold(short)
         return {task.uid: hold for task in waiting}
+    return _held_each(job, others, headroom)
+
+
+def _held_each(job: Job, tasks: Iterable[Task], headroom: Headroom) -> Mapping[str, Hold]:
+    """Those for which, one after another, there is no room."""
     found = {}
-    for task in others:
+    for task in tasks:
         short = headroom.take(job.queue, task.request, (task.uid,))
         if short is not None:
             found[task.uid] = _hold(short)

@@ -87,6 +87,28 @@ def test_a_queue_that_appears_has_the_pods_that_named_it_before() -> None:
     assert found.shortfall("a", {"cpu": 500}) is not None
 
 
+def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:
+    found = book(
+        QueueInfo(name="above", capability={"cpu": 2000}),
+        QueueInfo(name="q", parent="above"),
+        QueueInfo(name="beside", parent="above"),
+    )
+    for name, of in (("first", "q"), ("second", "beside"), ("third", "q")):
+        found.set(name, of, {"cpu": 1000}, Standing.RESERVED)
+    assert found.shortfall("q", {"cpu": 1000}, "first") is None
+    assert found.shortfall("beside", {"cpu": 1000}, "second") is None
+    assert found.shortfall("q", {"cpu": 1000}, "third") is not None
+    assert found.shortfall("q", {"cpu": 1000}) is not None
+    headroom = found.headroom()
+    assert headroom.shortfall("q", {"cpu": 1000}, ("first",)) is None
+    assert headroom.shortfall("q", {"cpu": 2000}, ("first", "third")) is not None
+    assert headroom.shortfall("q", {"cpu": 1500}, ("first",)) is not None
+    found.set("first", "q", {"cpu": 1000}, Standing.ASSUMED)
+    assert found.shortfall("beside", {"cpu": 1000}, "second") is None
+    found.set("second", "beside", {"cpu": 1000}, Standing.ASSUMED)
+    assert found.shortfall("q", {"cpu": 1000}, "third") is not None
+
+
 def test_queues_in_which_more_may_fit_are_told_of() -> None:
     found = book(
         QueueInfo(name="p"), QueueInfo(name="a", parent="p", capability={"cpu": 1}), QueueInfo(name="b")

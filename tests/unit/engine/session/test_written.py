@@ -159,6 +159,16 @@ def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now() -> Non
     assert told(result)["g-0"][0] == "Unschedulable"
 
 
+def test_who_is_above_the_minimum_of_a_gang_that_is_about_to_have_room_does_not_ask_for_nodes() -> None:
+    made, book = scene("1", capability=1)
+    book.set("leaving", "q", {"cpu": 1000}, Standing.BOUND)
+    made.group("old", queue="q")
+    made.member("old", node="n0", deleting=True)
+    made.gang("g", 2, minMember=1, queue="q", phase="Inqueue")
+    _, result = made.run(QUEUES, book=book)
+    assert sorted(reason for reason, _ in told(result).values()) == ["QueueFull", "Unschedulable"]
+
+
 @pytest.mark.parametrize("reason", ["Schedulable", "Unschedulable"])
 def test_a_hold_comes_before_what_volcano_says(reason: str) -> None:
     assert written_condition(reason, "text", Hold("QueueFull", "full")) == ("QueueFull", "full")

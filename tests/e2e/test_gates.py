@@ -1,0 +1,189 @@
+"""Three pods, a queue that holds one of them at a time, and an autoscaler: the story of gates of queues' capacity.
+
+All components are installed from `config`, each with its own ServiceAccount, on a cluster that authorizes by RBAC. The
+embedded API server calls no webhooks: pods are reviewed by the one that runs, and then made as it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from embedded_kubernetes.patch import json_patch
+from tests.batched import queue
+from tests.embedded import until
+from tests.unit.webhook.world import definition
+
+from .installed import Installation
+from .processes import Served
+from .test_installed import MERGE, NAMESPACE, PODS, SESSIONS, embedded_alone, own_cluster
+from .test_webhook import ACCOUNT, HERE, asked, bundle
+
+pytestmark = pytest.mark.e2e
+
+GATE = "scheduling.volcano.sh/queue-allocation-gate"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+#: What brings pod-2's node, long enough after it was asked for that what holds meanwhile is seen.
+RULE = "cpu=2,memory=4Gi,label:pool=new,name=new,max=3,delay=5,idle=600"
+
+
+class Line(NamedTuple):
+    """Of a table: phase, condition (its reason, or the phase's where the pod has a node) and gate of a pod."""
+
+    phase: str
+    condition: str = ""
+    gated: bool = False
+
+
+RUNNING = Line("Running")
+HELD = Line("Pending", "SchedulingGated", gated=True)
+WANTS_A_NODE = Line("Pending", "Unschedulable")
+
+
+class Story:
+    """The cluster, and what kubectl would show of it."""
+
+    def __init__(self, installed: Installation, scheduler: str, webhook: Served, authority: str) -> None:
+        self.installed = installed
+        self._scheduler = scheduler
+        self._webhook = webhook
+        self._authority = authority
+
+    async def create(self, name: str, **spec: Any) -> None:
+        """A pod as its user writes it, and as the webhook answers."""
+        resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
+        body: Any = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "annotations": {GATE: "true", "scheduling.volcano.sh/queue-name": "story"},
+            },
+            "spec": {
+                "schedulerName": self._scheduler,
+                "containers": [{"name": "c", "image": "registry.invalid/none:1", "resources": resources}],
+                "terminationGracePeriodSeconds": 0,
+                **spec,
+            },
+        }
+        answer = await asyncio.to_thread(asked, self._webhook, "/pods/mutate", body, self._authority)
+        await self.installed.ask("POST", PODS, json_patch(body, _operations(answer)))
+        # Those that were made in one second have no order.
+        await asyncio.sleep(1.1)
+
+    async def table(self) -> dict[str, Line]:
+        found = {}
+        for pod in (await self.installed.ask("GET", PODS))["items"]:
+            conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
+            scheduled = conditions.get("PodScheduled", {})
+            gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+            assert gates in ([], [GATE])
+            found[pod["metadata"]["name"]] = Line(
+                pod["status"]["phase"],
+                scheduled.get("reason", "") if scheduled.get("status") == "False" else "",
+                bool(gates),
+            )
+        return found
+
+    async def shows(self, **lines: Line) -> None:
+        wanted = {name.replace("_", "-"): line for name, line in lines.items()}
+        last: Mapping[str, Line] = {}
+
+        async def same() -> bool:
+            nonlocal last
+            last = await self.table()
+            return last == wanted
+
+        try:
+            await until(same, seconds=30)
+        except AssertionError:
+            raise AssertionError(f"expected {wanted}, found {last}") from None
+
+    async def stays(self, seconds: float, **lines: Line) -> None:
+        """As long as it is looked at."""
+        for _ in range(int(seconds / 0.25)):
+            assert await self.table() == {name.replace("_", "-"): line for name, line in lines.items()}
+            await asyncio.sleep(0.25)
+
+    async def delete(self, name: str) -> None:
+        await self.installed.ask("DELETE", f"{PODS}/{name}")
+
+    async def nodes(self) -> list[str]:
+        return [
+            each["metadata"]["name"] for each in (await self.installed.ask("GET", "/api/v1/nodes"))["items"]
+        ]
+
+    async def node_of(self, name: str) -> str:
+        return str((await self.installed.ask("GET", f"{PODS}/{name}"))["spec"]["nodeName"])
+
+    async def triggered(self) -> list[str]:
+        """Pods for which nodes came."""
+        events = (await self.installed.ask("GET", "/api/v1/namespaces/default/events"))["items"]
+        return [each["involvedObject"]["name"] for each in events if each.get("reason") == "TriggeredScaleUp"]
+
+
+def _operations(answer: Any) -> Any:
+    return json.loads(base64.b64decode(answer["patch"]))
+
+
+@embedded_alone
+@pytest.mark.parametrize("scheduler", ["volcano", "agent-scheduler"])
+async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
+    tmp_path: Path, scheduler: str
+) -> None:
+    cluster = ("--nodes", "1", "--node-cpu", "4", "--node-memory", "8Gi", "--autoscaler", RULE)
+    # The answer to the first removal of a gate is lost.
+    lost = {"match": {"resource": "pods", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
+    async with own_cluster(tmp_path, *cluster, faults={"rules": [lost]}, components=["crd"]) as installed:
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            await installed.add(definition(kind))
+        for component in ("webhook", "default"):
+            await installed.apply(component)
+        webhook = await installed.start(ACCOUNT, "webhook", *HERE)
+        await webhook.ready()
+        capability = {"cpu": "1", "memory": "1Gi"}
+        await installed.ask("POST", QUEUES, queue("story", capability=capability))
+        state = {"status": {"state": "Open"}}
+        await installed.ask("PATCH", f"{QUEUES}/story/status", state, content_type=MERGE)
+        story = Story(installed, scheduler, webhook, await bundle(installed))
+        await _told(story)
+        for account in ("agent-scheduler", ACCOUNT):
+            assert installed.refusals(account, NAMESPACE) == []
+
+
+async def _told(story: Story) -> None:
+    installed = story.installed
+    # Initially each pod has the gate.
+    await story.create("pod-1")
+    await story.create("pod-2", nodeSelector={"pool": "new"})
+    await story.create("pod-3")
+    await story.shows(pod_1=HELD, pod_2=HELD, pod_3=HELD)
+    # The queue has room for one, which has a node to go to.
+    sessions = installed.folder / "volcano-scheduler.conf"
+    sessions.write_text(SESSIONS)
+    scheduler = await installed.start("agent-scheduler", "scheduler", "--scheduler-conf", str(sessions))
+    await scheduler.ready()
+    await story.shows(pod_1=RUNNING, pod_2=HELD, pod_3=HELD)
+    await story.stays(2, pod_1=RUNNING, pod_2=HELD, pod_3=HELD)
+    assert await story.nodes() == ["node-00000"]
+    # The next one fits on no node. The queue's room is its own until one comes, whoever would fit on those there are.
+    await story.delete("pod-1")
+    await story.shows(pod_2=WANTS_A_NODE, pod_3=HELD)
+    await story.stays(2, pod_2=WANTS_A_NODE, pod_3=HELD)
+    await story.create("pod-4")
+    await story.shows(pod_2=RUNNING, pod_3=HELD, pod_4=HELD)
+    assert await story.node_of("pod-2") == "new-1"
+    # When it has gone the others follow, on the nodes that there are.
+    await story.delete("pod-2")
+    await story.shows(pod_3=RUNNING, pod_4=HELD)
+    await story.delete("pod-3")
+    await story.shows(pod_4=RUNNING)
+    assert await story.nodes() == ["new-1", "node-00000"]
+    assert await story.triggered() == ["pod-2"]
+    assert await scheduler.terminate() == 0

@@ -1,0 +1,119 @@
+"""What stands around the scheduler where pods have gates: the webhook that puts them on, and an autoscaler."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from embedded_kubernetes.autoscaler import Autoscaler
+from embedded_kubernetes.node_groups import NodeGroup, read_rules
+from embedded_kubernetes.podgc import PodCollector
+
+from . import gang_reading as read
+from .gate_load import GATE, Gates
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+Json = dict[str, Any]
+
+#: Names by which pods ask for a scheduler whose pods have the gate.
+OURS = ("agent-scheduler", "volcano")
+
+
+def asks(pod: Json) -> bool:
+    """Whether the pod takes part."""
+    return read.annotation(pod, GATE) == "true" and pod["spec"].get("schedulerName") in OURS
+
+
+def gates(pod: Json) -> list[str]:
+    return [each["name"] for each in pod["spec"].get("schedulingGates") or ()]
+
+
+def is_held(pod: Json) -> bool:
+    """Whether the gate of its queue's capacity, and nothing else, holds it."""
+    return asks(pod) and gates(pod) == [GATE] and read.waits(pod)
+
+
+def is_reserved(pod: Json) -> bool:
+    """Whether it was let past, or never held, and has no node yet."""
+    return asks(pod) and not gates(pod) and read.waits(pod)
+
+
+class GateCluster:
+    """Made with its world."""
+
+    def __init__(self, world: World, shape: Gates) -> None:
+        self._world = world
+        self._rng = random.Random(f"{world.seed} gates")
+        self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
+        self.autoscaler = Autoscaler(world.api, self.groups)
+        self.collector = PodCollector(world.api.registry)
+
+    def admitted(self, pod: Json) -> Json:
+        """The pod that is to be created, as the webhook lets it in."""
+        plan, now, states = self._world.plan, self._world.loop.time(), self._world.states
+        if asks(pod):
+            if plan.strikes("webhook_down", now=now, share=3.0):
+                states.reached("pod came without its gate")
+                return pod
+        elif pod["spec"].get("schedulerName") in OURS and plan.strikes("webhook_lies", now=now, share=2.0):
+            states.reached("gate of a pod that asks for none")
+        else:
+            return pod
+        there = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]
+        return {**pod, "spec": {**pod["spec"], "schedulingGates": [*there, {"name": GATE}]}}
+
+    # -- moments
+
+    def let_past(self, process: Process) -> None:
+        """It has decided that pods lose their gate, and nothing is sent yet."""
+        plan, now = self._world.plan, self._world.loop.time()
+        if plan.strikes("crash", now=now, share=1.0):
+            self._world.states.reached("crash between decision and removal of a gate")
+            self._soon(process.kill)
+        self._change_queue("queue changed as a gate was to go")
+
+    def gate_removed(self, process: Process) -> None:
+        """A removal was carried out, and its answer is not there yet."""
+        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=1.0):
+            self._world.states.reached("crash between removal of a gate and answer")
+            process.kill("killed between the removal of a gate and the answer")
+        self._change_queue("queue changed between removal of a gate and bind")
+
+    def _change_queue(self, state: str) -> None:
+        nemesis = self._world.gang_nemesis
+        if nemesis is not None and self._world.plan.strikes(
+            "queue_changed", now=self._world.loop.time(), share=1.0
+        ):
+            self._world.states.reached(state)
+            self._soon(nemesis.queue_changed)
+
+    def _soon(self, act: Any) -> None:
+        self._world.loop.call_later(self._rng.choice((0.0, 0.0005, 0.003, 0.02)), act)
+
+    # -- the autoscaler
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no node is on its way, or about to be taken away."""
+        scaler = self.autoscaler
+        return not scaler._upcoming and all(
+            node.deleted_at == float("inf")
+            and (
+                scaler._picture.books[name].pods
+                or name in scaler._awaited
+                or node.group not in scaler._by_name
+            )
+            for name, node in scaler._picture.nodes.items()
+        )
+
+    def size(self, group: str) -> int:
+        return sum(node.group == group for node in self.autoscaler._picture.nodes.values()) + sum(
+            coming.name == group for _, coming in self.autoscaler._upcoming
+        )
+
+    def went_back(self) -> None:
+        """The store has: the watches are of a history that is none any more."""
+        self.autoscaler.close()

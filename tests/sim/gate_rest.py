@@ -1,0 +1,185 @@
+"""What must become true of gates and of the autoscaler once the faults have ended.
+
+L17 no gate is left on a pod whose queue has declared room, of a gang for the whole minimum; every pod, or gang, that is
+    past it, whose queue has room and that fits an empty node of a group that may have more, brings one, and is bound;
+    and none says Unschedulable whose queue has no room
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from . import gang_reading as read
+from .gang_rest import Standing
+from .gate_cluster import GateCluster, gates, is_held, is_reserved
+from .rules import Rules, cluster_of, readable, refusal
+
+if TYPE_CHECKING:
+    from .world import World
+
+Json = dict[str, Any]
+
+#: Seconds for all that follow one another: a refused removal is sent again after a minute at most, a pod is tried, says
+#: so, and a node comes after up to 10 s; and then those that follow it in their queue, and members above a minimum.
+SERVED_WITHIN = 180.0
+
+
+class _Served:
+    """Who waits at a moment, from the store, and for what."""
+
+    def __init__(self, world: World, cluster: GateCluster, by: Rules) -> None:
+        assert world.gangs is not None, "it has queues"
+        self._by = by
+        self._cluster = cluster
+        self._standing = Standing(world, world.gangs, by)
+        self._enough = {group.name: group.most - cluster.size(group.name) for group in cluster.groups}
+        self._templates = {
+            group.name: readable({**group.node(0), "metadata": group.node(0)["metadata"]})
+            for group in cluster.groups
+        }
+
+    # -- gates
+
+    def kept(self) -> list[str]:
+        """Pods that are behind their gate though their queue has room."""
+        standing, found = self._standing, []
+        for name, group in standing.groups.items():
+            members = standing.members.get(name, [])
+            held = [pod for pod in members if is_held(pod)]
+            if held and self._gang_has_room(group, members, held):
+                found.append(
+                    f"{len(held)} of {name} are behind their gate, and {read.queue_of_group(group)} has room"
+                )
+        for pod in standing.pods:
+            if not is_held(pod) or (read.is_batch(pod) and read.group_of(pod)):
+                continue
+            queue = read.queue_of(pod, standing.groups.get)
+            if not queue or not standing.queues or standing.declares_room(queue, [pod], 1):
+                found.append(f"{_name(pod)} is behind its gate, and {queue or 'no queue'} has room")
+        return found
+
+    def _gang_has_room(self, group: Json, members: list[Json], held: list[Json]) -> bool:
+        standing, least = self._standing, read.minimum(group)
+        holding = [pod for pod in members if read.is_ready(pod) or is_reserved(pod)]
+        loose = [pod for pod in members if read.waits(pod) and not gates(pod) and not is_reserved(pod)]
+        if least.lacks([*holding, *held, *loose]):
+            return False
+        if not standing.queues:
+            return True
+        queue = read.queue_of_group(group)
+        pending = [*held, *loose]
+        needed = least.members - len(holding)
+        if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
+            # In whatever order they are let past.
+            needed = len(pending)
+        if not standing.declares_room(queue, pending, max(1, needed)):
+            return False
+        asked = read.amounts((group.get("spec") or {}).get("minResources"))
+        for pod in holding:
+            if not read.has_ended(pod):
+                asked.subtract(read.requests(pod))
+        return standing.has_room_for(queue, +asked)
+
+    # -- nodes
+
+    def unserved(self) -> list[str]:
+        """Pods and gangs that are past their gates, that more nodes would help, and whose queue has room for them."""
+        standing, found = self._standing, []
+        for name, group in standing.groups.items():
+            pending = [pod for pod in standing.members.get(name, []) if _is_loose(pod)]
+            ready = [pod for pod in standing.members.get(name, []) if read.is_ready(pod)]
+            least = read.minimum(group)
+            if not pending or least.lacks([*pending, *ready]) or not standing.is_let_in(name, group):
+                continue
+            needed = max(1, least.members - len(ready))
+            if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
+                needed = len(pending)
+            queue = read.queue_of_group(group)
+            if standing.divides != "proportion" and self._helps(pending, needed, queue):
+                found.append(f"{needed} of {name} fit on nodes to come")
+        for pod in standing.pods:
+            if not _is_loose(pod) or (read.is_batch(pod) and read.group_of(pod)):
+                continue
+            if read.is_batch(pod) and standing.divides == "proportion":
+                continue
+            if self._helps([pod], 1, read.queue_of(pod, standing.groups.get)):
+                found.append(f"{_name(pod)} fits on a node to come")
+        return found
+
+    def _helps(self, pending: list[Json], needed: int, queue: str) -> bool:
+        """Whether there may be so many more nodes that each of these has one to itself."""
+        standing = self._standing
+        if queue and standing.queues and not standing.declares_room(queue, pending, needed):
+            return False
+        if queue not in standing.queues and standing.queues and queue:
+            return False
+        spare: Counter[str] = Counter()
+        for pod in pending:
+            fitting = [
+                name
+                for name, node in self._templates.items()
+                if refusal(pod, node, cluster_of([node], []), self._by) is None
+            ]
+            if not fitting:
+                return False
+            spare.update(fitting)
+        return any(
+            count == len(pending) and self._enough[name] >= len(pending) for name, count in spare.items()
+        )
+
+    # -- words
+
+    def misled(self) -> list[str]:
+        """Pods that say Unschedulable though their queue has no room for them; of those that have room reserved, beside
+        all others that say so, and the placed ones."""
+        standing, found = self._standing, []
+        silent = [pod for pod in standing.reserved if not _wants_a_node(pod)]
+        for pod in standing.pods:
+            queue = read.queue_of(pod, standing.groups.get)
+            if not _is_loose(pod) or not _wants_a_node(pod) or not queue or not standing.queues:
+                continue
+            others = silent if is_reserved(pod) else []
+            if not standing.declares_room(queue, [pod], 1, without=others):
+                found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room")
+        return found
+
+
+def _wants_a_node(pod: Json) -> bool:
+    conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
+    return conditions.get("PodScheduled", {}).get("reason") == "Unschedulable"
+
+
+def _is_loose(pod: Json) -> bool:
+    ours = pod["spec"].get("schedulerName") in ("agent-scheduler", "volcano")
+    return ours and read.waits(pod) and not gates(pod)
+
+
+def _name(pod: Json) -> str:
+    return str(pod["metadata"]["name"])
+
+
+async def until_served(world: World, cluster: GateCluster, by: Rules) -> bool:
+    """Whether all who can be are let past and have their nodes soon enough, and the autoscaler has come to rest."""
+    deadline = world.loop.time() + SERVED_WITHIN
+    while True:
+        served = _Served(world, cluster, by)
+        kept, unserved = served.kept(), served.unserved()
+        if not kept and not unserved and cluster.is_calm:
+            return True
+        if world.loop.time() >= deadline:
+            for each in (*kept, *unserved)[:3]:
+                world.safety.violated("L17", f"{each}, and is not so after {SERVED_WITHIN:g} s")
+            return not (kept or unserved)
+        await asyncio.sleep(1.0)
+
+
+def check_gates(world: World, cluster: GateCluster, by: Rules) -> None:
+    """At rest."""
+    world.safety.checked["L17"] += 1
+    served = _Served(world, cluster, by)
+    if any(is_held(pod) for pod in served._standing.pods):
+        world.states.reached("pod waits behind its gate at rest")
+    for problem in (*served.kept(), *served.unserved(), *served.misled()):
+        world.safety.violated("L17", problem)

@@ -1,0 +1,267 @@
+"""What holds of gates at every moment, judged from the API's own objects.
+
+S32 a pod is let past its gate only if its queue, and all above, have declared room for it beside what is placed and
+    what was let past before; a gang with its whole minimum, or not at all; nobody's gate goes who did not ask for it
+S33 no pod says Unschedulable that its queue would refuse, nor one that has gates; so no node comes for it
+S34 a pod that was let past, or never held, and has no node counts as reserved, and none counts twice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent_scheduler.engine.quotas.book import Standing
+from embedded_kubernetes.store import Event
+
+from . import gang_reading as read
+from .gang_safety import SeenGangs
+from .gate_cluster import GateCluster, asks, gates, is_reserved
+from .gate_load import GATE
+
+if TYPE_CHECKING:
+    from agent_scheduler.fastpath.scheduler import FastPath
+
+    from .gang_safety import GangSafety
+    from .processes import Process
+    from .world import World
+
+Json = dict[str, Any]
+
+PODS, EVENTS = ("", "pods"), ("", "events")
+
+
+class _Seen(SeenGangs):
+    """The same, with queues as they count already when the news of one is being taken in."""
+
+    def __init__(
+        self, safety: GangSafety, process: Process, fast_path: FastPath, queues: Mapping[str, Any]
+    ) -> None:
+        super().__init__(safety, process, fast_path)
+        self._counted = queues
+
+    def queues(self) -> dict[str, Json]:
+        return self._objects(self._counted)
+
+
+class GateSafety:
+    """Subscribes to the store. Owner of whom each process has let past."""
+
+    def __init__(self, world: World, gangs: GangSafety, cluster: GateCluster) -> None:
+        self.world = world
+        self._gangs = gangs
+        self._cluster = cluster
+        #: Identity -> name -> queue, of those by which it counts.
+        self._queues: dict[str, dict[str, Any]] = {}
+        #: Identity -> UIDs of those whose gate it has decided to remove.
+        self._let_past: dict[str, set[str]] = {}
+        world.store.tables[PODS].subscribers.append(self._pod)
+        world.store.tables[EVENTS].subscribers.append(self._event)
+
+    # -- commits
+
+    def _pod(self, event: Event) -> None:
+        if event.type == "DELETED" or self.world.backups.restoring:
+            return
+        pod = orjson.loads(event.record.data)
+        there = gates(pod)
+        if there and _says_unschedulable(pod):
+            self.world.safety.violated("S33", f"{_name(pod)} is behind {there} and says Unschedulable")
+        before = None if event.previous is None else orjson.loads(event.previous.data)
+        if before is None or GATE not in gates(before) or GATE in there:
+            return
+        actor, _ = self.world.safety.author()
+        if actor is not None and not asks(before):
+            self.world.safety.violated(
+                "S32", f"{actor.identity} takes the gate of {_name(pod)}, which did not ask"
+            )
+
+    def _event(self, event: Event) -> None:
+        if event.type != "ADDED" or self.world.backups.restoring:
+            return
+        told = orjson.loads(event.record.data)
+        if told.get("reason") != "TriggeredScaleUp":
+            return
+        self.world.states.reached("scale-up triggered")
+        about = told["involvedObject"]
+        self.world.trace("autoscaler", f"{about['name']}: {told['message']}")
+        record = self.world.store.tables[PODS].get(about["namespace"], about["name"])
+        if record is not None and gates(orjson.loads(record.data)):
+            self.world.safety.violated("S33", f"a node comes for {about['name']}, which has gates")
+
+    # -- what a process does
+
+    def watch(self, process: Process, fast_path: FastPath) -> None:
+        """Hear of whom it lets past, and of what it says of pods. Idempotent."""
+        gated: Any = fast_path.ledger.usage.gated
+        batch: Any = process.runtime.batch if process.runtime is not None else None
+        if batch is None or getattr(fast_path, "gates_judged", False):
+            return
+        vars(fast_path)["gates_judged"] = True
+        admitted = gated.on_admitted
+
+        def let_past(pods: Any) -> None:
+            self._judge_admission(process, fast_path, pods)
+            admitted(pods)
+            if pods:
+                self._cluster.let_past(process)
+
+        known = self._queues.setdefault(process.identity, {})
+        cluster: Any = fast_path.cluster
+        set_queue, delete_queue = cluster.set_queue, cluster.delete_queue
+
+        def queue_set(queue: Any) -> None:
+            known[queue.name] = queue
+            set_queue(queue)
+
+        def queue_deleted(queue: Any) -> None:
+            known.pop(queue.name, None)
+            delete_queue(queue)
+
+        gated.on_admitted = let_past
+        cluster.set_queue, cluster.delete_queue = queue_set, queue_deleted
+        for messenger in (fast_path._messages.messenger, batch._messages.messenger):
+            self._hear(process, fast_path, messenger)
+
+    def _hear(self, process: Process, fast_path: FastPath, messenger: Any) -> None:
+        refused = messenger.refused
+
+        def told(pod: Any, reason: str, message: str, **more: Any) -> None:
+            # Who waits for room that others are about to leave says so, whatever they still hold in its queue.
+            if reason == "Unschedulable" and "resource is released" not in message:
+                self._judge_words(process, fast_path, pod.uid, message)
+            refused(pod, reason, message, **more)
+
+        messenger.refused = told
+
+    def _seen(self, process: Process, fast_path: FastPath) -> SeenGangs:
+        return _Seen(self._gangs, process, fast_path, self._queues.get(process.identity, {}))
+
+    # -- admission
+
+    def _judge_admission(self, process: Process, fast_path: FastPath, pods: Iterable[Any]) -> None:
+        seen = self._seen(process, fast_path)
+        mine = self._let_past.setdefault(process.identity, set())
+        mine.update(pod.uid for pod in pods)
+        if self.world.backups.is_unaware(process):
+            return
+        for each in pods:
+            pod = seen.pod(each.uid)
+            if pod is None:
+                continue
+            self.world.safety.checked["S32"] += 1
+            name = _name(pod)
+            if not asks(pod) or gates(pod) != [GATE]:
+                self._wrong("S32", process, f"lets {name} past, which has {gates(pod)} and asks: {asks(pod)}")
+            if problem := self._refuses(process, fast_path, seen, pod):
+                self._wrong("S32", process, f"lets {name} past, and {problem}")
+            if lacks := self._lacks(process, fast_path, seen, pod):
+                self._wrong("S32", process, f"lets {name} past, whose gang has {lacks}")
+
+    def _is_past(self, process: Process, fast_path: FastPath, pod: Json) -> bool:
+        """Whether room is kept for it: it has none of its gates, or is to lose its, and has no node."""
+        uid = pod["metadata"]["uid"]
+        if uid in fast_path.ledger.placements or not read.waits(pod) or not asks(pod):
+            return False
+        return not gates(pod) or (gates(pod) == [GATE] and uid in self._let_past.get(process.identity, ()))
+
+    def _refuses(
+        self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json, *, words: bool = False
+    ) -> str:
+        """Why the pod's queue cannot hold it beside all others; empty if it can. `words`: of one that has room
+        reserved, beside all that are placed."""
+        queues, name = seen.queues(), seen.queue_of(pod)
+        if not queues or not name:
+            return ""
+        if not read.is_open(queues.get(name)):
+            return f"its queue {name} is not open"
+        chain = read.chain(name, queues)
+        holds = seen.holds(chain, queues)
+        # Of more that is reserved than there is, some goes first.
+        goes_first = words and self._is_past(process, fast_path, pod)
+        mine, wanted = pod["metadata"]["uid"], read.requests(pod)
+        for uid in list(fast_path.cluster.pods):
+            other = seen.pod(uid)
+            if goes_first or other is None or uid == mine or not self._is_past(process, fast_path, other):
+                continue
+            for above in read.chain(seen.queue_of(other), queues):
+                if above in holds:
+                    holds[above].update(read.requests(other))
+        for above in chain:
+            counted = {
+                resource: holds[above][resource] + amount for resource, amount in wanted.items() if amount
+            }
+            if problem := read.above_limits(counted, queues[above]):
+                return f"queue {above} would have {problem}"
+        return ""
+
+    def _lacks(self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json) -> str:
+        """What its gang lacks of the minimum, with all that were let past."""
+        name = read.group_of(pod)
+        if not name or not read.is_batch(pod):
+            return ""
+        group = seen.group(name)
+        if group is None:
+            return "no group"
+        members = [each for each in seen.members(name) if read.is_batch(each)]
+        # Who was never held needs no leave.
+        there = [
+            each
+            for each in members
+            if read.is_ready(each)
+            or self._is_past(process, fast_path, each)
+            or (read.waits(each) and not gates(each))
+        ]
+        return read.minimum(group).lacks(there)
+
+    # -- words
+
+    def _judge_words(self, process: Process, fast_path: FastPath, uid: str, message: str) -> None:
+        if self.world.backups.is_unaware(process):
+            return
+        seen = self._seen(process, fast_path)
+        pod = seen.pod(uid)
+        if pod is None or not read.waits(pod):
+            return
+        self.world.safety.checked["S33"] += 1
+        if problem := self._refuses(process, fast_path, seen, pod, words=True):
+            self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and {problem}: {message}")
+
+    # -- inside
+
+    def look_inside(self, process: Process, fast_path: FastPath) -> None:
+        """Each that was let past or never held, and has no node, is reserved and counts so; nobody else is."""
+        usage = fast_path.ledger.usage
+        if not usage.gated.asks_queues:
+            return
+        self.world.safety.checked["S34"] += 1
+        seen = self._seen(process, fast_path)
+        for uid in list(fast_path.cluster.pods):
+            pod = seen.pod(uid)
+            if pod is None:
+                continue
+            entry = usage.book.entry(uid)
+            standing = None if entry is None else entry.standing
+            placed = uid in fast_path.ledger.placements
+            if is_reserved(pod) and not placed:
+                queue = seen.queue_of(pod) if usage.active else ""
+                if uid not in usage.gated.reserved or (queue and standing is not Standing.RESERVED):
+                    self._wrong("S34", process, f"keeps no room for {_name(pod)}, which was let past")
+            elif standing is Standing.RESERVED and (placed or not asks(pod)):
+                self._wrong("S34", process, f"counts {_name(pod)} as reserved, which is placed: {placed}")
+
+    def _wrong(self, name: str, process: Process, what: str) -> None:
+        self.world.safety.violated(name, f"{process.identity} {what}")
+
+
+def _says_unschedulable(pod: Json) -> bool:
+    return any(
+        each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") == "Unschedulable"
+        for each in (pod.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _name(pod: Json) -> str:
+    return str(pod["metadata"]["name"])
