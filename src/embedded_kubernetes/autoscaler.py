@@ -145,7 +145,7 @@ class Autoscaler(Controller):
         opened: list[Stream] = []
         for kind in ("nodes", "pods"):
             answer = self._ask("GET", f"/api/v1/{kind}?watch=true")
-            if isinstance(answer, Response):
+            if not isinstance(answer, Stream):
                 for stream in opened:
                     stream.watcher.close()
                 return None
