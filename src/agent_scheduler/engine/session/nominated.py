@@ -46,10 +46,9 @@ class Nominated:
 
     def why_not(self, pod: PodInfo, view: ClassView, columns: Columns) -> FitErrors | None:
         """Why no node would do, with them in place; None where they have no part in it."""
-        against = self._against(pod)
-        if not against or self._nominations is None or view.rejection is not None:
+        if self._nominations is None or view.rejection is not None or not self.taken(pod, view, columns):
             return None
-        found = self._nominations.refused(pod, view, columns, against)
+        found = self._nominations.refused(pod, view, columns, self._against(pod))
         nodes = int(np.count_nonzero(columns.present[: columns.size]))
         return FitErrors(fit_message(nodes, found.counts), frozenset(found.plugins))
 
