@@ -107,4 +107,5 @@ def _applied(before: Object, found: Any, one: Asked) -> Object:
     except ValueError as error:
         raise _Unable(f"error applying patch: {error}") from None
     except ApiError as error:
-        raise _Unable(error.message) from None
+        why = f"failed to convert patch object to typed object: {error.message}"
+        raise _Unable(f"error applying patch: {why}") from None
