@@ -174,18 +174,19 @@ def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource:
     root = source.Type("struct", struct=model) if model else source.Type(source.RAW)
     if resource is not None:
         root = _root(resource)
+    if resource is not None and resource.custom:
+        unknown = schema.check_applied(resource, config)
+    else:
+        unknown = schema.check_kind(group, version, name, config, exact=True)
+    if unknown:
+        why = f".{unknown[0].split(chr(34))[1]}: field not declared in schema"
+        raise ValueError(f"failed to convert patch object to typed object: {why}")
     whole = list(typed.atomics(config, root))
     if whole:
         shown = ", ".join(whole)
         raise ValueError(
             f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {shown}"
         )
-    if resource is not None and resource.custom:
-        unknown = schema.check_applied(resource, config)
-    else:
-        unknown = schema.check_kind(group, version, name, config, exact=True)
-    if unknown:
-        raise ValueError(f".{unknown[0].split(chr(34))[1]}: field not declared in schema")
     merged: Object = typed.merge(live, config, root)
     return merged
 

@@ -138,6 +138,11 @@ def gone(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
+def timed_out() -> ApiError:
+    """A request that took longer than a server lets one take."""
+    return ApiError(504, "Timeout", "Timeout: request did not complete within requested timeout", {})
+
+
 def not_found_path() -> ApiError:
     """A group, version or resource that is not served."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})

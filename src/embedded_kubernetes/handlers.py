@@ -24,7 +24,7 @@ from .auth.identity import SELF
 from .auth.options import Options, open_to_all
 from .auth.rbac import Rbac
 from .collector import Collector
-from .errors import ApiError, method_not_allowed, not_found_path
+from .errors import ApiError, method_not_allowed, not_found_path, timed_out
 from .pages import Pages, page_not_found
 from .registry import DEFINITIONS, NAMESPACES, Registry, Served
 from .requests import AT_ONCE, Answer, Pending, Request, Response, Stream, refusal, then
@@ -44,6 +44,8 @@ _POSTED = {
     (subresources.PODS, "eviction"): subresources.evict,
     (tokens.SERVICE_ACCOUNTS, "token"): tokens.request_token,
 }
+#: Seconds that a write may take, with all that is asked about it.
+_REQUEST_TIMEOUT = 60.0
 #: Ways to collections that are remembered.
 _MOST_ROUTES = 1024
 
@@ -190,11 +192,17 @@ class Api:
         return result if isinstance(result, AT_ONCE) else self._settled(request, result)
 
     async def _settled(self, request: Request, pending: Pending) -> Response:
-        """The answer of a write that others looked at, made anew for as long as it is overtaken meanwhile."""
+        """The answer of a write that others looked at, made anew for as long as it is overtaken meanwhile.
+
+        Raises 504 when that takes too long, as where a webhook itself writes what it is asked about.
+        """
+        until = self.store.clock() + _REQUEST_TIMEOUT
         while True:
             try:
                 return await pending
             except Overtaken:
+                if self.store.clock() >= until:
+                    raise timed_out() from None
                 result = self._handle(request)
                 assert not isinstance(result, Stream), "what is read is not shown to anybody"
                 if isinstance(result, Response):

@@ -3,7 +3,7 @@
 A type is known by the end of its OpenAPI name, `core.v1.PodSpec`. `go_types.json` says of a struct, by names of fields:
 `pointers` (optional scalars that are pointers in Go: a zero that was written stays, other optional zeros vanish),
 `values` (structs that are written even when nothing was set), `requiredPointers` (required, yet not written unset),
-`nullTimes` (times that are null when unset, not absent), `zeros` (optional, yet written also when zero),
+`nullTimes` (times, and lists, that are null when unset, not absent), `zeros` (optional, yet written also when zero),
 `named` (texts of types of their own, by field) and `keyDefaults` (what the merge keys of a list's items are
 when left out).
 

@@ -67,6 +67,11 @@ class Hooks:
         if answer is None:
             return web.Response(status=404)
         await asyncio.sleep(answer.get("delaySeconds") or 0)
+        if answer["status"] == 0:
+            # The recorder hung up.
+            assert request.transport is not None
+            request.transport.close()
+            return web.Response()
         body = answer["body"] if isinstance(answer["body"], str) else json.dumps(answer["body"])
         if review is not None:
             body = body.replace("<uid>", review["request"]["uid"])

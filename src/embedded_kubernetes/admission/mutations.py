@@ -100,16 +100,12 @@ def _applied(before: Object, found: Any, one: Asked) -> Object:
         raise _Unable("expected result type Object from ApplyConfiguration expression")
     if problem := misplaced(found):
         raise _Unable(f"type mismatch: {problem}")
-    config = plain(found)
-    metadata = config.get("metadata") or {}
-    for field in ("name", "namespace", "apiVersion", "kind"):
-        holder = config if field in ("apiVersion", "kind") else metadata
-        if field in holder:
-            raise _Unable(f"invalid ApplyConfiguration: may not set {field}")
+    config = {**plain(found), "apiVersion": before["apiVersion"], "kind": before["kind"]}
     served = one.form.served
     try:
         return overlaid(before, config, one.form.kind, served.resource if served is not None else None)
     except ValueError as error:
         raise _Unable(f"error applying patch: {error}") from None
     except ApiError as error:
-        raise _Unable(error.message) from None
+        why = f"failed to convert patch object to typed object: {error.message}"
+        raise _Unable(f"error applying patch: {why}") from None

@@ -71,6 +71,24 @@ async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_as
     assert len(world.asked) == 3
 
 
+async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out() -> None:
+    world = Scripted()
+    world.ok("POST", MAPS, config())
+
+    async def meddles(request: dict[str, Any]) -> None:
+        world.now += 7
+        table = world.api.registry.stored(("", "configmaps")).table
+        found = world.api.registry.object(("", "configmaps"), "default/c")
+        assert found is not None
+        found["data"]["n"] = str(len(world.asked))
+        world.store.replace(("", "configmaps"), table.records["default/c"], found)
+
+    world.hooks["m"] = meddles
+    world.configure("Validating", webhook("m"))
+    status, answer = await world.ask("PATCH", f"{MAPS}/c", {"data": {"k": "w"}}, kind=MERGE)
+    assert (status, answer["reason"]) == (504, "Timeout")
+
+
 async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict() -> None:
     world = Scripted()
     read = world.ok("POST", MAPS, config())

@@ -52,8 +52,13 @@ async def test_requests_behind_one_that_waits_keep_their_order_and_others_go_on(
 
 
 async def test_a_client_that_goes_away_takes_its_request_along() -> None:
+    ended = asyncio.Event()
+
     async def never(request: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
     world = Scripted({"m": never})
     world.configure("Mutating", webhook("m"))
@@ -61,6 +66,7 @@ async def test_a_client_that_goes_away_takes_its_request_along() -> None:
         client.post(MAPS, config("a"))
         await until(lambda: len(world.asked) == 1)
         client.writer.close()
+        await asyncio.wait_for(ended.wait(), 5)
     assert world.names(MAPS) == []
 
 
