@@ -213,7 +213,8 @@ class QuotaBook:
     queue.
 
     Invariants: each UID stands in one queue, at one standing; entries are in the order in which they came; a queue's
-    `used` is the sum over the entries of it and of the queues below it. `fallen` are the queues in which more may fit since it was last cleared.
+    `used` is the sum over the entries of it and of the queues below it. `fallen` are the queues in which more may fit
+    since it was last cleared.
     """
 
     def __init__(self) -> None:
