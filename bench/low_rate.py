@@ -104,7 +104,7 @@ async def main() -> None:
     arguments = ("--no-kubelets", "--tls" if options.tls else "--no-tls")
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        async with cluster(case, folder=folder, arguments=arguments) as (_, transport):
+        async with cluster(case.nodes, folder=folder, arguments=arguments) as (_, transport):
             for _ in range(options.runs):
                 for python, found in costs.items():
                     found.append(

@@ -129,7 +129,7 @@ async def run(count: int, queues: int) -> dict[str, Cost]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
         bare = ("--no-kubelets", "--controllers", "")
-        _, transport = await stack.enter_async_context(cluster(case, folder=folder, arguments=bare))
+        _, transport = await stack.enter_async_context(cluster(case.nodes, folder=folder, arguments=bare))
         definitions = [yaml.safe_load(manifest_file(name).read_text()) for name in BATCH_KINDS]
         await create_all(transport, CRDS, map(encode, definitions))
         made = (_queue(f"queue-{number:05d}", cpu="1") for number in range(queues))

@@ -83,3 +83,11 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_story_of_gates_is_told_and_holds(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*DEMO, "--story", "gates"], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "One node came" in done.stdout.splitlines()[-1]

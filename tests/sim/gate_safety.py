@@ -170,8 +170,8 @@ class GateSafety:
     def _refuses(
         self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json, *, words: bool = False
     ) -> str:
-        """Why the pod's queue cannot hold it beside all others; empty if it can. `words`: of one that has room
-        reserved, beside all that are placed."""
+        """Why the pod's queue cannot hold it beside all others; empty if it can. `words`: beside all that are placed,
+        if it has room reserved."""
         queues, name = seen.queues(), seen.queue_of(pod)
         if not queues or not name:
             return ""

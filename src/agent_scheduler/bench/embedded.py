@@ -20,7 +20,7 @@ from agent_scheduler.kube.transport import Endpoint, Transport
 
 from . import manifests
 from .measure import Meter
-from .model import Case, Tuning
+from .model import Case, Nodes, Tuning
 from .processes import Child, child, free_port
 from .requests import answers, create_all
 from .site import NODES
@@ -142,7 +142,7 @@ async def embedded(
         cluster_arguments = () if case.runs_pods else ("--no-kubelets",)
     with TemporaryDirectory(prefix="agent-scheduler-bench-") as name:
         folder = Path(name)
-        async with cluster(case, folder=folder, arguments=cluster_arguments) as (process, transport):
+        async with cluster(case.nodes, folder=folder, arguments=cluster_arguments) as (process, transport):
             kubeconfig = folder / "kubeconfig"
             if install is not None:
                 kubeconfig = await install(transport, kubeconfig)
@@ -167,10 +167,10 @@ async def embedded(
 
 @asynccontextmanager
 async def cluster(
-    case: Case, *, folder: Path, arguments: Sequence[str]
+    nodes: Nodes, *, folder: Path, arguments: Sequence[str]
 ) -> AsyncIterator[tuple[Child, Http1Transport]]:
-    """`agent-scheduler cluster ARGUMENTS` with the case's nodes; its kubeconfig is in `folder`, an administrator's."""
-    nodes, kubeconfig = case.nodes, folder / "kubeconfig"
+    """`agent-scheduler cluster ARGUMENTS` with these nodes; its kubeconfig is in `folder`, an administrator's."""
+    kubeconfig = folder / "kubeconfig"
     command = [
         *("cluster", "--port", "0", "--kubeconfig-out", str(kubeconfig)),
         *("--nodes", "0" if nodes.given else str(nodes.count)),

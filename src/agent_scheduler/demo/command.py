@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent_scheduler.bench.traces import TRACE_FORMS
 
-from .scenario import GANGS, NODES, PODS
+from .scenario import GANGS, NODES, PODS, STORIES
 
 # The libraries of the live view and the report are large and only `main` needs them; a process that merely offers
 # the command must not carry them, but has to know at once that one is missing.
@@ -48,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=GANGS,
         metavar="N",
         help="gangs of 8 pods in each of two queues beside a generated burst (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--story",
+        choices=STORIES,
+        help="instead of a burst, three pods behind the gate of their queue's capacity, and an autoscaler",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="(default: out/demo-report.html)")
     parser.add_argument("--no-report", action="store_true", help="write no report")

@@ -11,10 +11,11 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import uvloop
@@ -35,8 +36,10 @@ from .install import kubeconfig_of
 from .outcome import Outcome, Sample, rate
 from .report import write_report
 from .scenario import case_of, workload_of
+from .story import play
 from .view import Frame, LineView, LiveView, View, final_table
 
+_T = TypeVar("_T")
 #: Between two samples, seconds.
 _TICK = 0.25
 #: Columns of tables where there is no terminal to say how many fit.
@@ -49,6 +52,14 @@ class _Terminated(Exception):
 
 def execute(args: argparse.Namespace) -> int:
     """Runs the demo as `command` documents it, and returns its exit code."""
+    if args.story is not None:
+        if args.json:
+            print(
+                "agent-scheduler demo: --story is told in lines, and cannot be had with --json",
+                file=sys.stderr,
+            )
+            return 2
+        return _ended(lambda: play(lambda text: print(text, flush=True)), lambda _: 0)
     try:
         workload = workload_of(args)
     except TraceError as error:
@@ -58,9 +69,20 @@ def execute(args: argparse.Namespace) -> int:
     console = Console(stderr=args.json)
     if not console.is_terminal:
         console.width = _WIDTH
+    view = _view(args, console)
+
+    async def shown() -> Outcome:
+        with view:
+            return await run(args, workload, view)
+
+    return _ended(shown, lambda outcome: _finish(args, console, outcome))
+
+
+def _ended(work: Callable[[], Awaitable[_T]], finish: Callable[[_T], int]) -> int:
+    """The exit code of what is done and then finished."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            outcome = runner.run(_until_terminated(args, workload, _view(args, console)))
+            found = runner.run(_until_terminated(work))
     except KeyboardInterrupt:
         print("agent-scheduler demo: interrupted", file=sys.stderr)
         return 130
@@ -70,7 +92,7 @@ def execute(args: argparse.Namespace) -> int:
     except (ProcessError, RequestFailed, OSError) as error:
         print(f"agent-scheduler demo: {error}", file=sys.stderr)
         return 1
-    return _finish(args, console, outcome)
+    return finish(found)
 
 
 def _view(args: argparse.Namespace, console: Console) -> View:
@@ -81,7 +103,7 @@ def _view(args: argparse.Namespace, console: Console) -> View:
     return LineView(lambda text: print(text, flush=True))
 
 
-async def _until_terminated(args: argparse.Namespace, workload: Workload, view: View) -> Outcome:
+async def _until_terminated(work: Callable[[], Awaitable[_T]]) -> _T:
     task = asyncio.current_task()
     assert task is not None
     terminated = False
@@ -93,8 +115,7 @@ async def _until_terminated(args: argparse.Namespace, workload: Workload, view: 
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
-        with view:
-            return await run(args, workload, view)
+        return await work()
     except asyncio.CancelledError:
         if terminated:
             raise _Terminated from None

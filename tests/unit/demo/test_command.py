@@ -103,3 +103,8 @@ def test_a_workload_is_a_case_of_the_benchmarks(openb: str) -> None:
     assert [template.annotations["agent-scheduler.io/run-seconds"] for template in case.load.templates] == [
         "4.000", "20.000",
     ]  # fmt: skip
+
+
+def test_a_story_is_told_in_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments("--story", "gates", "--json")) == 2
+    assert "--story is told in lines" in capsys.readouterr().err
