@@ -136,7 +136,9 @@ class WaitingPods:
             if about.scheduler_name == self._name or self._frees_quota(event, about):
                 self.due.set()
         elif self._some_not_tried and (
-            event == NODE_SHARD_UPDATE or (event.resource is Resource.NODE and event.action & _NODE_GROWS)
+            event == NODE_SHARD_UPDATE
+            or event.resource is Resource.RESOURCE_SLICE
+            or (event.resource is Resource.NODE and event.action & _NODE_GROWS)
         ):
             self.due.set()
         return self.queue.move_all(event, old, new)

@@ -146,6 +146,8 @@ class Session:
                 job = self.jobs[group.name] = self._job(group, requests)
                 self.demands.append(demand_of(job))
                 yield
+        self.nodes.asked = {name for each in self.demands for name in (*each.pending, *each.allocated)}
+        self.total = self.nodes.total()
         opened: list[list[tuple[PluginOption, Hooks]]] = []
         for tier in self.conf.tiers:
             opened.append([])
