@@ -156,9 +156,9 @@ class WaitingPods:
             # A member came to its node, ended or left: its group and its queue stand otherwise.
             if about.scheduler_name == self._name or self._frees_quota(event, about):
                 self.due.set()
-        elif event == NODE_SHARD_UPDATE or (event.resource is Resource.NODE and event.action & _NODE_COUNTS):
+        elif _counts_for_all(event):
             self._all_anew = True
-            if self._some_not_tried and (event == NODE_SHARD_UPDATE or event.action & _NODE_GROWS):
+            if self._some_not_tried and (event.resource is not Resource.NODE or event.action & _NODE_GROWS):
                 self.due.set()
         self._heard = True
         return self.queue.move_all(event, old, new)
@@ -326,6 +326,13 @@ class WaitingPods:
     def _is_placed(self, uid: str) -> bool:
         assert self._cluster is not None
         return uid in self._cluster.ledger.placements
+
+
+def _counts_for_all(event: ClusterEvent) -> bool:
+    """Whether what all queues share is another than before."""
+    if event.resource is Resource.NODE:
+        return bool(event.action & _NODE_COUNTS)
+    return event == NODE_SHARD_UPDATE or event.resource is Resource.RESOURCE_SLICE
 
 
 def _matters(event: ClusterEvent) -> bool:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_scheduler.engine.session import nodes
+from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.batched import add_group, install
 from tests.embedded import PODS, until
 from tests.unit.fastpath.test_resource_claims import (
@@ -47,6 +48,20 @@ class DeviceGangs(Gangs, Devices):
         }
         metadata = {"name": name, "annotations": {"scheduling.k8s.io/group-name": group}}
         await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
+
+    async def resource_gang(self, name: str, members: int) -> None:
+        """Each member asks for a device as an extended resource."""
+        await add_group(self.cluster, name, minMember=members, queue="q")
+        amounts = {"cpu": "1", EXTENDED_RESOURCE: "1"}
+        resources = {"requests": amounts, "limits": {EXTENDED_RESOURCE: "1"}}
+        for number in range(members):
+            metadata = {
+                "name": f"{name}-{number}",
+                "annotations": {"scheduling.k8s.io/group-name": name},
+            }
+            container = {"name": "c", "image": "i", "resources": resources}
+            spec = {"schedulerName": "volcano", "containers": [container]}
+            await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
 
     async def said(self, pod: str) -> str:
         condition = await self.cluster.condition(pod)
@@ -233,3 +248,18 @@ async def test_a_gang_that_waits_for_devices_makes_no_session_due_by_what_is_tri
         world.runtime.batch.waiting.due.set()
         await until(lambda: world.sessions > sessions)
         assert await world.is_left_alone()
+
+
+async def test_members_get_devices_for_extended_resources_that_no_node_offers() -> None:
+    async with device_gangs("a", "b") as world:
+        await world.resource_gang("g", 3)
+        await until(lambda: world.has_placed("g", 3))
+        assert len(await world.devices_in_use()) == 3
+        await world.rest()
+        assert world.nothing_assumed()
+        await world.resource_gang("h", 2)
+        await until(lambda: world.said("h-1"))
+        await world.rest()
+        assert await world.placed("h") == 0 and world.nothing_assumed()
+        await world.cluster.add_node("c")
+        await until(lambda: world.has_placed("h", 2))

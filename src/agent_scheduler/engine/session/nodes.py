@@ -77,6 +77,8 @@ class SessionNodes:
         self._waiting_pods: dict[int, int] = {}
         #: Row -> UID -> task of a job that is there, or has a claim there; None until it is asked for.
         self._tasks: dict[int, dict[str, Task]] | None = None
+        #: Resources that they ask for.
+        self.asked: Collection[str] = ()
         #: Jobs of the session by name, as it has them.
         self.jobs: Mapping[str, Job] = {}
         #: (class, whether room was looked at) -> why no node would do, as of this change of the snapshot.
@@ -101,15 +103,22 @@ class SessionNodes:
 
     def total(self) -> Total:
         """What all nodes offer that are ready: what queues share, whoever places their pods."""
-        return self._sum(self.columns.allocatable, self._unready)
+        return {**self._by_devices(), **self._sum(self.columns.allocatable, self._unready)}
 
     def usable(self) -> Total:
         """What those offer that may be used."""
-        return self._sum(self.columns.allocatable, self._useless)
+        return {**self._by_devices(), **self._sum(self.columns.allocatable, self._useless)}
 
     def used(self) -> Total:
         """What pods on these ask for of what any node offers."""
         return self._sum(self.columns.requested, self._useless)
+
+    def _by_devices(self) -> Total:
+        """Of extended resources that devices stand for, and jobs ask for, no more than there can be: as many as there
+        are devices. Which of them are meant is found out by searches."""
+        named = [each for each in self._devices.resources() if each in self.asked]
+        number = sum(len(each.devices) for each in self._devices.pools.slices.values()) if named else 0
+        return dict.fromkeys(named, number * 1000)
 
     def _sum(self, amounts: Ints, without: Sequence[int]) -> Total:
         columns = self.columns

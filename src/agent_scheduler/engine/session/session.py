@@ -175,6 +175,8 @@ class Session:
             self._count(group.name, job, demand)
             if kept is None or not len(self.jobs) % STRIDE:
                 yield
+        self.nodes.asked = {name for each in self.demands for name in (*each.pending, *each.allocated)}
+        self.total = self.nodes.total()
         opened: list[list[tuple[PluginOption, Hooks]]] = []
         for tier in self.conf.tiers:
             opened.append([])
