@@ -285,7 +285,7 @@ class BatchScheduler:
             refused_by = await self._worked_off(_refused_by(session))
             await self._worked_off(self.waiting.end(refused_by))
             self._settled = result.settled
-            self.waiting.decided(result.groups)
+            await self._worked_off(self.waiting.decided(result.groups))
             self.sessions += 1
             earlier, self.last = self.last, Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
