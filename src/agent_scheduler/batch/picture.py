@@ -129,9 +129,11 @@ class Pictures:
     def view(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, View]:
         """A group at a time. Those of the `settled` stand in it whose objects are those of the last view."""
         made = _Making(self._shown, settled)
+        objects = 0
         for key, known in list(self._groups.groups.items()):
             if known.object is None:
                 continue
+            objects += 1
             stands = made.stands(key, known.members.values(), known.object)
             if not stands and (group := self._group(key, known.object)) is not None:
                 shown = _Shown(known.object, "", tuple(known.members.values()))
@@ -139,8 +141,9 @@ class Pictures:
                 made.take(group, pods, shown, as_shown=group is self._read_groups[key][1])
             if not stands or made.pauses:
                 yield
-        for key in self._read_groups.keys() - self._groups.groups.keys():
-            del self._read_groups[key]
+        if len(self._read_groups) > objects:
+            for key in self._read_groups.keys() - self._groups.groups.keys():
+                del self._read_groups[key]
         yield
         for pod in list(self._groups.bare.values()):
             queue = self._cluster.ledger.usage.queue_of(pod)

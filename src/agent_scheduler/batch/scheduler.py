@@ -307,7 +307,7 @@ class BatchScheduler:
             refused_by = await self._worked_off(_refused_by(session))
             await self._worked_off(self.waiting.end(refused_by))
             self._settled = result.settled
-            self.waiting.decided(result.groups)
+            await self._worked_off(self.waiting.decided(result.groups))
             self._deallocate(session)
             self.sessions += 1
             earlier, self.last = self.last, Held(session, result, timing.now())
@@ -334,7 +334,7 @@ class BatchScheduler:
             self.waiting.activate()
         if session.nodes.is_partial or session.view.unready:
             return
-        for job in session.jobs.values():
+        for job in session.fresh:
             for uid, why in job.fit_errors.items():
                 pod = job.tasks[uid].pod
                 if why.plugins and (pod.claims or pod.cls.extended) and cluster.waits(uid):

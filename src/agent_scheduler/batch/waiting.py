@@ -205,9 +205,14 @@ class WaitingPods:
         if self._changed(self._group_objects, key, read):
             self.due.set()
 
-    def decided(self, groups: Iterable[GroupResult]) -> None:
+    def decided(self, groups: Iterable[GroupResult]) -> Generator[None, None, None]:
         """What a session came to of all groups."""
-        self._decided = {each.group.key: each.status for each in groups}
+        decided = {}
+        for number, each in enumerate(groups):
+            decided[each.group.key] = each.status
+            if not number % STRIDE:
+                yield
+        self._decided = decided
 
     def queue_changed(self, name: str) -> None:
         queue = self.groups.queues.get(name)
@@ -251,8 +256,8 @@ class WaitingPods:
         woken = set()
         while (entry := self.queue.pop()) is not None:
             self._in_flight[entry.uid] = entry
-            if entry.uid in kinds:
-                woken.add(kinds[entry.uid].group)
+            if entry.uid in kinds and (key := kinds[entry.uid].group) in settled:
+                woken.add(key)
         for number, (kind, uid) in enumerate(list(self._standing_for.items())):
             if kind.group not in settled or kind.group in woken:
                 self._take(uid)

@@ -54,8 +54,8 @@ class BatchMetrics:
         self._families = families
         #: None until a session has ended.
         self.last: tuple[Session, Result] | None = None
-        #: (job, queue, namespace) -> milliseconds from its creation to when members of it were last bound.
-        self.job_durations: dict[tuple[str, ...], float] = {}
+        #: Job -> its name, queue and namespace, and milliseconds from its creation until members of it were last bound.
+        self.job_durations: dict[str, tuple[tuple[str, ...], float]] = {}
         self._latencies()
         self._outcomes()
         self._of_jobs()
@@ -132,7 +132,7 @@ class BatchMetrics:
             "job_name",
             "queue",
             "job_namespace",
-            read=lambda _: self.job_durations,
+            read=lambda _: dict(self.job_durations.values()),
         )
 
     def _of_queues(self) -> None:
@@ -359,17 +359,12 @@ class BatchReports:
             if not is_bare(job):
                 duration = _since(job.created, now)
                 metrics.job.observe(duration)
-                metrics.job_durations[job.name, job.queue, job.namespace] = duration
+                metrics.job_durations[uid] = (job.name, job.queue, job.namespace), duration
             metrics.groups_bound.inc()
             metrics.pods_bound.inc(len(tasks))
             metrics.attempts["scheduled"].inc(len(tasks))
-        for key in [each for each in metrics.job_durations if not _is_there(session, *each)]:
-            del metrics.job_durations[key]
-
-
-def _is_there(session: Session, name: str, queue: str, namespace: str) -> bool:
-    job = session.jobs.get(f"{namespace}/{name}")
-    return job is not None and job.queue == queue
+        for gone in metrics.job_durations.keys() - session.jobs.keys():
+            del metrics.job_durations[gone]
 
 
 def _since(created: str, now: float) -> float:
