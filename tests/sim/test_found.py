@@ -106,6 +106,11 @@ FOUND = [
         1795598757062,
         id="a group asks for more than its queue may hold, and would fit with less",
     ),
+    pytest.param(
+        "mixed-batch",
+        1795600190017,
+        id="a pod has ended before the write arrives that puts it into its group",
+    ),
 ]
 
 #: With the faults that it takes.

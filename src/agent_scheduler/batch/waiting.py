@@ -230,7 +230,7 @@ class WaitingPods:
             known[key] = read
         return True
 
-    def ended_member_left(self, key: GroupKey) -> None:
+    def ended_members_changed(self, key: GroupKey) -> None:
         """Its group's status counts it."""
         self.due.set()
 

@@ -31,8 +31,8 @@ class GroupsObserver(Protocol):
     def group_changed(self, key: GroupKey) -> None:
         """Of its object, of a member, or of who its members are. It may be gone."""
 
-    def ended_member_left(self, key: GroupKey) -> None:
-        """A member that had ended is one no more, of which nobody else tells."""
+    def ended_members_changed(self, key: GroupKey) -> None:
+        """A member that had ended is one no more, or has come to be one, of which nobody else tells."""
 
     def bare_pod_changed(self, uid: str) -> None:
         """Of a pod of the batch scheduler's that names no group. It may be gone."""
@@ -129,6 +129,8 @@ class Groups:
             self._group_of[pod.uid] = key
             self._group(key).members[pod.uid] = pod
             self._group_changed(key)
+            if pod.finished and before != key:
+                self._observer.ended_members_changed(key)
         elif pod.finished or pod.scheduler_name not in self._schedulers:
             self._drop_bare(pod.uid)
         else:
@@ -150,7 +152,7 @@ class Groups:
         self._drop_if_empty(group)
         self._group_changed(key)
         if pod.finished:
-            self._observer.ended_member_left(key)
+            self._observer.ended_members_changed(key)
 
     def _group_changed(self, key: GroupKey) -> None:
         if self._usage is not None:

@@ -190,6 +190,15 @@ def test_a_member_that_had_ended_is_due_when_it_goes() -> None:
     assert world.is_due
 
 
+def test_a_pod_that_has_ended_is_due_when_it_comes_to_name_its_group_and_not_again() -> None:
+    world = World("a")
+    world.group()
+    assert world.is_due
+    for version, due in ((1, True), (2, False)):
+        world.pod("p", version=version, spec={"nodeName": "a"}, status={"phase": "Succeeded"})
+        assert world.is_due is due
+
+
 def test_a_status_that_is_not_what_was_decided_is_due() -> None:
     world = World("a")
     world.group(phase="Running")

@@ -33,7 +33,7 @@ class Told:
     def group_changed(self, key: GroupKey) -> None:
         self.changes.append(key)
 
-    def ended_member_left(self, key: GroupKey) -> None: ...
+    def ended_members_changed(self, key: GroupKey) -> None: ...
 
     def bare_pod_changed(self, uid: str) -> None:
         self.changes.append(uid)
