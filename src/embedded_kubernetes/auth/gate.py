@@ -114,7 +114,6 @@ class Gate:
 
     def __init__(self, registry: Registry, access: Access, observer: Observer | None) -> None:
         self._clock = registry.store.clock
-        self._access = access
         self._authenticator = access.authenticator
         self._authorizer = access.authorizer
         self._observer = observer
