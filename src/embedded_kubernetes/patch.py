@@ -38,10 +38,16 @@ def json_patch(doc: Object, operations: object) -> Object:
             "RequestEntityTooLarge",
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}",
         )
+    return carried_out(doc, operations)
+
+
+def carried_out(doc: Object, operations: list[Object]) -> Object:
+    """As `json_patch`, whatever stands in the operations. Raises `PatchFailed`."""
     for operation in operations:
-        apply = _OPERATIONS.get(operation.get("op", ""))
+        kind = operation.get("op")
+        apply = _OPERATIONS.get(kind) if isinstance(kind, str) else None
         if apply is None:
-            raise PatchFailed(f"Unexpected kind: {operation.get('op') or 'unknown'}")
+            raise PatchFailed(f"Unexpected kind: {kind if isinstance(kind, str) else 'unknown'}")
         apply(doc, operation)
     return doc
 

@@ -13,7 +13,7 @@ from ..apply import overlaid
 from ..cel.initializers import TYPE, misplaced, plain
 from ..cel.program import CelError
 from ..errors import ApiError
-from ..patch import PatchFailed, json_patch
+from ..patch import PatchFailed, carried_out
 from ..resource import Object
 from .attributes import Admission, internal
 from .matching import Unmatched, conditions_hold
@@ -71,7 +71,7 @@ def _patched(before: Object, found: Any) -> Object | None:
         raise _Unable("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
     operations = [_operation(each) for each in found]
     try:
-        return json_patch(orjson.loads(orjson.dumps(before)), operations)
+        return carried_out(orjson.loads(orjson.dumps(before)), operations)
     except PatchFailed as failed:
         if failed.why.endswith("test failed"):
             return None

@@ -16,7 +16,7 @@ import orjson
 from ..builtin.webhooks import REVIEW_VERSIONS
 from ..errors import ApiError, json_name
 from ..json_syntax import syntax_error
-from ..patch import PatchFailed, json_patch
+from ..patch import PatchFailed, carried_out
 from ..resource import Object
 from ..schema import Refused
 from . import review
@@ -183,7 +183,7 @@ def _patched(webhook: Webhook, admission: Admission, form: Form, verdict: review
         raise Failed(webhook, f'unsupported patch type "{verdict.patch_type}"')
     before = form.shown(admission.obj)
     try:
-        patched = json_patch(orjson.loads(orjson.dumps(before)), operations)
+        patched = carried_out(orjson.loads(orjson.dumps(before)), operations)
     except PatchFailed as failed:
         raise internal(failed.why) from None
     return take(admission, form, patched, before)
@@ -211,7 +211,7 @@ def _operations(webhook: Webhook, patch: bytes) -> list[Object]:
         why = f"json: cannot unmarshal {json_name(found)} into Go value of type jsonpatch.Patch"
         raise Failed(webhook, f"{problem}: {why}")
     for operation in found:
-        if not isinstance(operation, dict):
+        if operation is not None and not isinstance(operation, dict):
             why = f"json: cannot unmarshal {json_name(operation)} into Go value of type jsonpatch.Operation"
             raise Failed(webhook, f"{problem}: {why}")
-    return found
+    return [operation or {} for operation in found]

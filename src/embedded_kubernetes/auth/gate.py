@@ -114,7 +114,6 @@ class Gate:
 
     def __init__(self, registry: Registry, access: Access, observer: Observer | None) -> None:
         self._clock = registry.store.clock
-        self._access = access
         self._authenticator = access.authenticator
         self._authorizer = access.authorizer
         self._observer = observer
@@ -123,7 +122,7 @@ class Gate:
     def handle(self, request: Request, answer: Callable[[Request], Answer | Stream]) -> Answer | Stream:
         """What `answer` says to the request, or why it is refused; the observer is told either way."""
         known = _Known()
-        token = FURTHER.set(known.further if self._observer is not None else None)
+        token = FURTHER.set(known.further) if self._observer is not None else None
         result: Answer | Stream
         try:
             known.attributes = attributes_of(request.method, request.path, request.parameters)
@@ -142,9 +141,12 @@ class Gate:
         except NoRequest:
             result = _no_request(_uri(request))
         finally:
-            FURTHER.reset(token)
+            if token is not None:
+                FURTHER.reset(token)
         if isinstance(result, AT_ONCE):
-            return self._told(request, known, result)
+            return (
+                result if token is None and known.user is not NOBODY else self._told(request, known, result)
+            )
         return self._finish(request, known, result)
 
     async def _finish(self, request: Request, known: _Known, pending: Pending) -> Response:

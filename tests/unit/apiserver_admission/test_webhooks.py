@@ -183,6 +183,9 @@ async def test_a_namespace_that_is_gone_meets_its_selector_with_404() -> None:
         ({"op": "test", "path": "/data/k", "value": "w"}, "testing value /data/k failed: test failed"),
         ({"op": "test", "path": "/data/x", "value": "w"}, "testing path /data/x failed: test failed"),
         ({"path": "/data"}, "Unexpected kind: unknown"),
+        ({"op": 7}, "Unexpected kind: unknown"),
+        (None, "Unexpected kind: unknown"),
+        ({"op": "remove", "path": 7}, "remove operation failed to decode path: missing value"),
     ],
 )
 async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operation, said) -> None:
