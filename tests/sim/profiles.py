@@ -16,8 +16,8 @@ from .scenarios import DRAWN
 from .world import Options
 
 #: Worlds of each scenario that are always the same, and that are new.
-_KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10, "batch": 20, "mixed-batch": 10}
-_NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4, "batch": 6, "mixed-batch": 4}
+_KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10, "batch": 20, "mixed-batch": 10, "gates": 14}
+_NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4, "batch": 6, "mixed-batch": 4, "gates": 5}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (
@@ -51,6 +51,10 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
             *("crash", "queue_changed", "members_deleted", "group_changed", "group_written", "groups_late"),
             *("denied", "lost_after", "failed"),
         ),
+    ),
+    "gates": (
+        range(100, 106),
+        ("crash", "queue_changed", "webhook_down", "webhook_lies", "lost_after", "slow", "denied", "stop"),
     ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
     "planned": (

@@ -96,6 +96,13 @@ WANTED_OF_GANGS = (
     *("queue changed in mid-session", "crash in mid-session", "status of a group refused"),
     "crash between status of a group and answer",
 )
+#: What the runs of `gates` must have reached between them.
+WANTED_OF_GATES = (
+    *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
+    *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
+    *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
+    "queue changed between removal of a gate and bind",
+)
 #: Of which the few worlds of a commit need not reach each; those of a soak do.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),
@@ -106,7 +113,7 @@ SELDOM = (
     *("status of a group refused", "crash between status of a group and answer"),
 )
 #: Of all of them.
-WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS, *WANTED_OF_GANGS)
+WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS, *WANTED_OF_GANGS, *WANTED_OF_GATES)
 
 
 class States:

@@ -87,7 +87,15 @@ def test_every_fault_is_in_the_documentation() -> None:
 
 @pytest.mark.parametrize(
     ("seed", "scenario"),
-    [(2, "preempting"), (12, "devices"), (8, "sharded"), (4, "planned"), (3, "batch"), (9, "mixed-batch")],
+    [
+        (2, "preempting"),
+        (12, "devices"),
+        (8, "sharded"),
+        (4, "planned"),
+        (3, "batch"),
+        (9, "mixed-batch"),
+        (5, "gates"),
+    ],
 )
 def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:
     code = (

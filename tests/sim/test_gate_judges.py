@@ -1,0 +1,115 @@
+"""The judges of worlds with gates see a scheduler that breaks what it promises of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.queue_admission import QueueAdmission
+from agent_scheduler.cluster.gang_choice import GangChoice
+from agent_scheduler.engine.session import written
+from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.queueusage import QueueUsage
+from embedded_kubernetes.autoscaler import Autoscaler
+
+from .world import Options, run
+
+#: Worlds in which what is broken has to show.
+_FEW = 30
+#: What leads to the moments at which most can go wrong.
+_FAULTS = (
+    *("crash", "queue_changed", "group_changed", "members_deleted", "webhook_down", "lost_after", "denied"),
+    *("recreated", "bound_elsewhere", "node_again", "sigterm"),
+)
+
+
+def _found(invariant: str, *faults: str) -> str:
+    """The first violation of this invariant in some of a few worlds."""
+    for seed in range(_FEW):
+        for violation in run(Options(seed=seed, scenario="gates", faults=faults)).violations:
+            if violation.startswith(f"{invariant}:"):
+                return violation
+    return ""
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_all_is_well_in_what_they_see_otherwise(seed: int) -> None:
+    assert not run(Options(seed=seed, scenario="gates", faults=_FAULTS)).violations
+
+
+def test_half_a_gang_that_is_let_past_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = GangChoice.__call__
+
+    def half(self: GangChoice, key: Any, gated: Collection[PodInfo], reserved: Any) -> Choice | None:
+        choice = choose(self, key, gated, reserved)
+        if choice is None or len(choice.needed) < 2:
+            return choice
+        return Choice(choice.needed[:1], (), choice.at_least)
+
+    monkeypatch.setattr(GangChoice, "__call__", half)
+    assert "whose gang has" in _found("S32")
+
+
+def test_a_pod_that_is_let_past_into_a_full_queue_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    put = GatedPods._put
+
+    def at_once(self: GatedPods, key: Any, members: Any) -> None:
+        put(self, key, members)
+        self.let_past([*self._waits_as.get(key, ())])
+
+    monkeypatch.setattr(GatedPods, "_put", at_once)
+    assert "would have" in _found("S32")
+
+
+def test_a_gate_of_who_did_not_ask_is_seen_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = QueueUsage.seen
+
+    def let_past_anybody(self: QueueUsage, pod: PodInfo) -> None:
+        seen(self, pod)
+        if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
+            self.gated.on_admitted([pod])
+
+    monkeypatch.setattr(QueueUsage, "seen", let_past_anybody)
+    assert "asks: False" in _found("S32", "webhook_lies")
+
+
+def test_a_full_queue_that_asks_for_nodes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unschedulable(self: FailureHandler, entry: Any, pod: PodInfo, short: Any, *, started: float) -> None:
+        self._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
+
+    monkeypatch.setattr(FailureHandler, "queue_full", unschedulable)
+    monkeypatch.setattr(written, "_held_by_queue", lambda *_: {})
+    assert "says Unschedulable" in _found("S33")
+
+
+def test_a_reservation_that_is_forgotten_at_a_restart_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_pod = GatedPods.set
+
+    def forgetful(self: GatedPods, pod: PodInfo) -> None:
+        if pod.gates or pod.uid in self:
+            set_pod(self, pod)
+
+    monkeypatch.setattr(GatedPods, "set", forgetful)
+    assert "keeps no room" in _found("S34", "webhook_down", "crash")
+
+
+def test_gates_that_are_left_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_args: Any) -> None:
+        pass
+
+    monkeypatch.setattr(QueueAdmission, "_remove", never)
+    assert "behind" in _found("L17")
+
+
+def test_pods_that_wait_for_one_another_s_reservations_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.engine.quotas.book._covers", lambda *_: False)
+    assert "nodes to come" in _found("L17", "webhook_down")
+
+
+def test_pods_for_which_no_node_comes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Autoscaler, "_scale_up", lambda *_: None)
+    assert "to come" in _found("L17")
