@@ -113,7 +113,7 @@ class Standing:
             more = {resource: self.holds()[name][resource] + amount for resource, amount in asked.items()}
             if read.above_limits(more, self.queues[name]):
                 return False
-            if self._divides != "tree" and any(amount > total[resource] for resource, amount in more.items()):
+            if self.divides != "tree" and any(amount > total[resource] for resource, amount in more.items()):
                 return False
         return True
 
