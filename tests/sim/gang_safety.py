@@ -140,6 +140,8 @@ class GangSafety:
         #: that moment was over.
         self._given: dict[tuple[str, str], tuple[str, float]] = {}
         self._lacked: dict[tuple[str, str, float], str] = {}
+        #: Identity -> groups and queues by name, as the session that goes on has read them.
+        self.read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         #: (Process, pod's UID) of those that a session had evicted.
         self._victims: set[tuple[str, str]] = set()
         for kind in (GROUPS, QUEUES):
@@ -176,6 +178,7 @@ class GangSafety:
         read_group, read_queue = batch._pictures._group, batch._pictures._queue
         groups: dict[str, Any] = {}
         queues: dict[str, Any] = {}
+        self.read[process.identity] = groups, queues
 
         def group_is_read(key: GroupKey, found: Any) -> Any:
             groups[key.name] = found

@@ -8,6 +8,7 @@ S34 a pod that was let past, or never held, and has no node counts as reserved, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from agent_scheduler.engine.quotas.book import Standing
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .gang_safety import SeenGangs
+from .gang_safety import ReadBySession, SeenGangs
 from .gate_cluster import GateCluster, asks, gates, is_reserved
 from .gate_load import GATE
 
@@ -67,7 +68,7 @@ class GateSafety:
             return
         pod = orjson.loads(event.record.data)
         there = gates(pod)
-        if there and _says_unschedulable(pod):
+        if GATE in there and _says_unschedulable(pod):
             self.world.safety.violated("S33", f"{_name(pod)} is behind {there} and says Unschedulable")
         before = None if event.previous is None else orjson.loads(event.previous.data)
         if before is None or GATE not in gates(before) or GATE in there:
@@ -88,8 +89,8 @@ class GateSafety:
         about = told["involvedObject"]
         self.world.trace("autoscaler", f"{about['name']}: {told['message']}")
         record = self.world.store.tables[PODS].get(about["namespace"], about["name"])
-        if record is not None and gates(orjson.loads(record.data)):
-            self.world.safety.violated("S33", f"a node comes for {about['name']}, which has gates")
+        if record is not None and GATE in gates(orjson.loads(record.data)):
+            self.world.safety.violated("S33", f"a node comes for {about['name']}, which has its gate")
 
     # -- what a process does
 
@@ -228,6 +229,33 @@ class GateSafety:
         self.world.safety.checked["S33"] += 1
         if problem := self._refuses(process, fast_path, seen, pod, words=True):
             self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and {problem}: {message}")
+        elif read.is_batch(pod) and read.group_of(pod):
+            # By what the session has read, and by what has come since.
+            session = ReadBySession(self._gangs, process, fast_path, *self._gangs.read[process.identity])
+            problem = self._refuses_gang(process, fast_path, seen, pod)
+            if problem and self._refuses_gang(process, fast_path, session, pod):
+                self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and of its gang {problem}")
+
+    def _refuses_gang(self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json) -> str:
+        """Why the pod's queue has not what the pod's gang lacks of its minimum, however few that are."""
+        name = read.group_of(pod)
+        group, queues = seen.group(name), seen.queues()
+        if group is None or seen.queue_of(pod) not in queues:
+            return ""
+        members = [each for each in seen.members(name) if read.is_batch(each)]
+        waiting = [each for each in members if read.waits(each) and not gates(each)]
+        lacking = read.minimum(group).members - sum(map(read.is_ready, members))
+        if lacking <= 1:
+            return ""
+        wanted: Counter[str] = Counter()
+        for resource in read.RESOURCES:
+            wanted[resource] = sum(sorted(read.requests(each)[resource] for each in waiting)[:lacking])
+        chain = read.chain(seen.queue_of(pod), queues)
+        for above, holds in seen.holds(chain, queues).items():
+            counted = {resource: holds[resource] + amount for resource, amount in wanted.items() if amount}
+            if problem := read.above_limits(counted, queues[above]):
+                return f"queue {above} would have {problem}"
+        return ""
 
     # -- inside
 

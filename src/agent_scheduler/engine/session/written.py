@@ -67,9 +67,12 @@ def holds(session: Session, book: QuotaBook) -> Generator[None, None, dict[str, 
 
 def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Hold]:
     waiting = _waiting(job)
-    if job.waiting and session.tiers.job_pipelined(job):
-        # The claims of its minimum are on room that others of its queue are about to leave.
-        return _held_each(job, waiting, headroom)
+    if job.waiting:
+        if session.tiers.job_pipelined(job):
+            # The claims of its minimum are on room that others of its queue are about to leave.
+            return _held_each(job, waiting, headroom)
+        # Claims of some members alone, as reclaim leaves them, are of no use without the others.
+        waiting = [*job.by_status[TaskStatus.PIPELINED].values(), *waiting]
     if len(waiting) > job.minimum - job.in_statuses(_HAS):
         # Some are above the minimum: always the same, or their conditions would change with each session.
         waiting = session.tiers.in_task_order(waiting)
