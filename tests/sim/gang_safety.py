@@ -56,6 +56,9 @@ class SeenGangs:
         self._fast_path = fast_path
         self._groups = _batch(process)._pictures._groups
 
+    def groups(self) -> list[GroupKey]:
+        return list(self._groups.groups)
+
     def group(self, name: str) -> Json | None:
         known = self._groups.groups.get(GroupKey("default", name))
         return self._object(None if known is None else known.object)
@@ -140,8 +143,6 @@ class GangSafety:
         #: that moment was over.
         self._given: dict[tuple[str, str], tuple[str, float]] = {}
         self._lacked: dict[tuple[str, str, float], str] = {}
-        #: Identity -> groups and queues by name, as the session that goes on has read them.
-        self.read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         #: (Process, pod's UID) of those that a session had evicted.
         self._victims: set[tuple[str, str]] = set()
         for kind in (GROUPS, QUEUES):
@@ -178,7 +179,6 @@ class GangSafety:
         read_group, read_queue = batch._pictures._group, batch._pictures._queue
         groups: dict[str, Any] = {}
         queues: dict[str, Any] = {}
-        self.read[process.identity] = groups, queues
 
         def group_is_read(key: GroupKey, found: Any) -> Any:
             groups[key.name] = found
@@ -196,6 +196,8 @@ class GangSafety:
             self._judge_trial(process, batch)
             groups.clear()
             queues.clear()
+            if self.world.gate_safety is not None:
+                self.world.gate_safety.session_begins(process, fast_path)
             if self.world.gang_nemesis is not None:
                 self.world.gang_nemesis.session_begins(process)
             try:
