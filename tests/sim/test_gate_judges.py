@@ -46,6 +46,8 @@ def _found(invariant: str, *faults: str) -> str:
         (43, None),
         # Claims of some members of a gang.
         (267, None),
+        # Others have what was left in a queue.
+        (1795600968032, None),
         # More is reserved than there is.
         (1795599493070, None),
     ],
