@@ -18,7 +18,6 @@ import pytest
 from embedded_kubernetes.patch import json_patch
 from tests.batched import queue
 from tests.embedded import until
-from tests.unit.webhook.world import definition
 
 from .installed import Installation
 from .processes import Served
@@ -141,8 +140,6 @@ async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
     # The answer to the first removal of a gate is lost.
     lost = {"match": {"resource": "pods", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
     async with own_cluster(tmp_path, *cluster, faults={"rules": [lost]}, components=["crd"]) as installed:
-        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-            await installed.add(definition(kind))
         for component in ("webhook", "default"):
             await installed.apply(component)
         webhook = await installed.start(ACCOUNT, "webhook", *HERE)

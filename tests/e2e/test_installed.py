@@ -20,6 +20,7 @@ import yaml
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.batched import COMMANDS, OWNERS, command, member, owner, pod_group, queue
 from tests.embedded import until
 
@@ -291,6 +292,7 @@ async def _all_rights_of_the_scheduler(installed: Installation) -> None:
     work = Work(installed)
     await work.shard()
     await work.plain()
+    await work.behind_its_queues_gate()
     await work.native_gang()
     await work.volumes()
     await work.devices()
@@ -338,6 +340,12 @@ class Work:
     async def plain(self) -> None:
         await self._ask("POST", PODS, pod("plain"))
         await bound(self._installed, "plain")
+
+    async def behind_its_queues_gate(self) -> None:
+        gated = pod("gated", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
+        gated["metadata"]["annotations"] = {QUEUE_ALLOCATION_GATE: "true"}
+        await self._ask("POST", PODS, gated)
+        await bound(self._installed, "gated")
 
     async def native_gang(self) -> None:
         policy = {"gang": {"minCount": 2}}

@@ -56,6 +56,9 @@ class SeenGangs:
         self._fast_path = fast_path
         self._groups = _batch(process)._pictures._groups
 
+    def groups(self) -> list[GroupKey]:
+        return list(self._groups.groups)
+
     def group(self, name: str) -> Json | None:
         known = self._groups.groups.get(GroupKey("default", name))
         return self._object(None if known is None else known.object)
@@ -196,6 +199,8 @@ class GangSafety:
             self._judge_trial(process, batch)
             groups.clear()
             queues.clear()
+            if self.world.gate_safety is not None:
+                self.world.gate_safety.session_begins(process, fast_path)
             if self.world.gang_nemesis is not None:
                 self.world.gang_nemesis.session_begins(process)
             try:

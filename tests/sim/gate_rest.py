@@ -140,6 +140,13 @@ class _Served:
             queue = read.queue_of(pod, standing.groups.get)
             if not _is_loose(pod) or not _wants_a_node(pod) or not queue or not standing.queues:
                 continue
+            group = standing.groups.get(read.group_of(pod)) if read.is_batch(pod) else None
+            members = standing.members.get(read.group_of(pod), [])
+            if group is not None and read.minimum(group).lacks(
+                [each for each in members if _is_loose(each) or read.is_ready(each)]
+            ):
+                # Sessions look at no gang that lacks members, and leave what was said.
+                continue
             others = silent if is_reserved(pod) else []
             if not standing.declares_room(queue, [pod], 1, without=others):
                 found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room")

@@ -8,6 +8,10 @@ S34 a pod that was let past, or never held, and has no node counts as reserved, 
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+=======
+import re
+>>>>>>> help-h6
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+#: How many members of a gang have claims, and how many it needs.
+_CLAIMS = re.compile(r"(\d+) Pipelined.*?(\d+) minAvailable")
 PODS, EVENTS = ("", "pods"), ("", "events")
 
 
@@ -58,6 +64,8 @@ class GateSafety:
         self._queues: dict[str, dict[str, Any]] = {}
         #: Identity -> UIDs of those whose gate it has decided to remove.
         self._let_past: dict[str, set[str]] = {}
+        #: Identity -> gangs whose queue had not their minimum when the session that goes on began.
+        self._refused: dict[str, set[str]] = {}
         world.store.tables[PODS].subscribers.append(self._pod)
         world.store.tables[EVENTS].subscribers.append(self._event)
 
@@ -229,6 +237,7 @@ class GateSafety:
         self.world.safety.checked["S33"] += 1
         if problem := self._refuses(process, fast_path, seen, pod, words=True):
             self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and {problem}: {message}")
+<<<<<<< HEAD
         elif read.is_batch(pod) and read.group_of(pod):
             # By what the session has read, and by what has come since.
             session = ReadBySession(self._gangs, process, fast_path, *self._gangs.read[process.identity])
@@ -241,6 +250,31 @@ class GateSafety:
         name = read.group_of(pod)
         group, queues = seen.group(name), seen.queues()
         if group is None or seen.queue_of(pod) not in queues:
+=======
+            return
+        gang = read.group_of(pod)
+        # As its session began it was so, too.
+        if not read.is_batch(pod) or gang not in self._refused.get(process.identity, ()):
+            return
+        claims = _CLAIMS.search(message)
+        if claims is not None and int(claims[1]) >= int(claims[2]):
+            # Its minimum waits for room that others are about to leave, and it is judged as one of those above that.
+            return
+        if problem := self._refuses_gang(seen, gang):
+            self._wrong(
+                "S33", process, f"says Unschedulable of {_name(pod)}, and of its gang {problem}: {message}"
+            )
+
+    def session_begins(self, process: Process, fast_path: FastPath) -> None:
+        seen = self._seen(process, fast_path)
+        names = [key.name for key in seen.groups()]
+        self._refused[process.identity] = {name for name in names if self._refuses_gang(seen, name)}
+
+    def _refuses_gang(self, seen: SeenGangs, name: str) -> str:
+        """Why a gang's queue has not what the gang lacks of its minimum, however few that are."""
+        group, queues = seen.group(name), seen.queues()
+        if group is None or read.queue_of_group(group) not in queues:
+>>>>>>> help-h6
             return ""
         members = [each for each in seen.members(name) if read.is_batch(each)]
         waiting = [each for each in members if read.waits(each) and not gates(each)]
@@ -250,7 +284,11 @@ class GateSafety:
         wanted: Counter[str] = Counter()
         for resource in read.RESOURCES:
             wanted[resource] = sum(sorted(read.requests(each)[resource] for each in waiting)[:lacking])
+<<<<<<< HEAD
         chain = read.chain(seen.queue_of(pod), queues)
+=======
+        chain = read.chain(read.queue_of_group(group), queues)
+>>>>>>> help-h6
         for above, holds in seen.holds(chain, queues).items():
             counted = {resource: holds[resource] + amount for resource, amount in wanted.items() if amount}
             if problem := read.above_limits(counted, queues[above]):

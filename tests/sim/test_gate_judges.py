@@ -36,9 +36,24 @@ def _found(invariant: str, *faults: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("seed", range(100, 112))
-def test_all_is_well_in_what_they_see_otherwise(seed: int) -> None:
-    assert not run(Options(seed=seed, scenario="gates", faults=_FAULTS)).violations
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        *((seed, _FAULTS) for seed in range(100, 110)),
+        # A gang lacks a role.
+        (29, ()),
+        # Members above the minimum of a gang that waits for release.
+        (43, None),
+        # Claims of some members of a gang.
+        (267, None),
+        # Others have what was left in a queue.
+        (1795600968032, None),
+        # More is reserved than there is.
+        (1795599493070, None),
+    ],
+)
+def test_all_is_well_in_what_they_see_otherwise(seed: int, faults: tuple[str, ...] | None) -> None:
+    assert not run(Options(seed=seed, scenario="gates", faults=faults)).violations
 
 
 def test_half_a_gang_that_is_let_past_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,8 +83,17 @@ class FailureHandler:
         """Every node was refused, or there is none. `nominated` as for `Messenger.refused`. `again`: the pod is tried
         again after a backoff, whatever happens.
 
-        Returns whether the pod still waits.
+        Others may have taken what was left in its queue meanwhile, or do so now that it needs it no more: then that is
+        what it waits for, and not for nodes.
+
+        Returns whether the pod still waits for a node.
         """
+        if self._usage.active:
+            self._usage.unplaced(pod.uid)
+            short = self._usage.full(pod)
+            if short is not None:
+                self.queue_full(entry, pod, short, started=started)
+                return False
         plugins = () if again else refusal.plugins or {NO_NODES}
         message = refusal.message
         reason, given_back = UNSCHEDULABLE, self._usage.gated.given_back.get(pod.uid)

@@ -190,6 +190,11 @@ class Headroom:
                 add_to(total, entry.vector)
         return total
 
+    def is_reserved(self, uid: str) -> bool:
+        """Whether room is kept for the pod, which has no node."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.standing is Standing.RESERVED
+
     def limits(self, queue: str) -> bool:
         """Whether there is anything that the queue or one above it would refuse."""
         at = self._queues.get(queue)

@@ -96,6 +96,8 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
     if len(waiting) > job.minimum - job.in_statuses(_HAS):
         # Some are above the minimum: always the same, or their conditions would change with each session.
         waiting = session.tiers.in_task_order(waiting)
+        # For whom room is kept need nobody else's.
+        waiting = sorted(waiting, key=lambda task: not headroom.is_reserved(task.uid))
     first, others = _needed(job, waiting)
     short = headroom.take(job.queue, _wanted(job, first), [task.uid for task in first])
     if short is not None:

@@ -169,6 +169,15 @@ def test_who_is_above_the_minimum_of_a_gang_that_is_about_to_have_room_does_not_
     assert sorted(reason for reason, _ in told(result).values()) == ["QueueFull", "Unschedulable"]
 
 
+def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others() -> None:
+    made, book = scene(capability=1)
+    members = made.gang("g", 3, minMember=1, queue="q", phase="Inqueue")
+    book.set(members[2].uid, "q", {"cpu": 1000}, Standing.RESERVED)
+    _, result = made.run(QUEUES, book=book)
+    found = {name: reason for name, (reason, _) in told(result).items()}
+    assert found == {"g-0": "QueueFull", "g-1": "QueueFull", "g-2": "Unschedulable"}
+
+
 @pytest.mark.parametrize("reason", ["Schedulable", "Unschedulable"])
 def test_a_hold_comes_before_what_volcano_says(reason: str) -> None:
     assert written_condition(reason, "text", Hold("QueueFull", "full")) == ("QueueFull", "full")
