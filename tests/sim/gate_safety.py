@@ -8,10 +8,7 @@ S34 a pod that was let past, or never held, and has no node counts as reserved, 
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
 import re
->>>>>>> help-h6
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,7 +19,7 @@ from agent_scheduler.engine.quotas.book import Standing
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .gang_safety import ReadBySession, SeenGangs
+from .gang_safety import SeenGangs
 from .gate_cluster import GateCluster, asks, gates, is_reserved
 from .gate_load import GATE
 
@@ -237,20 +234,6 @@ class GateSafety:
         self.world.safety.checked["S33"] += 1
         if problem := self._refuses(process, fast_path, seen, pod, words=True):
             self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and {problem}: {message}")
-<<<<<<< HEAD
-        elif read.is_batch(pod) and read.group_of(pod):
-            # By what the session has read, and by what has come since.
-            session = ReadBySession(self._gangs, process, fast_path, *self._gangs.read[process.identity])
-            problem = self._refuses_gang(process, fast_path, seen, pod)
-            if problem and self._refuses_gang(process, fast_path, session, pod):
-                self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and of its gang {problem}")
-
-    def _refuses_gang(self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json) -> str:
-        """Why the pod's queue has not what the pod's gang lacks of its minimum, however few that are."""
-        name = read.group_of(pod)
-        group, queues = seen.group(name), seen.queues()
-        if group is None or seen.queue_of(pod) not in queues:
-=======
             return
         gang = read.group_of(pod)
         # As its session began it was so, too.
@@ -274,7 +257,6 @@ class GateSafety:
         """Why a gang's queue has not what the gang lacks of its minimum, however few that are."""
         group, queues = seen.group(name), seen.queues()
         if group is None or read.queue_of_group(group) not in queues:
->>>>>>> help-h6
             return ""
         members = [each for each in seen.members(name) if read.is_batch(each)]
         waiting = [each for each in members if read.waits(each) and not gates(each)]
@@ -284,11 +266,7 @@ class GateSafety:
         wanted: Counter[str] = Counter()
         for resource in read.RESOURCES:
             wanted[resource] = sum(sorted(read.requests(each)[resource] for each in waiting)[:lacking])
-<<<<<<< HEAD
-        chain = read.chain(seen.queue_of(pod), queues)
-=======
         chain = read.chain(read.queue_of_group(group), queues)
->>>>>>> help-h6
         for above, holds in seen.holds(chain, queues).items():
             counted = {resource: holds[resource] + amount for resource, amount in wanted.items() if amount}
             if problem := read.above_limits(counted, queues[above]):
