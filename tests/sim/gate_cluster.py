@@ -58,7 +58,7 @@ class GateCluster:
             if plan.strikes("webhook_down", now=now, share=3.0):
                 states.reached("pod came without its gate")
                 return pod
-        elif pod["spec"].get("schedulerName") in OURS and plan.strikes("webhook_lies", now=now, share=2.0):
+        elif pod["spec"].get("schedulerName") in OURS and plan.strikes("webhook_lies", now=now, share=5.0):
             states.reached("gate of a pod that asks for none")
         else:
             return pod
@@ -70,14 +70,14 @@ class GateCluster:
     def let_past(self, process: Process) -> None:
         """It has decided that pods lose their gate, and nothing is sent yet."""
         plan, now = self._world.plan, self._world.loop.time()
-        if plan.strikes("crash", now=now, share=1.0):
+        if plan.strikes("crash", now=now, share=2.0):
             self._world.states.reached("crash between decision and removal of a gate")
             self._soon(process.kill)
         self._change_queue("queue changed as a gate was to go")
 
     def gate_removed(self, process: Process) -> None:
         """A removal was carried out, and its answer is not there yet."""
-        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=1.0):
+        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=2.0):
             self._world.states.reached("crash between removal of a gate and answer")
             process.kill("killed between the removal of a gate and the answer")
         self._change_queue("queue changed between removal of a gate and bind")
@@ -85,7 +85,7 @@ class GateCluster:
     def _change_queue(self, state: str) -> None:
         nemesis = self._world.gang_nemesis
         if nemesis is not None and self._world.plan.strikes(
-            "queue_changed", now=self._world.loop.time(), share=1.0
+            "queue_changed", now=self._world.loop.time(), share=5.0
         ):
             self._world.states.reached(state)
             self._soon(nemesis.queue_changed)

@@ -53,7 +53,7 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
         ),
     ),
     "gates": (
-        range(100, 106),
+        (108, 110, 112, 129, 150, 155),
         ("crash", "queue_changed", "webhook_down", "webhook_lies", "lost_after", "slow", "denied", "stop"),
     ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),

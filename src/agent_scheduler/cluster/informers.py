@@ -174,7 +174,15 @@ class Informers:
             raise NotListed("; ".join(missing))
         self._behind = failed
         assert self._tasks is not None, "renewed while it runs"
-        self._catching_up = [self._tasks.create_task(self._renew_later(name)) for name in failed]
+        self._catching_up = []
+        for name in failed:
+            later = self._renew_later(name)
+            try:
+                self._catching_up.append(self._tasks.create_task(later))
+            except RuntimeError:
+                # It is shutting down.
+                later.close()
+                raise
 
     async def _renewed(self, kind: Kind) -> str | None:
         """Why it could not be."""
