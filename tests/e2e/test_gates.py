@@ -7,22 +7,20 @@ embedded API server calls no webhooks: pods are reviewed by the one that runs, a
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from embedded_kubernetes.patch import json_patch
+from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.batched import queue
 from tests.embedded import until
 
 from .installed import Installation
 from .processes import Served
 from .test_installed import MERGE, NAMESPACE, PODS, SESSIONS, embedded_alone, own_cluster
-from .test_webhook import ACCOUNT, HERE, asked, bundle
+from .test_webhook import ACCOUNT, HERE, bundle
 
 pytestmark = pytest.mark.e2e
 
@@ -48,14 +46,12 @@ WANTS_A_NODE = Line("Pending", "Unschedulable")
 class Story:
     """The cluster, and what kubectl would show of it."""
 
-    def __init__(self, installed: Installation, scheduler: str, webhook: Served, authority: str) -> None:
+    def __init__(self, installed: Installation, scheduler: str) -> None:
         self.installed = installed
         self._scheduler = scheduler
-        self._webhook = webhook
-        self._authority = authority
 
     async def create(self, name: str, **spec: Any) -> None:
-        """A pod as its user writes it, and as the webhook answers."""
+        """A pod as its user writes it."""
         resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
         body: Any = {
             "apiVersion": "v1",
@@ -71,8 +67,7 @@ class Story:
                 **spec,
             },
         }
-        answer = await asyncio.to_thread(asked, self._webhook, "/pods/mutate", body, self._authority)
-        await self.installed.ask("POST", PODS, json_patch(body, _operations(answer)))
+        await self.installed.ask("POST", PODS, body)
         # Those that were made in one second have no order.
         await asyncio.sleep(1.1)
 
@@ -127,8 +122,18 @@ class Story:
         return [each["involvedObject"]["name"] for each in events if each.get("reason") == "TriggeredScaleUp"]
 
 
-def _operations(answer: Any) -> Any:
-    return json.loads(base64.b64decode(answer["patch"]))
+async def _reached(installed: Installation, webhook: Served) -> None:
+    """Has the API server call the webhook where it runs: there is no network behind the address of its Service."""
+    await bundle(installed)
+    services = f"/api/v1/namespaces/{NAMESPACE}/services"
+    await installed.ask("DELETE", f"{services}/{ACCOUNT}")
+    here = {"type": "ExternalName", "externalName": "localhost"}
+    await installed.ask("POST", services, {"metadata": {"name": ACCOUNT}, "spec": here})
+    for path in (MUTATING, VALIDATING):
+        webhooks = (await installed.ask("GET", f"{path}/{ACCOUNT}"))["webhooks"]
+        for each in webhooks:
+            each["clientConfig"]["service"]["port"] = webhook.port
+        await installed.ask("PATCH", f"{path}/{ACCOUNT}", {"webhooks": webhooks}, content_type=MERGE)
 
 
 @embedded_alone
@@ -144,12 +149,12 @@ async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
             await installed.apply(component)
         webhook = await installed.start(ACCOUNT, "webhook", *HERE)
         await webhook.ready()
+        await _reached(installed, webhook)
         capability = {"cpu": "1", "memory": "1Gi"}
         await installed.ask("POST", QUEUES, queue("story", capability=capability))
         state = {"status": {"state": "Open"}}
         await installed.ask("PATCH", f"{QUEUES}/story/status", state, content_type=MERGE)
-        story = Story(installed, scheduler, webhook, await bundle(installed))
-        await _told(story)
+        await _told(Story(installed, scheduler))
         for account in ("agent-scheduler", ACCOUNT):
             assert installed.refusals(account, NAMESPACE) == []
 

@@ -11,7 +11,7 @@ from agent_scheduler.batch.committing import Evictions
 from agent_scheduler.batch.waiting import WaitingPods
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import INQUEUE, PENDING
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.quotas.book import Headroom, QuotaBook
 from agent_scheduler.engine.quotas.capacity import CapacityAccounts
 from agent_scheduler.engine.quotas.proportion import ProportionAccounts
 from agent_scheduler.engine.session import close, victims
@@ -59,6 +59,7 @@ def test_a_gang_that_is_bound_bit_by_bit_is_seen(monkeypatch: pytest.MonkeyPatch
 def test_a_queue_above_its_capability_is_seen(monkeypatch: pytest.MonkeyPatch, scenario: str) -> None:
     everything: Callable[..., None] = lambda *_args, **_more: None  # noqa: E731
     monkeypatch.setattr(QuotaBook, "shortfall", everything)
+    monkeypatch.setattr(Headroom, "shortfall", everything)
     monkeypatch.setattr(CapacityAccounts, "cannot_allocate", everything)
     monkeypatch.setattr(ProportionAccounts, "cannot_allocate", everything)
     assert "has" in _found("S28", scenario=scenario)
