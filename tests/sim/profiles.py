@@ -17,7 +17,7 @@ from .world import Options
 
 #: Worlds of each scenario that are always the same, and that are new.
 _KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10, "batch": 20, "mixed-batch": 10, "gates": 14}
-_NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4, "batch": 6, "mixed-batch": 4, "gates": 5}
+_NEW = {**dict.fromkeys(DRAWN, 3), "sharded": 5, "planned": 3, "batch": 4, "mixed-batch": 4, "gates": 4}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (
