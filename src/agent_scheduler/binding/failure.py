@@ -17,7 +17,7 @@ from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.quotas.book import QUEUE_FULL, Shortfall
+from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL, Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_scheduler.engine.quotas.book import Shortfall
+from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 

@@ -17,7 +17,7 @@ from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
-from agent_scheduler.engine.quotas.book import QUEUE_FULL, Shortfall
+from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL, Shortfall
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing

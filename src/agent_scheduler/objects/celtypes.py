@@ -179,3 +179,12 @@ FUNCTIONS: Final = (
         is_method=False,
     ),
 )
+
+
+def hashable(does: Callable[..., Any]) -> Callable[..., Any]:
+    """`does`, for a library that gives bytearrays where bytes are declared: these cannot be hashed."""
+
+    def call(*given: Any) -> Any:
+        return does(*(bytes(each) if isinstance(each, bytearray) else each for each in given))
+
+    return call

@@ -8,12 +8,12 @@ one is asked for each object.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from agent_scheduler.objects.celtypes import FUNCTIONS
+from agent_scheduler.objects.celtypes import FUNCTIONS, hashable
 
 from .authorizer import ASK, METHODS, Ask
 from .initializers import Maps, as_maps, has_initializers
@@ -191,7 +191,7 @@ def _environment() -> Any:
                 return_type=types[result],
                 parameters=[types[each] for each in parameters],
                 is_member=member,
-                impl=_careful(does),
+                impl=hashable(does),
             )
         )
 
@@ -216,15 +216,6 @@ def _environment() -> Any:
         ],
         functions=[cel.FunctionDecl(name, found) for name, found in overloads.items()],
     )
-
-
-def _careful(does: Callable[..., Any]) -> Callable[..., Any]:
-    """The library returns bytearrays, which are not hashable."""
-
-    def call(*given: Any) -> Any:
-        return does(*(bytes(each) if isinstance(each, bytearray) else each for each in given))
-
-    return call
 
 
 def _escaped(key: str) -> str:

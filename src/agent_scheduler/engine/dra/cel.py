@@ -15,11 +15,10 @@ and by keeping answers, so that an expression is run once for devices that are a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from agent_scheduler.objects.celtypes import FUNCTIONS, quantity_value, version_value
+from agent_scheduler.objects.celtypes import FUNCTIONS, hashable, quantity_value, version_value
 
 from .celcost import check_cost
 from .devices import Attribute, Facts
@@ -142,7 +141,7 @@ def _environment() -> Any:
                 return_type=types[function.result],
                 parameters=[types[each] for each in function.parameters],
                 is_member=function.is_method,
-                impl=_careful(function.does),
+                impl=hashable(function.does),
             )
         )
     return cel.NewEnv(
@@ -155,15 +154,6 @@ def _environment() -> Any:
         ],
         functions=[cel.FunctionDecl(name, overloads) for name, overloads in declared.items()],
     )
-
-
-def _careful(does: Callable[..., Any]) -> Callable[..., Any]:
-    """The library returns bytearrays, which are not hashable."""
-
-    def call(*given: Any) -> Any:
-        return does(*(bytes(each) if isinstance(each, bytearray) else each for each in given))
-
-    return call
 
 
 def _variables(facts: Facts) -> dict[str, Any]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from .queues import QueueInfo
-from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, minus, shown
-
-#: What pods say whose queue is full, or takes none. No reason for autoscalers to add nodes.
-QUEUE_FULL: Final = "QueueFull"
+from .shortfall import Shortfall
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, minus
 
 
 class Standing(Enum):
@@ -34,23 +32,6 @@ class Entry(NamedTuple):
     queue: str
     vector: Vector
     standing: Standing
-
-
-class Shortfall(NamedTuple):
-    """The queue that cannot hold more: so much is `missing` of its capability; nothing if it takes no pods at all,
-    since there is none or it is in another `state` than Open."""
-
-    queue: str
-    missing: Mapping[str, float]
-    state: str | None = None
-
-    def __str__(self) -> str:
-        if not self.missing:
-            if self.state is None:
-                return f"queue {self.queue} does not exist"
-            return f"queue {self.queue} takes no pods: its state is {self.state or 'not set'}"
-        lacking = ", ".join(f"{text} of {resource}" for resource, text in shown(self.missing).items())
-        return f"queue {self.queue} has too little capability left: {lacking} missing"
 
 
 class _Queue:

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from agent_scheduler.objects.quantity import text_of
 
-from ..quotas.book import QUEUE_FULL, QuotaBook
+from ..quotas.book import QuotaBook
+from ..quotas.shortfall import QUEUE_FULL
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from .model import HOLDING, READY, Job, TaskStatus
 from .written import QUOTA_EXCEEDED, Hold

@@ -18,14 +18,14 @@ from ..decide.ranking import REFUSED, best_of
 from ..decide.snapshot import Snapshot
 from ..decide.trial import Mark, Trial
 from ..dra.catalogue import PORTION
-from ..plugins.node_resources_fit import NodeResourcesFit, Wanted
+from ..plugins.node_resources_fit import NodeResourcesFit
 from ..preemption.nominated import Nominations
-from ..quotas.vector import COMMON, Total, in_order, of_requests
+from ..quotas.vector import COMMON, Total, of_requests
 from ..shards.claims import ShardingMode, Shared
 from ..state.columns import Ints, Rows
 from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
-from .fit import FitErrors, fit_message
+from .fit import FitErrors, first_short, fit_message
 from .model import Job, Task, TaskStatus
 from .nominated import Nominated
 
@@ -368,7 +368,7 @@ class SessionNodes:
             if _is_room(entry):
                 reasons: Mapping[str, int] = {_TOO_MANY_PODS: refused.size}
                 if room:
-                    reasons = self._first_short(entry.state, refused)
+                    reasons = first_short(entry.state, columns, refused)
                 # Nothing else is asked of a node that lacks room, but for one that is full of pods.
                 settled = refused if room else refused[:0]
             else:
@@ -377,28 +377,6 @@ class SessionNodes:
             for reason, count in reasons.items():
                 counts[reason] = counts.get(reason, 0) + count
             rows = rows[~np.isin(rows, settled)]
-
-    def _first_short(self, wanted: Wanted, rows: Rows) -> dict[str, int]:
-        """Of how many rows, none of which has room, which resource is the first that is short."""
-        counts: dict[str, int] = {}
-        columns = self.columns
-        at = {
-            name: each[:2] for name, each in zip(wanted.resolved, wanted.resolve(columns).each, strict=True)
-        }
-        for name in in_order((*at, *wanted.missing)):
-            if name in at:
-                index, amount = at[name]
-                offered = columns.allocatable[index][rows]
-                short = offered - columns.requested[index][rows] < amount
-                if index in wanted.elsewhere:
-                    short &= offered > 0
-                number = int(np.count_nonzero(short))
-                rows = rows[~short]
-            else:
-                number, rows = rows.size, rows[:0]
-            if number:
-                counts[f"Insufficient {name}"] = number
-        return counts
 
 
 def _is_room(entry: CompiledFilter) -> bool:

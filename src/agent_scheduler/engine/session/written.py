@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..gangs.group import needed
 from ..plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
-from ..quotas.book import QUEUE_FULL, Headroom, QuotaBook, Shortfall
+from ..quotas.book import Headroom, QuotaBook
+from ..quotas.shortfall import QUEUE_FULL, Shortfall
 from ..quotas.vector import Total, Vector, add_to
 from .messages import SCHEDULABLE, UNSCHEDULABLE
 from .model import READY, Job, Task, TaskStatus

@@ -109,10 +109,7 @@ class GatedPods:
         """The pod asks for this and has no node; it was added or changed."""
         if pod.uid in self.given_back:
             return
-        if pod.uid in self.reserved:
-            self.reserved[pod.uid] = pod
-            self._reserve(pod)
-        elif not pod.gates:
+        if pod.uid in self.reserved or not pod.gates:
             self._unhold(pod.uid)
             self.reserved[pod.uid] = pod
             self._reserve(pod)

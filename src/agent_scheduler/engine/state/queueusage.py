@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
-from ..quotas.book import QuotaBook, Shortfall, Standing
+from ..quotas.book import QuotaBook, Standing
 from ..quotas.queues import queue_info
+from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods
 from .batchinfo import GroupKey
@@ -292,10 +293,7 @@ class QueueUsage:
 
     def withdraw(self, pod: PodInfo) -> None:
         """A pod that was admitted is not assumed after all. As it was before, it may be reserved."""
-        self.book.remove(pod.uid)
-        if pod.uid in self.gated.reserved:
-            self.reserve(pod)
-        self.call()
+        self.removed(pod.uid)
 
     def vector(self, pod: PodInfo) -> Vector:
         """What the pod counts as."""
