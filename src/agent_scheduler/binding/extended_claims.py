@@ -3,8 +3,9 @@
     make ──> wait until the watch shows it ──> allocate and reserve, as any claim ──> tell the pod
 
 Guarantees: of a pod there is one such claim at most, also if a request's answer is lost or the process ends in between
-(`dra.extended_claim`); a pod is bound only with the claim and the mapping that belong to its node; what an attempt made
-is deleted when it fails, and what could not be deleted is, before the next one.
+(`dra.extended_claim`); one attempt or removal at a time writes for it; it is bound only with the claim and the mapping
+that belong to its node; what an attempt made is deleted when it fails, and what could not be deleted is, before the
+next one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from agent_scheduler.kube.create import Made
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.transport import pod_path
 
-from .claim_writer import ClaimWriter, PatchCall
+from .claim_writer import ClaimWriter, KeyLocks, PatchCall
 
 #: Names that are tried for a claim, where objects of others have the first ones.
 _NAMES: Final = 4
@@ -71,6 +72,8 @@ class ExtendedClaims:
         self._delete = delete
         #: UID of each pod whose attempt has made a claim, until its bind or until that is deleted.
         self._made: dict[str, MadeClaim] = {}
+        #: Of pods, by namespace and UID: what a removal still says of one must not undo what its next attempt has said.
+        self._locks = KeyLocks()
 
     async def write(self, reservation: ReservedClaims, *, names: str, wanted: Callable[[], bool]) -> str:
         """Make the claim that is assumed for the pod in memory, and tell it. `names`: the claim that the pod's status
@@ -78,6 +81,10 @@ class ExtendedClaims:
 
         What went wrong; empty once all is written.
         """
+        async with self._locks.of((reservation.pod.namespace, reservation.pod.uid)):
+            return await self._write(reservation, names, wanted)
+
+    async def _write(self, reservation: ReservedClaims, names: str, wanted: Callable[[], bool]) -> str:
         pod, in_memory = reservation.pod, reservation.in_memory
         if in_memory is None:
             return await self._tell(pod, status_patch(pod), wanted) if names else ""
@@ -102,6 +109,10 @@ class ExtendedClaims:
     async def take_back(self, pod: PodRef, *, names: str, wanted: Callable[[], bool]) -> bool:
         """The pod does not go where its claim was made for: delete what there is of such claims, and have its status
         name none. `names`: the claim that it has now. False if anything stays; the next attempt finds it."""
+        async with self._locks.of((pod.namespace, pod.uid)):
+            return await self._take_back(pod, names, wanted)
+
+    async def _take_back(self, pod: PodRef, names: str, wanted: Callable[[], bool]) -> bool:
         claims = [MadeClaim(each.namespace, each.name, each.uid) for each in self._devices.made_for(pod.uid)]
         made = self._made.pop(pod.uid, None)
         if made is not None and made not in claims:

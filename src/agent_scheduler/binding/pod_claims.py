@@ -156,8 +156,15 @@ class PodClaims:
         self._beside(repeat, end)
 
     async def _remove_left_over(self, pod: PodInfo) -> bool:
+        """Whether nothing is left. Once an attempt is under way, what was left before it is gone, and what there is of
+        claims is that attempt's."""
+        uid, attempts = pod.uid, self._cluster.ledger.placements
+        if uid in attempts:
+            return True
         return await self.extended.take_back(
-            pod_ref(pod), names=self._names(pod), wanted=lambda: self._cluster.waits(pod.uid)
+            pod_ref(pod),
+            names=self._names(pod),
+            wanted=lambda: uid not in attempts and self._cluster.waits(uid),
         )
 
     def _names(self, pod: PodInfo) -> str:

@@ -64,7 +64,7 @@ async def test_a_queue_that_names_none_is_below_the_root() -> None:
     async with batch_world() as it:
         it.start(QUEUE)
         await add_queue(it.cluster, "q")
-        await it.until_states(q="Open")
+        await it.until_states(q="Open", root="Open")
         assert (await it.queue("q"))["spec"]["parent"] == "root"
         assert "parent" not in (await it.queue("root"))["spec"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -332,6 +333,62 @@ async def test_a_scheduler_that_ends_between_the_writes_is_followed_by_one_that_
             await audit(found, "p")
             await until(lambda: nothing_assumed(running))
             assert running.reports.counts["after flush"] == 0
+
+
+class Overlapping(Faulty):
+    """While what was left of a pod is being deleted, the pod is refused anew. What is then said of it takes until its
+    next attempt is under way: to arrive, or to be answered."""
+
+    def __init__(self, cluster: Any, slow: str) -> None:
+        super().__init__(cluster.transport, "", "", 0, None)
+        self.cluster, self.slow = cluster, slow
+        self.running: Any = None
+        self.deletions = 0
+        #: The next attempt has got as far as it may; what was slow is over.
+        self.is_far, self.is_over = asyncio.Event(), asyncio.Event()
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if method == "DELETE" and path.startswith(f"{CLAIMS}/p-"):
+            self.deletions += 1
+            if self.deletions == 1:
+                refusals = self.running.reports.attempts["unschedulable"]
+                await self.cluster.add_node("another")
+                await until(lambda: self.running.reports.attempts["unschedulable"] > refusals)
+        is_slow = (
+            b'"extendedResourceClaimStatus":null' in (more.get("body") or b"") and not self.is_far.is_set()
+        )
+        if is_slow and self.slow == "arrives":
+            await self._wait()
+        answer: Response = await self.inner.request(method, path, **more)
+        if is_slow and self.slow == "is answered":
+            await self._wait()
+        if is_slow:
+            self.is_over.set()
+        if path.endswith("/binding" if self.slow == "arrives" else "/resourceclaims"):
+            self.is_far.set()
+        return answer
+
+    async def _wait(self) -> None:
+        await until(lambda: self.running.fast_path.ledger.placements)
+        # It gets no further if it waits for this.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.is_far.wait(), 0.2)
+
+
+@pytest.mark.parametrize("slow", ["arrives", "is answered"])
+async def test_what_is_deleted_of_a_refused_pod_is_never_of_its_next_attempt(slow: str) -> None:
+    async with devices("n1", per_node=1) as found:
+        dying = Dying(found.cluster.transport, 3)
+        async with scheduling(dying):
+            await add_pod(found, "p")
+            await asyncio.wait_for(dying.dead.wait(), 10)
+        overlapping = Overlapping(found.cluster, slow)
+        async with scheduling(overlapping) as overlapping.running:
+            await until(lambda: all_placed(found, 1))
+            await until(lambda: nothing_assumed(overlapping.running))
+            await until(overlapping.is_over.is_set)
+            await audit(found, "p")
+            assert overlapping.deletions == 1
 
 
 async def test_a_status_that_names_a_claim_of_before_is_corrected_where_none_is_needed() -> None:
