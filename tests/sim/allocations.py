@@ -37,6 +37,7 @@ from .device_reading import (
 )
 
 if TYPE_CHECKING:
+    from agent_scheduler.engine.dra.allocation import Allocation
     from agent_scheduler.engine.dra.reservation import ReservedClaims
     from agent_scheduler.engine.state.records import Record as Seen
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -72,8 +73,10 @@ class Allocations:
         self._reading = reading
         #: UID and version -> the object.
         self._versions: dict[tuple[str, str], bytes] = {}
-        #: (Process, claim's UID) -> what the process chose to allocate to it, by its identities.
-        self._chosen: dict[tuple[str, str], list[tuple[str, Json]]] = {}
+        #: (Process, claim's UID) -> what the process chose to allocate to it.
+        self._chosen: dict[tuple[str, str], list[Json]] = {}
+        #: (Identity of a process, claim's UID) -> what it assumes, or last did, that the claim has.
+        self._assumed: dict[tuple[str, str], Allocation] = {}
         #: Device -> UIDs of the claims that have it, but for administration, and the result of each.
         self._had: dict[DeviceId, dict[str, Json]] = {}
         #: UIDs of claims that were allocated by others than a process of ours that lives and leads.
@@ -147,7 +150,25 @@ class Allocations:
             if gated and claims != pod.claims and queue.where(pod.uid) is not Place.GATED:
                 states.reached("gated pod woken by its own status")
 
+        devices: Any = fast_path.cluster.devices
+        assume, assume_in_memory = devices.assume, devices.assume_in_memory
+
+        def assumed(key: Any, allocation: Allocation | None, *more: Any) -> Any:
+            if not assume(key, allocation, *more):
+                return False
+            if allocation is not None:
+                claim = _chosen_for(self._object(devices.claim(key)))
+                self._assumed[process.identity, claim] = allocation
+            return True
+
+        def assumed_in_memory(pod: str, spec: Any, allocation: Allocation) -> Any:
+            if not assume_in_memory(pod, spec, allocation):
+                return False
+            self._assumed[process.identity, _for(pod)] = allocation
+            return True
+
         prebind.start, prebind._tell, queue.add = started, told, added
+        devices.assume, devices.assume_in_memory = assumed, assumed_in_memory
 
     def _judge(self, process: Process, fast_path: FastPath, reservation: ReservedClaims) -> None:
         devices, ledger = fast_path.cluster.devices, fast_path.ledger
@@ -215,7 +236,7 @@ class Allocations:
             if part.allocation is not None or known is None or node is None:
                 continue
             claim = self._object(known)
-            allocation = allocation_of(claim) or self._last_choice(process, _chosen_for(claim))
+            allocation = allocation_of(claim) or self._assumes(process, _chosen_for(claim))
             if allocation is None or not usable(allocation, node):
                 self._wrong("S18", process, f"{part.claim[1]} cannot be used on {reservation.node_name}")
 
@@ -230,20 +251,20 @@ class Allocations:
             assumed = devices.assumed.get(key)
             if assumed is None or assumed.allocation is None or known.uid in own:
                 continue
-            allocation = self._last_choice(process, _chosen_for(claim))
+            allocation = self._assumes(process, _chosen_for(claim))
             if allocation is not None:
                 yield {**claim, "status": {"allocation": allocation}}
         for pod in devices._in_memory:
-            allocation = self._last_choice(process, _for(pod))
+            allocation = self._assumes(process, _for(pod))
             if allocation is not None and pod not in own:
                 yield {"metadata": {"name": pod}, "status": {"allocation": allocation}}
 
     def _choose(self, process: Process, claim: str, allocation: Json) -> None:
-        self._chosen.setdefault((process.name, claim), []).append((process.identity, allocation))
+        self._chosen.setdefault((process.name, claim), []).append(allocation)
 
-    def _last_choice(self, process: Process, claim: str) -> Json | None:
-        chosen = self._chosen.get((process.name, claim), ())
-        return next((each for by, each in reversed(chosen) if by == process.identity), None)
+    def _assumes(self, process: Process, claim: str) -> Json | None:
+        found = self._assumed.get((process.identity, claim))
+        return None if found is None else orjson.loads(orjson.dumps(found.status("", "")))
 
     def _object(self, seen: Seen) -> Json:
         found: Json = orjson.loads(self._versions[seen.uid, seen.resource_version])
@@ -293,7 +314,7 @@ class Allocations:
             self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
         elif actor is not None and all(
             _timeless(allocation) != _timeless(each)
-            for _, each in self._chosen.get((actor.name, _chosen_for(claim)), ())
+            for each in self._chosen.get((actor.name, _chosen_for(claim)), ())
         ):
             self._wrong("S17", actor, f"{record.key} is allocated what nobody chose: {allocation}")
         for result in allocation["devices"]["results"]:

@@ -122,6 +122,11 @@ def _option(name: str = DRIVER, number: int = 1, **more: Any) -> Body:
     return {"deviceClassName": name, "allocationMode": "ExactCount", "count": number, **more}
 
 
+def simple(number: int) -> Body:
+    """What a claim asks for that wants so many devices of the simulated driver, whichever."""
+    return {"devices": {"requests": [{"name": "r", "exactly": _option(number=number)}]}}
+
+
 def _spec(rng: random.Random) -> Body:
     """What one claim asks for."""
     large = _selector(f"device.attributes['{DRIVER}'].model == 'large'")

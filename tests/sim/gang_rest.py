@@ -16,6 +16,8 @@ import orjson
 from agent_scheduler.objects.quantity import resource_value
 
 from . import gang_reading as read
+from .device_rest import is_gated
+from .gang_claims import places_by_claims
 from .gang_cluster import GangCluster
 from .gate_cluster import is_reserved
 from .rules import Rules, cluster_of, readable, refusal
@@ -119,6 +121,9 @@ class Standing:
 
     def _fits(self, pending: list[Json], needed: int) -> bool:
         """Whether so many find room, however they are laid out: each is taken to be as large as the largest."""
+        if any(is_gated(self._world, pod) for pod in pending):
+            # Whose claims are not there.
+            return False
         largest: Counter[str] = Counter()
         for pod in pending:
             for resource, amount in read.requests(pod).items():
@@ -134,6 +139,7 @@ class Standing:
                 if amount:
                     free = resource_value(resource, allocatable[resource]) - self._used[name][resource]
                     left.append(free // amount)
+            left += places_by_claims(self._world, pending, node, self.placed)
             places += max(0, min(left))
         return places >= needed
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from .constrained import fill as constrain
 from .device_load import Devices, fill
+from .gang_claims import equip
 from .gang_load import Gangs, count_in_queues
 from .gang_load import fill as gather
 from .gate_load import Gates, hold
@@ -313,6 +314,14 @@ def mixed_batch(rng: random.Random) -> Shape:
     return shape
 
 
+def batch_claims(rng: random.Random) -> Shape:
+    """Gangs whose members need devices and volumes besides room."""
+    shape = batch(rng)
+    shape.likely = (*_OF_BATCH, "claim_taken", "pool_changed")
+    shape.devices = equip(rng, shape.nodes, shape.pods, shape.acts)
+    return shape
+
+
 def gates(rng: random.Random) -> Shape:
     """Gangs and bare pods of both schedulers behind the gate of their queue's capacity, on few nodes or none, to which
     an autoscaler adds."""
@@ -348,5 +357,6 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "planned": planned,
     "batch": batch,
     "mixed-batch": mixed_batch,
+    "batch-claims": batch_claims,
     "gates": gates,
 }

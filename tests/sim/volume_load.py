@@ -16,7 +16,7 @@ Acts = list[tuple[float, str, str, Body | None]]
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 #: The CSI driver of what is made.
 MADE = "made.example.com"
-_STORAGE = "/apis/storage.k8s.io/v1"
+STORAGE = "/apis/storage.k8s.io/v1"
 _CLASSES = (
     ("made", "WaitForFirstConsumer", MADE),
     ("hand", "WaitForFirstConsumer", "kubernetes.io/no-provisioner"),
@@ -41,10 +41,10 @@ def fill(
         if attaches is not None and rng.random() < 0.8:
             driver = {"name": MADE, "nodeID": name, "allocatable": {"count": attaches}}
             body = {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
-            acts.append((0.0, "POST", f"{_STORAGE}/csinodes", body))
+            acts.append((0.0, "POST", f"{STORAGE}/csinodes", body))
     for name, mode, provisioner in _CLASSES:
         body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
-        acts.append((0.0, "POST", f"{_STORAGE}/storageclasses", body))
+        acts.append((0.0, "POST", f"{STORAGE}/storageclasses", body))
     number_of_pods = rng.randrange(6, 40)
     for number in range(rng.choice((number_of_pods // 4, number_of_pods))):
         at = rng.choice((0.0, 0.0, rng.uniform(0, 10)))

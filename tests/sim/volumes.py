@@ -28,7 +28,7 @@ _READ: WeakKeyDictionary[Store, tuple[int, dict[tuple[str, str], dict[str, Json]
 
 def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
     """For pods with one claim each, as scenarios make them: two might want one volume."""
-    if not _claims_of(pod):
+    if not claims_of(pod):
         return True
     there = [
         each
@@ -124,7 +124,7 @@ def breaks_volume_rules(
 ) -> str:
     """Which rule of volumes a process breaks that puts the pod on the node beside `placed`, pods by their nodes.
     `known`: UIDs of claims that it knows to be bound."""
-    named = _claims_of(pod)
+    named = claims_of(pod)
     if not named:
         return ""
     claims, volumes = _objects(world, "", "persistentvolumeclaims"), _objects(world, "", "persistentvolumes")
@@ -134,7 +134,7 @@ def breaks_volume_rules(
             volume = volumes.get(claim["spec"]["volumeName"])
             if volume is not None and (not _reaches(volume, node) or _is_elsewhere(volume, node)):
                 return f"the volume of {name} cannot be reached from there"
-        users = [each for pods in placed.values() for each in pods if name in _claims_of(each)]
+        users = [each for pods in placed.values() for each in pods if name in claims_of(each)]
         if "ReadWriteOncePod" in claim["spec"]["accessModes"] and users:
             return f"the claim {name} is for one pod, and {users[0]['metadata']['name']} has it"
     return _attaches_too_many(world, pod, node, placed[node["metadata"]["name"]])
@@ -143,7 +143,7 @@ def breaks_volume_rules(
 def unreachable(world: World, pod: Json, node: Json) -> str:
     """The name of a bound claim of the pod whose volume's affinity does not admit the node."""
     claims, volumes = _objects(world, "", "persistentvolumeclaims"), _objects(world, "", "persistentvolumes")
-    for name in _claims_of(pod) & claims.keys():
+    for name in claims_of(pod) & claims.keys():
         volume = volumes.get(claims[name]["spec"].get("volumeName", ""))
         if volume is not None and not _reaches(volume, node):
             return name
@@ -151,14 +151,14 @@ def unreachable(world: World, pod: Json, node: Json) -> str:
 
 
 def _attaches_too_many(world: World, pod: Json, node: Json, beside: Sequence[Json]) -> str:
-    named = _claims_of(pod)
+    named = claims_of(pod)
     if not named:
         return ""
     claims = _objects(world, "", "persistentvolumeclaims")
     wanted = {name: driver for name in named & claims.keys() if (driver := _driver(world, claims[name]))}
-    there = set().union(*map(_claims_of, beside)) & claims.keys()
+    there = set().union(*map(claims_of, beside)) & claims.keys()
     for driver in set(wanted.values()):
-        most = _most(world, node["metadata"]["name"], driver)
+        most = attachable(world, node["metadata"]["name"], driver)
         attached = {name for name in there if _driver(world, claims[name]) == driver}
         new = {name for name, of in wanted.items() if of == driver} - attached
         if most is not None and new and len(attached | new) > most:
@@ -166,7 +166,7 @@ def _attaches_too_many(world: World, pod: Json, node: Json, beside: Sequence[Jso
     return ""
 
 
-def _claims_of(pod: Json) -> set[str]:
+def claims_of(pod: Json) -> set[str]:
     return {
         source["claimName"]
         for volume in pod["spec"].get("volumes") or ()
@@ -181,7 +181,7 @@ def _driver(world: World, claim: Json) -> str:
     return "" if provisioner == "kubernetes.io/no-provisioner" else provisioner
 
 
-def _most(world: World, node: str, driver: str) -> int | None:
+def attachable(world: World, node: str, driver: str) -> int | None:
     """How many volumes of the driver the node can have attached; None for any number."""
     found = _objects(world, "storage.k8s.io", "csinodes").get(node)
     limits = {} if found is None else {each["name"]: each for each in found["spec"].get("drivers") or ()}
