@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +26,20 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _DEFINITIONS = Path(__file__).parents[2] / "config" / "crd"
 
 
+@cache
+def _definitions() -> list[Json]:
+    names = "scheduling.volcano.sh_queues", "scheduling.volcano.sh_podgroups", "bus.volcano.sh_commands"
+    return [yaml.safe_load((_DEFINITIONS / f"{name}.yaml").read_text()) for name in names]
+
+
 class GangCluster:
     """Made with its world. What it says is read from the store."""
 
     def __init__(self, world: World, shape: Gangs) -> None:
         self._world = world
         self.shape = shape
-        for name in ("queues", "podgroups"):
-            definition = yaml.safe_load((_DEFINITIONS / f"scheduling.volcano.sh_{name}.yaml").read_text())
+        for definition in _definitions():
             world.call("POST", _CRDS, definition)
-        definition = yaml.safe_load((_DEFINITIONS / "bus.volcano.sh_commands.yaml").read_text())
-        world.call("POST", _CRDS, definition)
 
     def install(self) -> None:
         """Make the first queues."""

@@ -125,11 +125,13 @@ class TierPlugin(Section, frozen=True, kw_only=True):
     def option(self) -> PluginOption:
         """With the switches that are given, by their keys in a file."""
         switches = {
-            each.encode_name: value
-            for each in fields(type(self))
-            if isinstance(value := getattr(self, each.name), bool)
+            each.encode_name: value for each in _FIELDS if isinstance(value := getattr(self, each.name), bool)
         }
         return PluginOption(self.name, self.arguments, switches)
+
+
+#: Reading them costs as much as the rest of a configuration.
+_FIELDS: Final = fields(TierPlugin)
 
 
 class Tier(Section, frozen=True, kw_only=True):
