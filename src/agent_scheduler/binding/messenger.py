@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
+from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
@@ -34,6 +35,12 @@ class KubeMessenger:
         condition = PodCondition("False", reason, message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
         self._event(pod, WARNING, "FailedScheduling", "Scheduling", message, pod.scheduler_name)
+
+    def held(self, pods: Sequence[PodInfo], why: str) -> None:
+        """They have come to wait behind the gate of their queue. Their condition is the API server's."""
+        for pod in pods:
+            note = f"held by the gate of its queue: {why}"
+            self._event(pod, NORMAL, QUEUE_FULL, "Scheduling", note, pod.scheduler_name, once=True)
 
     def _event(
         self,

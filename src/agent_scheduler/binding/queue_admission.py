@@ -18,8 +18,9 @@ import msgspec
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.patch import patch_once
+from agent_scheduler.kube.dispatch import Dispatcher, Ended
+from agent_scheduler.kube.driver import AlreadySent
+from agent_scheduler.kube.patch import patch_once, start_patch
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import Transport, pod_path
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -42,6 +43,19 @@ def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
     return {}
 
 
+def _removal(uid: str) -> bytes:
+    """At whatever version: to take a gate away twice does no harm, and the UID keeps a namesake's."""
+    gate = {"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}
+    return _encode({"metadata": {"uid": uid}, "spec": {"schedulingGates": [gate]}})
+
+
+class AdmissionMessenger(Protocol):
+    """Tells the API server, as `failure.Messenger` does."""
+
+    def held(self, pods: Sequence[PodInfo], why: str) -> None:
+        """An event of each."""
+
+
 class AdmissionObserver(Protocol):
     def let_past(self, held: float) -> None: ...
     def gate_removed(self) -> None: ...
@@ -60,6 +74,7 @@ class QueueAdmission:
         workers: int,
         enabled: bool,
         patience: float,
+        messenger: AdmissionMessenger,
         observer: AdmissionObserver,
         timing: Timing,
     ) -> None:
@@ -69,12 +84,15 @@ class QueueAdmission:
         self._gated = cluster.ledger.usage.gated
         self._gated.asks_queues = enabled
         self._gated.on_due, self._gated.on_admitted = self._call, self._put
+        self._gated.on_held = messenger.held
         self._patience = patience
         self._transport = transport
         self._observer = observer
         self._timing = timing
         self._due = asyncio.Event()
-        self._removals: Dispatcher[str, PodInfo] = Dispatcher(self._remove, concurrency=workers)
+        self._removals: Dispatcher[str, PodInfo] = Dispatcher(
+            self._remove, concurrency=workers, start=self._remove_at_once
+        )
         #: By UID, how often its removal was refused.
         self._refused: dict[str, int] = {}
         #: What puts removals that were refused again; None while this does not run.
@@ -117,24 +135,43 @@ class QueueAdmission:
         pod = self._cluster.pods.get(uid)
         return pod is not None and QUEUE_ALLOCATION_GATE in pod.gates
 
-    async def _remove(self, uid: str, pod: PodInfo) -> None:
-        """At whatever version: to take a gate away twice does no harm, and the UID keeps a namesake's."""
-        gate = {"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}
-        body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [gate]}}
+    def _remove_at_once(self, uid: str, pod: PodInfo, ended: Ended) -> bool:
+        """Every gated pod comes by here: where the first request does it, there is no task."""
+
+        def answered(failed: AlreadySent | None) -> None:
+            if failed is None:
+                self._removed(uid)
+            ended(None if failed is None else partial(self._remove, uid, pod, failed))
+
+        return self._has_gate(uid) and start_patch(
+            self._transport,
+            pod_path(pod),
+            _removal(uid),
+            uid=uid,
+            strategic=True,
+            ended=answered,
+            timing=self._timing,
+        )
+
+    async def _remove(self, uid: str, pod: PodInfo, already_sent: AlreadySent | None = None) -> None:
         patched = await patch_once(
             self._transport,
             pod_path(pod),
-            _encode(body),
+            _removal(uid),
             wanted=partial(self._has_gate, uid),
             strategic=True,
+            already_sent=already_sent,
             timing=self._timing,
         )
         if patched.failure is None:
-            self._refused.pop(uid, None)
-            self._observer.gate_removed()
+            self._removed(uid)
         elif self._has_gate(uid):
             self._observer.gate_not_removed(pod.key, str(patched.failure))
             self._try_again(uid, pod)
+
+    def _removed(self, uid: str) -> None:
+        self._refused.pop(uid, None)
+        self._observer.gate_removed()
 
     def _try_again(self, uid: str, pod: PodInfo) -> None:
         if self._tasks is not None:

@@ -88,7 +88,13 @@ class FastPath:
             state, binding, self.preemption, self.shard, self._gangs, views, observer=observer, timing=timing
         )
         self._admission = build_admission(
-            state, settings, groups, transport=transport, observer=observer, timing=timing
+            state,
+            settings,
+            groups,
+            transport=transport,
+            messenger=messenger,
+            observer=observer,
+            timing=timing,
         )
         self._pool = build_pool(self._workers, state, binding, timing)
         self.explainer = build_explainer(state, timing)

@@ -65,6 +65,7 @@ def build_admission(
     groups: Groups | None,
     *,
     transport: Transport,
+    messenger: KubeMessenger,
     observer: FastPathObserver,
     timing: Timing,
 ) -> QueueAdmission:
@@ -76,6 +77,7 @@ def build_admission(
         workers=settings.gate_removal_workers,
         enabled=settings.queue_admission,
         patience=settings.reservation_timeout,
+        messenger=messenger,
         observer=observer,
         timing=timing,
     )

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.answers import Verb, asked_at
+from agent_scheduler.kube.answers import Verb, asked_at, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.discovery import explained
-from agent_scheduler.kube.driver import Driver, Operation, Send, ask, pause
+from agent_scheduler.kube.driver import REQUEST_TIMEOUT, AlreadySent, Driver, Operation, Send, ask, pause
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -62,22 +62,57 @@ async def patch_once(
     strategic: bool = False,
     repeats: bool = True,
     budget: Budget = UNLIMITED,
+    already_sent: AlreadySent | None = None,
     timing: Timing = REAL,
 ) -> Patched:
     """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there.
 
     Returns when it is known whether the object holds the change, or `wanted`, which is asked at the sending of each
-    request, says no; without `repeats` after one request. Never raises for what network or server do."""
+    request, says no; without `repeats` after one request. `already_sent`: what `start_patch` has told of the first one.
+    Never raises for what network or server do."""
     driver = Driver(transport=transport, budget=budget, timing=timing)
     return await driver.run(
-        _patching(path, body, strategic=strategic, repeats=repeats), refuse=called_off(wanted)
+        _patching(path, body, strategic=strategic, repeats=repeats),
+        refuse=called_off(wanted),
+        already_sent=already_sent,
     )
 
 
+def start_patch(
+    transport: Transport,
+    path: str,
+    body: bytes,
+    *,
+    uid: str,
+    strategic: bool = False,
+    ended: Callable[[AlreadySent | None], None],
+    timing: Timing = REAL,
+) -> bool:
+    """Sends the first request at once and without a task, where the transport can; else nothing is sent, and it is
+    False. `uid` is the one that `body` names. `ended` is told later, of a failure that `patch_once` goes on with."""
+    began, send = timing.clock(), _send(path, body, uid, strategic=strategic)
+
+    def answered(answer: Response | TransportError) -> None:
+        failure = read(answer, send.asked)
+        ended(None if failure is None else AlreadySent(began, failure))
+
+    return start_of(transport)(
+        send.method,
+        path,
+        body=body,
+        content_type=send.content_type,
+        timeout=REQUEST_TIMEOUT,
+        answered=answered,
+    )
+
+
+def _send(path: str, body: bytes, uid: str, *, strategic: bool) -> Send:
+    return Send("PATCH", path, asked_at(path, Verb.PATCH, uid), body, STRATEGIC if strategic else MERGE)
+
+
 def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Operation[Patched]:
-    asked = asked_at(path, Verb.PATCH, _uid_in(body))
-    patch = Send("PATCH", path, asked, body, STRATEGIC if strategic else MERGE)
-    get = Send("GET", path, msgspec.structs.replace(asked, verb=Verb.GET))
+    patch = _send(path, body, _uid_in(body), strategic=strategic)
+    get = Send("GET", path, msgspec.structs.replace(patch.asked, verb=Verb.GET))
     #: The last answer to the patch, if that leaves open whether it has been carried out.
     unknown: Failure | None = None
     #: Whether a request may be carried out after all others.

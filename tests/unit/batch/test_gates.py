@@ -93,6 +93,19 @@ class Gates:
     async def is_bound(self, name: str) -> bool:
         return name in await self.cluster.placed()
 
+    async def told(self, name: str) -> list[str]:
+        """Notes of events that say that its queue's gate holds the pod."""
+        path = "/apis/events.k8s.io/v1/namespaces/default/events"
+        events = (await self.cluster.ask("GET", path))["items"]
+        return [
+            each["note"]
+            for each in events
+            if each["reason"] == "QueueFull" and each["regarding"]["name"] == name
+        ]
+
+    async def has_told(self, name: str, number: int) -> bool:
+        return len(await self.told(name)) == number
+
     async def delete(self, name: str) -> None:
         await self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
@@ -403,3 +416,48 @@ async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(sched
         condition = await world.cluster.condition("waits")
         assert condition is not None and condition["reason"] == "QueueFull"
         assert "its room in queue full (1 of cpu, " in condition["message"]
+
+
+@BOTH
+async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_much_is_missing(
+    scheduler: str,
+) -> None:
+    async with gated(cpu="2") as world:
+        await world.pod("first", scheduler=scheduler, queue="full", cpu="1500m", nodeSelector={"not": "there"})
+        await until(lambda: world.says("first", "Unschedulable"))
+        await world.pod("second", scheduler=scheduler, queue="full", cpu="1")
+        await until(lambda: world.has_told("second", 1))
+        missing = "queue full has too little capability left: 500m of cpu missing"
+        assert await world.told("second") == [f"held by the gate of its queue: {missing}"]
+        # What others do in the queue, and what is said of the pod itself, begins nothing anew.
+        await world.pod("third", scheduler=scheduler, queue="full", cpu="2")
+        await until(lambda: world.has_told("third", 1))
+        body = {"metadata": {"labels": {"any": "thing"}}}
+        await world.cluster.ask("PATCH", f"{PODS}/second", body, content_type=MERGE)
+        body = {"spec": {"capability": {"cpu": "2200m"}}}
+        await world.cluster.ask("PATCH", f"{GROUP}/queues/full", body, content_type=MERGE)
+        await world.delete("third")
+        await world.stays_held("second")
+        assert await world.has_told("second", 1)
+        # Nothing is said of one that is let past at once.
+        assert await world.told("first") == []
+
+
+async def test_members_of_a_gang_are_told_what_is_missing_for_all_that_it_needs() -> None:
+    async with gated(cpu="4") as world:
+        await world.gang("g", 5, queue="full")
+        await until(lambda: world.has_told("g-4", 1))
+        note = "held by the gate of its queue: queue full has too little capability left: 1 of cpu missing"
+        for number in range(5):
+            assert await world.told(f"g-{number}") == [f"{note}, for 5 pods together"]
+
+
+async def test_a_held_pod_that_moves_to_another_queue_is_told_of_that_one() -> None:
+    async with gated(cpu="1") as world:
+        await world.world.queue("other", capability={"cpu": "500m"})
+        await world.pod("p", queue="full", cpu="2")
+        await until(lambda: world.has_told("p", 1))
+        body = {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "other"}}}
+        await world.cluster.ask("PATCH", f"{PODS}/p", body, content_type=MERGE)
+        await until(lambda: world.has_told("p", 2))
+        assert "queue other has" in (await world.told("p"))[1]

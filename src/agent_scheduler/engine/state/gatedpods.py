@@ -83,6 +83,8 @@ class GatedPods:
         self.on_due: Callable[[], object] = lambda: None
         #: Called with pods that lose their gate from now on.
         self.on_admitted: Callable[[Sequence[PodInfo]], object] = lambda pods: None
+        #: Called, where pods are let past, with those that have come to wait for room in their queue, and why they do.
+        self.on_held: Callable[[Sequence[PodInfo], str], object] = lambda pods, why: None
         #: Whether any are let past: no more than one process of a cluster does.
         self.admits = False
         #: Whether queues are asked. If not, every pod loses this gate at once, and none is reserved.
@@ -102,6 +104,8 @@ class GatedPods:
         self._chosen: dict[str, _Chosen] = {}
         #: Gang -> names under which members of it wait.
         self._waits_as: dict[GroupKey, set[str]] = {}
+        #: By UID, those of `held` that `on_held` was called with, and for which queue they waited.
+        self._told: dict[str, str] = {}
 
     # ---- pods
 
@@ -141,6 +145,7 @@ class GatedPods:
         pod = self.held.pop(uid, None)
         if pod is None:
             return
+        self._told.pop(uid, None)
         key = _gang_of(pod)
         members = self._gangs[key]
         del members[uid]
@@ -205,6 +210,22 @@ class GatedPods:
                 if members is not None:
                     self._put(key, members)
             self._usage.call()
+            for key in due:
+                self._tell(key)
+
+    def _tell(self, key: GroupKey) -> None:
+        """Each is told of once, or a queue that is full for long would have all that wait for it told of again and
+        again; and once more if it comes to wait for another queue."""
+        usage = self._usage
+        for name in self._waits_as.get(key, ()):
+            queue = usage.waiting.queue_of(name)
+            uids = self._chosen[name].uids
+            new = [self.held[uid] for uid in uids if self._told.get(uid) != queue]
+            if new:
+                self._told.update((pod.uid, queue) for pod in new)
+                short = usage.book.shortfall(queue, usage.waiting.wanted(name))
+                why = f"others come first in queue {queue}" if short is None else str(short)
+                self.on_held(new, f"{why}, for {len(uids)} pods together" if len(uids) > 1 else why)
 
     def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
         """Have members wait for their queue, or let them past where there is none to wait for."""
@@ -249,6 +270,7 @@ class GatedPods:
             members, waits_as = self._gangs[key], self._waits_as[key]
             for uid in uids:
                 pod = self.reserved[uid] = self.held.pop(uid)
+                self._told.pop(uid, None)
                 del members[uid]
                 self._reserve(pod)
                 admitted.append(pod)
