@@ -24,14 +24,29 @@ from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
 from agent_scheduler.objects.wire import Resources
 
 from .listing import Unreadable, list_all
+from .queue_gates import Gates, read_gates
 from .tables import table
 
 FAILED: Final = 2
 OUTPUTS: Final = ("table", "wide", "json", "yaml")
-_HEAD = ("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "PENDING", "INQUEUE", "RUNNING")
+_HEAD = ("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "PENDING", "INQUEUE", "RUNNING", "HELD", "RESERVED")
 _WIDE = (*_HEAD, "UNKNOWN", "COMPLETED", "GUARANTEE", "WEIGHT", "PRIORITY", "RECLAIMABLE")
 
+#: In the place of what cannot be read.
+_UNKNOWN: Final = "?"
+
 _decode = msgspec.json.Decoder(Queue).decode
+
+
+class Read(NamedTuple):
+    """What the cluster says; `gates` by queue, None where they cannot be read, and `problem` then says why."""
+
+    queues: list[Queue]
+    gates: Mapping[str, Gates] | None
+    problem: str = ""
+
+    def gates_of(self, queue: str) -> Gates | None:
+        return None if self.gates is None else self.gates.get(queue, Gates())
 
 
 class Leaf(NamedTuple):
@@ -58,13 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     try:
-        queues = asyncio.run(_read(load_endpoint(kubeconfig=args.kubeconfig)))
-        leaves = list(tree(queues, args.name))
+        read = asyncio.run(_read(load_endpoint(kubeconfig=args.kubeconfig)))
+        leaves = list(tree(read.queues, args.name))
     except (KubeConfigError, Unreadable) as error:
-        print(f"agent-scheduler queues: {' '.join(str(error).split())}", file=sys.stderr)
+        _say(str(error))
         return FAILED
     if args.output in ("json", "yaml"):
-        shown = {"queues": [plain(leaf.queue) for leaf in leaves]}
+        shown = {"queues": [plain(leaf.queue, read.gates_of(leaf.queue.name)) for leaf in leaves]}
         text = (
             json.dumps(shown, indent=1) + "\n"
             if args.output == "json"
@@ -72,17 +87,29 @@ def main(args: argparse.Namespace) -> int:
         )
     else:
         if not leaves:
-            print("agent-scheduler queues: there are no queues", file=sys.stderr)
+            _say("there are no queues")
         wide = args.output == "wide"
-        text = table(_WIDE if wide else _HEAD, [row(leaf, wide=wide) for leaf in leaves])
+        rows = [row(leaf, read.gates_of(leaf.queue.name), wide=wide) for leaf in leaves]
+        text = table(_WIDE if wide else _HEAD, rows)
+    if read.problem:
+        _say(f"gated pods cannot be shown: {read.problem}")
     print(text, end="")
     return 0
 
 
-async def _read(endpoint: Endpoint) -> list[Queue]:
+def _say(text: str) -> None:
+    print(f"agent-scheduler queues: {' '.join(text.split())}", file=sys.stderr)
+
+
+async def _read(endpoint: Endpoint) -> Read:
     transport = Http1Transport(endpoint)
     try:
-        return await list_all(transport, QUEUES, _decode)
+        queues = await list_all(transport, QUEUES, _decode)
+        try:
+            return Read(queues, await read_gates(transport))
+        except Unreadable as error:
+            # Who may read queues need not be allowed to read all pods.
+            return Read(queues, None, str(error))
     finally:
         await transport.close()
 
@@ -130,7 +157,7 @@ def _is_in_a_circle(name: str, by_name: Mapping[str, Queue]) -> bool:
     return at == name
 
 
-def row(leaf: Leaf, *, wide: bool) -> Sequence[object]:
+def row(leaf: Leaf, gates: Gates | None, *, wide: bool) -> Sequence[object]:
     """Cells of a line of the table."""
     queue = leaf.queue
     spec, status = queue.spec, queue.status
@@ -145,6 +172,7 @@ def row(leaf: Leaf, *, wide: bool) -> Sequence[object]:
         status.pending,
         status.inqueue,
         status.running,
+        *((_UNKNOWN, _UNKNOWN) if gates is None else gates),
     ]
     if wide:
         guarantee = spec.guarantee.resource if spec.guarantee is not None else None
@@ -164,7 +192,7 @@ def _amounts(resources: Resources | None) -> str:
     return ",".join(f"{name}={amount}" for name, amount in sorted((resources or {}).items()))
 
 
-def plain(queue: Queue) -> dict[str, Any]:
+def plain(queue: Queue, gates: Gates | None) -> dict[str, Any]:
     """For programs; null for what is not there."""
     spec, status = queue.spec, queue.status
     return {
@@ -181,5 +209,11 @@ def plain(queue: Queue) -> dict[str, Any]:
         "podGroups": {
             phase: getattr(status, phase)
             for phase in ("pending", "inqueue", "running", "unknown", "completed")
+        },
+        "gatedPods": None
+        if gates is None
+        else {
+            standing: {"pods": amount.pods, "resources": dict(amount.resources)}
+            for standing, amount in gates._asdict().items()
         },
     }

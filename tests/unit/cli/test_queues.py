@@ -13,6 +13,7 @@ from agent_scheduler.cli.main import main
 from embedded_kubernetes import EmbeddedCluster
 
 Capture = pytest.CaptureFixture[str]
+GATE = "scheduling.volcano.sh/queue-allocation-gate"
 TREE = (
     {"name": "root"},
     {"name": "default"},
@@ -50,7 +51,73 @@ def show(tmp_path: Path, capsys: Capture) -> Any:
             shown = capsys.readouterr()
             return code, shown.out, shown.err
 
+        run.cluster = cluster  # type: ignore[attr-defined]
         yield run
+
+
+def pod(name: str, queue: str = "", **more: Any) -> dict[str, Any]:
+    """A pod that takes part in the gate of its queue."""
+    annotations = {GATE: "true", **({"scheduling.volcano.sh/queue-name": queue} if queue else {})}
+    requests = {"cpu": "500m", "memory": "1Gi"}
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}], **more},
+    }
+    return body
+
+
+def held(name: str, queue: str = "", **more: Any) -> dict[str, Any]:
+    return pod(name, queue, schedulingGates=[{"name": GATE}], **more)
+
+
+def test_held_and_reserved_pods_are_counted_in_their_queues(show: Any) -> None:
+    grouped = held("of-group", schedulerName="volcano")
+    grouped["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g"
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"minMember": 1, "queue": "training"},
+    }
+    objects = (
+        *(held(f"held-{number}", "agents") for number in range(3)),
+        pod("reserved", "agents"),
+        pod("runs", "agents", nodeName="anywhere"),
+        pod("other-gate", "agents", schedulingGates=[{"name": GATE}, {"name": "example.com/other"}]),
+        held("of-batch", schedulerName="volcano"),
+        held("in-no-queue"),
+        group,
+        grouped,
+    )
+    for each in objects:
+        show.cluster.apply(yaml.safe_dump(each))
+    code, out, err = show("-o", "json")
+    assert (code, err) == (0, "")
+    found = {each["name"]: each["gatedPods"] for each in json.loads(out)["queues"]}
+    nothing = {"pods": 0, "resources": {}}
+    assert found["agents"] == {
+        "held": {"pods": 3, "resources": {"cpu": "1500m", "memory": "3Gi"}},
+        "reserved": {"pods": 1, "resources": {"cpu": "500m", "memory": "1Gi"}},
+    }
+    assert found["default"]["held"]["pods"] == found["training"]["held"]["pods"] == 1
+    assert found["teams"] == {"held": nothing, "reserved": nothing}
+    lines = show()[1].splitlines()
+    assert lines[0].split()[-2:] == ["HELD", "RESERVED"]
+    agents = next(line for line in lines if "agents" in line)
+    assert agents.endswith("3 (cpu=1500m,memory=3Gi)   1 (cpu=500m,memory=1Gi)")
+    teams = next(line for line in lines if "teams" in line)
+    assert teams.split()[-2:] == ["-", "-"]
+
+
+def test_who_may_not_read_pods_is_shown_the_queues_all_the_same(show: Any) -> None:
+    refused = {"match": {"resource": "pods"}, "fault": {"error": {"status": 403}}}
+    show.cluster.inject({"rules": [refused]})
+    code, out, err = show("agents")
+    assert code == 0 and "gated pods cannot be shown" in err and "\n" not in err[:-1]
+    assert out.splitlines()[1].split()[-2:] == ["?", "?"]
+    assert json.loads(show("agents", "-o", "json")[1])["queues"][0]["gatedPods"] is None
 
 
 def test_the_tree_is_shown_with_parents_before_children(show: Any) -> None:
