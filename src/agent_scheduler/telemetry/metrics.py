@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent_scheduler.engine.queueing.places import PendingCounts
+from agent_scheduler.engine.quotas.book import QuotaBook, Standing
+from agent_scheduler.engine.quotas.vector import MEMORY, PODS
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential
 
@@ -55,6 +57,14 @@ class ProfileMetrics:
             True: points.labels("Bind", "Success", profile),
             False: points.labels("Bind", "Error", profile),
         }
+
+
+def _reserved(book: QuotaBook) -> dict[tuple[str, ...], float]:
+    return {
+        (queue, resource): amount if resource in (MEMORY, PODS) else amount / 1000
+        for queue in book.names()
+        for resource, amount in book.own(queue, Standing.RESERVED).items()
+    }
 
 
 def _by_queue(pods: PendingCounts) -> Mapping[str, float]:
@@ -153,6 +163,13 @@ class Metrics(ProcessMetrics):
                 "held": len(of.ledger.usage.gated.held),
                 "reserved": len(of.ledger.usage.gated.reserved),
             },
+        )
+        self.queue_reserved_resources = make.gauge(
+            "agent_scheduler_queue_reserved_resources",
+            "What is kept in a queue for its pods that were let past their gate and have no node yet: in cores, bytes, pods.",
+            "queue_name",
+            "resource",
+            read=lambda of: _reserved(of.ledger.usage.book),
         )
         self.pods_in_flight = make.gauge(
             "agent_scheduler_pods_in_flight",

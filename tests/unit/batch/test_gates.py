@@ -419,6 +419,38 @@ async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(sched
 
 
 @BOTH
+async def test_metrics_count_who_is_held_and_reserved_and_what_is_kept_for_them(scheduler: str) -> None:
+    async with gated(cpu="2") as world:
+        await world.pod("first", scheduler=scheduler, queue="full", cpu="1500m", nodeSelector={"not": "there"})
+        await until(lambda: world.says("first", "Unschedulable"))
+        for number in range(2):
+            await world.pod(f"held-{number}", scheduler=scheduler, queue="full", cpu="1")
+        await world.stays_held("held-0", "held-1")
+
+        def sample(family: str, **labels: str) -> float | None:
+            text = world.world.runtime.metrics.exposition()[0].decode()
+            said = ",".join(f'{name}="{value}"' for name, value in labels.items())
+            start = f"agent_scheduler_{family}{{{said}}} " if said else f"agent_scheduler_{family} "
+            return next(
+                (float(line[len(start) :]) for line in text.splitlines() if line.startswith(start)), None
+            )
+
+        assert sample("queue_gated_pods", standing="held") == 2
+        assert sample("queue_gated_pods", standing="reserved") == 1
+        kept = "queue_reserved_resources"
+        assert sample(kept, queue_name="full", resource="cpu") == 1.5
+        assert sample(kept, queue_name="full", resource="memory") == 16 << 20
+        assert sample(kept, queue_name="full", resource="pods") == 1
+        assert sample("queue_gate_removals_total", result="removed") == 1
+        assert sample("queue_gate_held_seconds_count") == 1
+        await world.cluster.add_node("a", cpu="8")
+        await world.delete("first")
+        await until(lambda: world.is_bound("held-0"))
+        await world.stands("held-0", Standing.BOUND)
+        assert sample(kept, queue_name="full", resource="cpu") is None
+
+
+@BOTH
 async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_much_is_missing(
     scheduler: str,
 ) -> None:

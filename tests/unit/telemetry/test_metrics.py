@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent_scheduler.engine.queueing.places import PendingCounts
+from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.telemetry.families import Families, HistogramFamily
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.series import exponential
@@ -112,7 +113,7 @@ def test_fifteen_attempts_and_more_share_a_label(metrics: Metrics) -> None:
     assert values["scheduler_pod_scheduled_after_flush_total"] == 1
 
 
-_NO_QUEUES = SimpleNamespace(gated=SimpleNamespace(held={}, reserved={}))
+_NO_QUEUES = SimpleNamespace(book=QuotaBook(), gated=SimpleNamespace(held={}, reserved={}))
 
 
 def scheduler(**parts: Any) -> SimpleNamespace:

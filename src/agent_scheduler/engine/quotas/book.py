@@ -190,8 +190,7 @@ def _both(wanted: Vector, taken: Vector) -> Vector:
 
 
 class QuotaBook:
-    """Owner: the cluster's state, as of the ledger. Told of each pod that has a queue, and of each
-    queue.
+    """Owner: the cluster's state, as of the ledger. Told of each pod that has a queue, and of each queue.
 
     Invariants: each UID stands in one queue, at one standing; entries are in the order in which they came; a queue's
     `used` is the sum over the entries of it and of the queues below it. `fallen` are the queues in which more may fit
@@ -372,6 +371,10 @@ class QuotaBook:
         """What the queue's pods and those of the queues below it count as."""
         at = self._queues.get(queue)
         return MappingProxyType(at.used) if at is not None else EMPTY
+
+    def names(self) -> Iterator[str]:
+        """Of all queues that there are, or in which pods count."""
+        return iter(self._queues)
 
     def own(self, queue: str, standing: Standing) -> Mapping[str, float]:
         """What the queue's own pods of that standing count as."""
