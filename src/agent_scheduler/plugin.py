@@ -17,6 +17,7 @@ from agent_scheduler.engine.events.prehints import (
 from agent_scheduler.engine.framework.args import ArgsError, PluginArgs
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import (
+    CleanupReservations,
     Depends,
     Filter,
     PodRejected,
@@ -50,6 +51,7 @@ __all__ = [
     "ArgsError",
     "Attempt",
     "Bools",
+    "CleanupReservations",
     "ByKeys",
     "ClusterEvent",
     "ClusterEventWithHint",

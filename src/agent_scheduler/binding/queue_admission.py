@@ -8,7 +8,7 @@ gated pod seen, or room in a queue ──> GatedPods: who fits, whole gangs ─�
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.framework.plugin import CleanupReservations
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
@@ -60,6 +61,7 @@ class AdmissionObserver(Protocol):
     def let_past(self, held: float) -> None: ...
     def gate_removed(self) -> None: ...
     def gate_not_removed(self, pod: str, problem: str) -> None: ...
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None: ...
 
 
 class QueueAdmission:
@@ -74,17 +76,21 @@ class QueueAdmission:
         workers: int,
         enabled: bool,
         patience: float,
+        cleanups: Callable[[str], Sequence[CleanupReservations]],
         messenger: AdmissionMessenger,
         observer: AdmissionObserver,
         timing: Timing,
     ) -> None:
         """`workers`: removals at a time. Not `enabled`: every such gate is removed, whatever queues have room for.
+        `cleanups`: by scheduler, plugins that are told when one of its pods is reserved no more.
         `patience`: seconds that a pod may hold its reserved room without a node; 0: for ever."""
         self._cluster = cluster
         self._gated = cluster.ledger.usage.gated
         self._gated.asks_queues = enabled
         self._gated.on_due, self._gated.on_admitted = self._call, self._put
         self._gated.on_held = messenger.held
+        self._gated.on_reservation_ended = self._clean_up
+        self._cleanups = cleanups
         self._patience = patience
         self._transport = transport
         self._observer = observer
@@ -107,6 +113,14 @@ class QueueAdmission:
             if pod.created:
                 self._observer.let_past((now - datetime.fromisoformat(pod.created)).total_seconds())
             self._removals.put(pod.uid, pod)
+
+    def _clean_up(self, pod: PodInfo) -> None:
+        for plugin in self._cleanups(pod.scheduler_name):
+            try:
+                plugin.cleanup_reservations(pod)
+            except Exception as error:
+                # Whoever asked has more to do than this.
+                self._observer.plugin_raised(plugin.name, "cleanup_reservations", error)
 
     async def run(self) -> None:
         """Until cancelled. Needs all caches to be filled: a pod whose queue is not seen yet is held for nothing."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from agent_scheduler.binding.preemption import Gate
 from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
+from agent_scheduler.engine.framework.plugin import CleanupReservations, PreEnqueue, Profile
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
@@ -42,6 +42,7 @@ class Rules:
         self.settings = settings
         self.profiles: Mapping[str, Profile] = self.seeing(settings.profiles)
         self.beside: Mapping[str, Profile] = self.seeing(settings.beside)
+        self._cleanups = self._cleanups_of()
 
     def profile(self, name: str) -> Profile:
         """Of any scheduler of this process."""
@@ -52,6 +53,14 @@ class Rules:
     ) -> None:
         """`profiles` and `beside` are what `seeing` made of those of `settings`."""
         self.settings, self.profiles, self.beside = settings, profiles, beside
+        self._cleanups = self._cleanups_of()
+
+    def cleanups(self, scheduler_name: str) -> Sequence[CleanupReservations]:
+        """Plugins that are told of the end of a reservation of this scheduler's pods; none of one that is no more."""
+        return self._cleanups.get(scheduler_name, ())
+
+    def _cleanups_of(self) -> Mapping[str, Sequence[CleanupReservations]]:
+        return {name: each.cleanups() for name, each in (*self.profiles.items(), *self.beside.items())}
 
     def seeing(self, profiles: Iterable[Profile]) -> dict[str, Profile]:
         """By name, with hints and gates that look at this cluster; for the nodes of the shard alone if that binds."""

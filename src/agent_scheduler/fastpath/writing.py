@@ -77,6 +77,7 @@ def build_admission(
         workers=settings.gate_removal_workers,
         enabled=settings.queue_admission,
         patience=settings.reservation_timeout,
+        cleanups=state.rules.cleanups,
         messenger=messenger,
         observer=observer,
         timing=timing,

@@ -178,6 +178,11 @@ class FastPathObserver:
         if held is not None:
             self._log.warning("gate not removed", pod=pod, problem=problem, held_back=held)
 
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
+        held = self._once.admit(f"{plugin} {where}")
+        if held is not None:
+            self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
+
     def bound(self, outcome: Enum, seconds: float, profile: str) -> None:
         """`outcome` is one of a closed set whose values are words."""
         try:

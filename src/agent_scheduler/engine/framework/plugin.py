@@ -184,6 +184,18 @@ class Seeing(Protocol):
 
 
 @runtime_checkable
+class CleanupReservations(Protocol):
+    """A plugin, at whatever point, that keeps something for pods which were let past the gate of their queue and have no
+    node yet (`AddCleanupReservationsFn` of Volcano's design)."""
+
+    name: str
+
+    def cleanup_reservations(self, pod: PodInfo) -> None:
+        """The pod's reservation in its queue has come to an end: it has a node, is gone, or has held its room for too
+        long. Said once of each reservation."""
+
+
+@runtime_checkable
 class PreEnqueue(Protocol):
     """A plugin that can keep a pod out of the queue.
 
@@ -273,6 +285,13 @@ class Profile:
             permits=tuple(seen[id(plugin)] for plugin in self.permits),
             pre_binds=tuple(seen[id(plugin)] for plugin in self.pre_binds),
         )
+
+    def cleanups(self) -> tuple[CleanupReservations, ...]:
+        """Its plugins that are told of the end of reservations, each once."""
+        scores = (each.plugin for each in self.scores)
+        plugins = (*self.pre_enqueue, *self.filters, *scores, *self.reserves, *self.permits, *self.pre_binds)
+        found = {id(plugin): plugin for plugin in plugins if isinstance(plugin, CleanupReservations)}
+        return tuple(found.values())
 
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""

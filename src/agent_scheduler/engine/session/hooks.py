@@ -70,8 +70,8 @@ class Hooks(Struct, frozen=True, kw_only=True):
     deallocated: Callable[[Task], None] | None = None
     #: A task was sent to be bound.
     committed: Callable[[Task], None] | None = None
-    #: A statement is about to be committed.
-    before_commit: Callable[[Statement], None] | None = None
+    #: A statement is about to be committed: what was reserved for the tasks that it has allocated is reserved no more.
+    cleanup_reservations: Callable[[Statement], None] | None = None
     #: The actions are done: asked about each job, and then for all.
     job_closed: Callable[[Job], None] | None = None
     closed: Callable[[], None] | None = None

@@ -201,7 +201,7 @@ class Session:
         """Those that are told of each placement."""
         self.allocated = self.tiers.every("allocated")
         self.deallocated = self.tiers.every("deallocated")
-        self.before_commit = self.tiers.every("before_commit")
+        self.cleanup_reservations = self.tiers.every("cleanup_reservations")
         self._committed = self.tiers.every("committed")
 
     def _job(self, group: Group, requests: Requests) -> Job:

@@ -102,7 +102,7 @@ class Statement:
     def commit(self) -> None:
         """Send it. What the committer refuses is taken back; the rest stands."""
         session, operations = self.session, self.operations
-        for told in session.before_commit:
+        for told in session.cleanup_reservations:
             told(self)
         self.operations = []
         binding = []

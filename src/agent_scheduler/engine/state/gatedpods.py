@@ -85,6 +85,8 @@ class GatedPods:
         self.on_admitted: Callable[[Sequence[PodInfo]], object] = lambda pods: None
         #: Called, where pods are let past, with those that have come to wait for room in their queue, and why they do.
         self.on_held: Callable[[Sequence[PodInfo], str], object] = lambda pods, why: None
+        #: Called with each pod that is reserved no more, whatever has become of it.
+        self.on_reservation_ended: Callable[[PodInfo], object] = lambda pod: None
         #: Whether any are let past: no more than one process of a cluster does.
         self.admits = False
         #: Whether queues are asked. If not, every pod loses this gate at once, and none is reserved.
@@ -133,8 +135,10 @@ class GatedPods:
         """The pod has a node for good, is gone, or waits no more. Unknown is fine."""
         self._unhold(uid)
         self.given_back.pop(uid, None)
-        if self.reserved.pop(uid, None) is not None:
+        pod = self.reserved.pop(uid, None)
+        if pod is not None:
             self._usage.unreserve(uid)
+            self.on_reservation_ended(pod)
 
     def give_back(self, uid: str, why: str) -> None:
         """A reserved pod without a gate holds its room no longer."""

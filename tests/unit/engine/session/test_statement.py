@@ -110,14 +110,14 @@ def test_plugins_hear_of_every_step_and_of_its_undoing() -> None:
 def test_a_commit_tells_plugins_first() -> None:
     session = opened(scene_with_pods().session(conf("gang")))
     seen: list[int] = []
-    session.before_commit = (lambda statement: seen.append(len(statement.operations)),)
+    session.cleanup_reservations = (lambda statement: seen.append(len(statement.operations)),)
     job = session.jobs["default/g"]
     task = next(iter(job.by_status[TaskStatus.PENDING].values()))
     statement = Statement(session)
     statement.allocate(task, 0, session.nodes.view(task))
     statement.commit()
     assert seen == [1]
-    assert Hooks().before_commit is None
+    assert Hooks().cleanup_reservations is None
 
 
 def test_an_eviction_that_is_refused_is_taken_back() -> None:
