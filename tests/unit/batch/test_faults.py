@@ -12,7 +12,14 @@ import pytest
 
 from agent_scheduler.batch import scheduler, writing
 from agent_scheduler.engine.session.session import Session
-from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
+from agent_scheduler.kube.transport import (
+    Answered,
+    Headers,
+    OutcomeUnknown,
+    Response,
+    Transport,
+    TransportError,
+)
 from tests.batched import install
 from tests.embedded import embedded_cluster, until
 
@@ -26,8 +33,11 @@ Way = Callable[[Send], Any]
 class Faulty:
     """A transport on which some requests go wrong."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, at_once: bool = False) -> None:
+        """`at_once`: requests that go wrong are begun without a task, where whoever asks can do so."""
         self._transport = transport
+        self.at_once = at_once
+        self._started: list[asyncio.Task[None]] = []
         #: (method, part of the path) -> ways, one a request.
         self.ways: dict[tuple[str, str], list[Way]] = {}
         self.sent: list[str] = []
@@ -39,6 +49,22 @@ class Faulty:
                 answer: Response = await ways.pop(0)(lambda: self._transport.request(method, path, **more))
                 return answer
         return await self._transport.request(method, path, **more)
+
+    def start(self, method: str, path: str, *, answered: Answered, **more: Any) -> bool:
+        """As `kube.transport.Start`, of what goes wrong."""
+        if not self.at_once or not any(
+            verb == method and part in path and ways for (verb, part), ways in self.ways.items()
+        ):
+            return False
+
+        async def request() -> None:
+            try:
+                answered(await self.request(method, path, **more))
+            except TransportError as error:
+                answered(error)
+
+        self._started.append(asyncio.create_task(request()))
+        return True
 
     def stream(self, path: str, *, read_timeout: float) -> Any:
         return self._transport.stream(path, read_timeout=read_timeout)
@@ -60,10 +86,10 @@ async def lost(send: Send) -> Response:
 
 
 @asynccontextmanager
-async def faulty() -> AsyncIterator[tuple[Gangs, Faulty]]:
+async def faulty(*, at_once: bool = False) -> AsyncIterator[tuple[Gangs, Faulty]]:
     async with embedded_cluster() as cluster:
         await install(cluster)
-        transport = Faulty(cluster.transport)
+        transport = Faulty(cluster.transport, at_once=at_once)
         async with process(cluster, transport=transport) as runtime:
             world = Gangs(cluster, runtime)
             await world.queue("q")

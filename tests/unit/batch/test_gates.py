@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,124 +14,9 @@ from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.batched import add_group, install
 from tests.embedded import embedded_cluster, until
 
-from .test_end_to_end import CONFIGURATION, GROUP, MERGE, PODS, Gangs, gangs, process
+from .gate_world import BOTH, OTHER, Gates, gated
+from .test_end_to_end import CONFIGURATION, GROUP, MERGE, PODS, Gangs, process
 from .test_faults import Send, Way, faulty, lost, refused
-
-OTHER = "example.com/other"
-BOTH = pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
-
-
-class Gates:
-    """What tests do with gated pods and see of them."""
-
-    def __init__(self, world: Gangs) -> None:
-        self.world = world
-        self.cluster = world.cluster
-
-    async def pod(
-        self,
-        name: str,
-        *,
-        scheduler: str = "volcano",
-        queue: str = "q",
-        cpu: str = "1",
-        group: str = "",
-        role: str = "",
-        gates: tuple[str, ...] = (QUEUE_ALLOCATION_GATE,),
-        annotation: str = "true",
-        **spec: Any,
-    ) -> None:
-        requests = {"cpu": cpu, "memory": "16Mi"} if cpu else {}
-        container = {"name": "c", "image": "i", "resources": {"requests": requests}}
-        annotations = {QUEUE_ALLOCATION_GATE: annotation, "scheduling.volcano.sh/queue-name": queue}
-        if group:
-            annotations["scheduling.k8s.io/group-name"] = group
-        if role:
-            annotations["volcano.sh/task-spec"] = role
-        body = {
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {
-                "schedulerName": scheduler,
-                "containers": [container],
-                "schedulingGates": [{"name": each} for each in gates],
-                **spec,
-            },
-        }
-        await self.cluster.ask("POST", PODS, body)
-
-    async def gang(self, name: str, members: int, *, minimum: int = 0, queue: str = "q", **more: Any) -> None:
-        await add_group(self.cluster, name, minMember=minimum or members, queue=queue)
-        for number in range(members):
-            await self.pod(f"{name}-{number}", group=name, queue=queue, **more)
-
-    async def gates(self, name: str) -> list[str]:
-        pod = await self.cluster.ask("GET", f"{PODS}/{name}")
-        return [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
-
-    async def is_let_past(self, name: str) -> bool:
-        return not await self.gates(name)
-
-    async def is_gated_by(self, name: str, *gates: str) -> bool:
-        return tuple(await self.gates(name)) == gates
-
-    async def all_let_past(self, prefix: str, number: int) -> bool:
-        return await self.let_past(prefix) == number
-
-    async def let_past(self, prefix: str) -> int:
-        pods = (await self.cluster.ask("GET", PODS))["items"]
-        return sum(
-            pod["metadata"]["name"].startswith(prefix) and not pod["spec"].get("schedulingGates")
-            for pod in pods
-        )
-
-    async def says(self, name: str, reason: str) -> bool:
-        condition = await self.cluster.condition(name)
-        return condition is not None and condition["reason"] == reason
-
-    async def is_bound(self, name: str) -> bool:
-        return name in await self.cluster.placed()
-
-    async def told(self, name: str) -> list[str]:
-        """Notes of events that say that its queue's gate holds the pod."""
-        path = "/apis/events.k8s.io/v1/namespaces/default/events"
-        events = (await self.cluster.ask("GET", path))["items"]
-        return [
-            each["note"]
-            for each in events
-            if each["reason"] == "QueueFull" and each["regarding"]["name"] == name
-        ]
-
-    async def has_told(self, name: str, number: int) -> bool:
-        return len(await self.told(name)) == number
-
-    async def delete(self, name: str) -> None:
-        await self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
-
-    async def stays_held(self, *names: str) -> None:
-        """Nothing more happens, and these have their gate and say nothing that an autoscaler would take for a want of
-        nodes."""
-        await self.world.rest()
-        for name in names:
-            assert QUEUE_ALLOCATION_GATE in await self.gates(name)
-            assert await self.says(name, "SchedulingGated")
-
-    def standing(self, name: str) -> Standing | None:
-        fast_path = self.world.runtime.fast_path
-        assert fast_path is not None
-        uid = next(pod.uid for pod in fast_path.cluster.pods.values() if pod.name == name)
-        entry = fast_path.ledger.usage.book.entry(uid)
-        return None if entry is None else entry.standing
-
-    async def stands(self, name: str, standing: Standing | None) -> None:
-        await until(lambda: self.standing(name) is standing)
-
-
-@asynccontextmanager
-async def gated(text: str = CONFIGURATION, **capability: str) -> AsyncIterator[Gates]:
-    async with gangs(text) as world:
-        await world.queue("full", capability=capability or {"cpu": "1"})
-        yield Gates(world)
-
 
 @BOTH
 async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) -> None:
@@ -241,9 +124,10 @@ async def test_a_pod_that_asks_for_nothing_is_let_past(scheduler: str) -> None:
 
 
 @BOTH
-async def test_without_the_exact_annotation_a_gate_is_left_alone(scheduler: str) -> None:
+@pytest.mark.parametrize("annotation", ["True", "1", "", "false"])
+async def test_without_the_exact_annotation_a_gate_is_left_alone(scheduler: str, annotation: str) -> None:
     async with gated() as world:
-        await world.pod("p", scheduler=scheduler, queue="full", annotation="True")
+        await world.pod("p", scheduler=scheduler, queue="full", annotation=annotation)
         await world.stays_held("p")
 
 
@@ -315,9 +199,10 @@ async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds
         await world.stays_held("late")
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in a task"])
 @pytest.mark.parametrize("way", [refused(403, "Forbidden"), refused(500, "InternalError"), lost])
-async def test_a_removal_that_goes_wrong_is_made_up_for(way: Way) -> None:
-    async with faulty() as (found, transport):
+async def test_a_removal_that_goes_wrong_is_made_up_for(way: Way, at_once: bool) -> None:
+    async with faulty(at_once=at_once) as (found, transport):
         world = Gates(found)
         transport.ways["PATCH", "/pods/p"] = [way]
         await found.cluster.add_node("a")

@@ -197,6 +197,11 @@ class Session:
             of_queue = self.queue_demands[demand.queue] = QueueDemand(demand.queue)
         of_queue.add(demand)
 
+    @property
+    def asks_book(self) -> bool:
+        """Whether queues are asked for what they declare, beside Volcano's plugins, and waiting is told accordingly."""
+        return self._book is not None
+
     def _take_hooks(self) -> None:
         """Those that are told of each placement."""
         self.allocated = self.tiers.every("allocated")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NOT_ENOUGH_PODS: Final = "NotEnoughTasks"
 NOT_ENOUGH_PODS_OF_TASK: Final = "NotEnoughPodsOfTask"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
+#: Not Volcano's: no room that there is would help a gang whose members have gates.
+GATED: Final = "SchedulingGated"
 
 #: Tasks that run, or still may.
 _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
@@ -113,6 +115,10 @@ def _condition(session: Session, job: Job) -> PodGroupCondition:
         missing = job.minimum - job.ready - placed
         message = f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {fit_error(job)}"
         reason = NOT_ENOUGH_RESOURCES
+        gated = sum(task.gated for task in job.by_status[TaskStatus.PENDING].values())
+        if session.asks_book and gated > len(job.tasks) - job.minimum:
+            reason = GATED
+            message = f"{gated}/{len(job.tasks)} tasks in gang have scheduling gates: {fit_error(job)}"
     return PodGroupCondition(
         type="Unschedulable" if message else "Scheduled",
         status="True",
