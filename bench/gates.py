@@ -2,9 +2,10 @@
 
     python -m bench.gates [--rate 200 --seconds 10 --nodes 1000 --held 5000 --runs 5]
 
-In turn, a scheduler for each: pods of a queue that has room come evenly, without the gate and with it, as the webhook
-would put it on. Then, with the scheduler of the gated ones, so many pods wait behind the gate of a full queue, and nothing
-happens. CPU is that of the scheduler's process, from the kernel; its writes are counted by the API server's audit log.
+In turn, a scheduler for each: pods come evenly, without the gate and with it, as the webhook would put it on; first to
+a queue that has room, then to one that is full until all of them are there. At last, with the scheduler of the gated
+ones, so many pods wait behind the gate of a full queue, and nothing happens. CPU is that of the scheduler's process,
+from the kernel; its writes are counted by the API server's audit log.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import asyncio
 import json
 import re
-import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,31 +30,33 @@ from agent_scheduler.bench.manifest_files import manifest_file
 from agent_scheduler.bench.manifests import encode, queue
 from agent_scheduler.bench.measure import usage
 from agent_scheduler.bench.model import AS_ANSWERED, Batch, Nodes, Template, Tuning
+from agent_scheduler.bench.processes import Child
 from agent_scheduler.bench.requests import NOW, ask, create_all, retry
 from agent_scheduler.bench.run import until
 from agent_scheduler.bench.site import BATCH_KINDS, CRDS, until_served
 from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
-from bench.tables import short, spread, table
+from bench.tables import spread, table
 
 PODS = "/api/v1/namespaces/default/pods"
 OPEN, FULL = "open", "full"
-_SPECS: Mapping[str, Mapping[str, object]] = {
-    OPEN: {"capability": {"cpu": "1000000", "memory": "1000Ti"}},
-    FULL: {"capability": {"cpu": "1m"}},
-}
+_ROOM, _NONE = {"cpu": "1000000", "memory": "1000Ti"}, {"cpu": "1m", "memory": "1000Ti"}
+_MERGE = "application/merge-patch+json"
 _PATIENCE = 120.0
-#: After what was measured, for events and whatever else is written behind it.
+#: Seconds in which nobody asks anything when all that belongs to something has been written.
 _SETTLE = 1.0
 _HELD = re.compile(rb'agent_scheduler_queue_gated_pods\{standing="held"\} (\d+)')
 
 
 class Cost(NamedTuple):
-    """Of one run: milliseconds of the scheduler's CPU a pod, and its writes a pod."""
+    """Of one run: milliseconds of the scheduler's CPU a pod, and its writes a pod, for a queue with room and for one
+    that is full at first."""
 
     cpu: float
     writes: float
+    cpu_of_full: float
+    writes_of_full: float
 
 
 class Waiting(NamedTuple):
@@ -84,13 +86,16 @@ class World:
         definitions = [yaml.safe_load(manifest_file(name).read_text()) for name in BATCH_KINDS]
         await create_all(self.transport, CRDS, map(encode, definitions))
         await until_served(self.transport, QUEUES)
-        for name, spec in _SPECS.items():
-            await retry(self.transport, "POST", QUEUES, encode(queue(name, spec)))
-            merge = "application/merge-patch+json"
-            state = b'{"status":{"state":"Open"}}'
-            await retry(
-                self.transport, "PATCH", f"{queue_path(name)}/status", state, content_type=merge
-            )
+        for name, capability in ((OPEN, _ROOM), (FULL, _NONE)):
+            await retry(self.transport, "POST", QUEUES, encode(queue(name, {"capability": capability})))
+            state = encode({"status": {"state": "Open"}})
+            path = f"{queue_path(name)}/status"
+            await retry(self.transport, "PATCH", path, state, content_type=_MERGE)
+
+    async def limit(self, capability: Mapping[str, str]) -> None:
+        """Of the queue that is full at first."""
+        body = encode({"spec": {"capability": capability}})
+        await retry(self.transport, "PATCH", queue_path(FULL), body, content_type=_MERGE)
 
     def written(self, since: int) -> int:
         """Writes but for those of the load, which creates and deletes pods."""
@@ -107,18 +112,31 @@ class World:
             for each in asked
         )
 
-    async def create(self, batch: Batch, *, bound: bool) -> None:
-        """As the batch's arrival says; returns once all are bound, if that is what becomes of them."""
+    async def settle(self) -> None:
+        """Returns when nobody has asked anything for a while."""
+        size = -1
+        while size != self.log.stat().st_size:
+            size = self.log.stat().st_size
+            await asyncio.sleep(_SETTLE)
+
+    async def create(self, batch: Batch) -> None:
+        """As the batch's arrival says."""
+        await Load(
+            self.transport, namespace="default", track=Track(batch), scheduler_name="agent-scheduler"
+        ).run()
+
+    async def bind(self, batch: Batch, *, at_last: Mapping[str, str] | None = None) -> None:
+        """As `create`; returns once all are bound. `at_last`: what their queue may hold when all are there."""
         track = Track(batch)
         load = Load(self.transport, namespace="default", track=track, scheduler_name="agent-scheduler")
-        if not bound:
-            await load.run()
-            return
         observer = Observer(self.transport, "default", [track], FreeCapacity({}))
         watching = asyncio.create_task(observer.run())
         try:
             await observer.ready.wait()
             await load.run()
+            if at_last is not None:
+                await self.settle()
+                await self.limit(at_last)
             async with asyncio.timeout(_PATIENCE):
                 await until(lambda: track.bound_count == batch.count, tick=0.2)
         finally:
@@ -151,37 +169,39 @@ async def run(world: World, *, gated: bool, options: argparse.Namespace) -> tupl
     file = world.folder / "scheduler.json"
     file.write_text(json.dumps(configuration(Tuning(batch={}), "agent-scheduler")))
     arguments = ("--kubeconfig", str(world.folder / "kubeconfig"), "--config", str(file))
-    count = round(options.rate * options.seconds)
+    count, arrival = round(options.rate * options.seconds), Even(options.rate)
+    await world.limit(_NONE)
     async with scheduler(arguments, folder=world.folder) as (process, probe):
-        await world.create(_batch("first", 20, OPEN, gated=gated), bound=True)
-        await asyncio.sleep(_SETTLE)
-        before, size = _cpu(process.pid), world.log.stat().st_size
-        await world.create(_batch("pod", count, OPEN, gated=gated, arrival=Even(options.rate)), bound=True)
-        await asyncio.sleep(_SETTLE)
-        cost = Cost(1000 * (_cpu(process.pid) - before) / count, world.written(size) / count)
-        waiting = await _waiting(world, process.pid, probe, options) if gated and options.held else None
+        await world.bind(_batch("first", 20, OPEN, gated=gated))
+        found: list[float] = []
+        for name, of_queue in (("pod", OPEN), ("waiting", FULL)):
+            await world.settle()
+            before, size = _cpu(process.pid), world.log.stat().st_size
+            batch = _batch(name, count, of_queue, gated=gated, arrival=arrival)
+            await world.bind(batch, at_last=_ROOM if of_queue == FULL else None)
+            await world.settle()
+            found += [1000 * (_cpu(process.pid) - before) / count, world.written(size) / count]
+        waiting = None
+        if gated and options.held:
+            await world.clear()
+            await world.limit(_NONE)
+            waiting = await _waiting(world, process, probe, options)
         await world.clear()
-    return cost, waiting
+    return Cost(*found), waiting
 
 
-async def _waiting(world: World, pid: int, probe: Transport, options: argparse.Namespace) -> Waiting:
-    await world.clear()
-    await asyncio.sleep(_SETTLE)
-    without = await _idle(pid, options.seconds)
-    await world.create(_batch("held", options.held, FULL, gated=True), bound=False)
+async def _waiting(world: World, process: Child, probe: Transport, options: argparse.Namespace) -> Waiting:
+    await world.settle()
+    without = await _idle(process.pid, options.seconds)
+    await world.create(_batch("held", options.held, FULL, gated=True))
 
     async def all_held() -> bool:
         found = _HELD.search(await ask(probe, "GET", "/metrics"))
         return found is not None and int(found[1]) == options.held
 
-    async with asyncio.timeout(_PATIENCE):
-        while not await all_held():
-            await asyncio.sleep(0.2)
-        size = -1
-        while size != world.log.stat().st_size:
-            size = world.log.stat().st_size
-            await asyncio.sleep(2 * _SETTLE)
-    return Waiting(without, await _idle(pid, options.seconds))
+    await process.ready(all_held, seconds=_PATIENCE)
+    await world.settle()
+    return Waiting(without, await _idle(process.pid, options.seconds))
 
 
 async def _idle(pid: int, seconds: float) -> float:
@@ -191,15 +211,28 @@ async def _idle(pid: int, seconds: float) -> float:
 
 
 def report(plain: Sequence[Cost], gated: Sequence[Cost], waiting: Sequence[Waiting], held: int) -> str:
-    rows = [(name, *map(spread, zip(*found, strict=True))) for name, found in (("quota", plain), ("quota and gates", gated))]
-    ratio = statistics.median(with_gates.cpu / without.cpu for with_gates, without in zip(gated, plain, strict=True))
-    text = table(("pods", "CPU ms a pod", "writes a pod"), rows)
-    text += f"\n\nCPU a pod with gates, of that without, median of the pairs: {short(ratio)}\n"
+    rows = [
+        (name, *map(spread, zip(*found, strict=True)))
+        for name, found in (("quota", plain), ("quota and gates", gated))
+    ]
+    ratios = [
+        [with_gates[field] / without[field] for with_gates, without in zip(gated, plain, strict=True)]
+        for field in range(len(Cost._fields))
+    ]
+    rows.append(("the pair's ratio", *map(spread, ratios)))
+    head = (
+        "pods",
+        "CPU ms a pod",
+        "writes a pod",
+        "CPU ms a pod, full at first",
+        "writes a pod, full at first",
+    )
+    text = table(head, rows)
     if waiting:
         names = ("none", f"{held:,}")
         columns = zip(*waiting, strict=True)
-        rows = [(name, spread(found)) for name, found in zip(names, columns, strict=True)]
-        text += "\n" + table(("held pods", "CPU ms a second, idle"), rows)
+        of_held = [(name, spread(found)) for name, found in zip(names, columns, strict=True)]
+        text += "\n\n" + table(("held pods", "CPU ms a second, idle"), of_held)
     return text
 
 

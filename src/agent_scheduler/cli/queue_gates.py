@@ -1,4 +1,4 @@
-"""Which pods wait behind the gate of their queue, and which were let past it and have no node, as the cluster shows them.
+"""Which pods wait behind the gate of their queue, and which were let past it and have no node, as the cluster says.
 
 A pod counts in the queue in which the scheduler counts it (`engine.state.queueusage`), with the batch scheduler's usual
 name and default queue. What only the scheduler knows is not seen: room that was given back is still reserved here.
@@ -6,7 +6,7 @@ name and default queue. What only the scheduler knows is not seen: room that was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -76,12 +76,11 @@ def gates_of(pods: Iterable[PodInfo], usage: QueueUsage) -> Mapping[str, Gates]:
     }
 
 
-def _sum(pods: Iterable[PodInfo], usage: QueueUsage) -> Amount:
+def _sum(pods: Sequence[PodInfo], usage: QueueUsage) -> Amount:
     total: Total = {}
-    number = 0
-    for number, pod in enumerate(pods, 1):
+    for pod in pods:
         add_to(total, usage.vector(pod))
-    return Amount(number, {name: text for name, text in shown(total).items() if name != PODS})
+    return Amount(len(pods), {name: text for name, text in shown(total).items() if name != PODS})
 
 
 def _takes_part(pod: PodInfo) -> bool:

@@ -29,7 +29,18 @@ from .tables import table
 
 FAILED: Final = 2
 OUTPUTS: Final = ("table", "wide", "json", "yaml")
-_HEAD = ("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "PENDING", "INQUEUE", "RUNNING", "HELD", "RESERVED")
+_HEAD = (
+    "QUEUE",
+    "STATE",
+    "CAPABILITY",
+    "DESERVED",
+    "ALLOCATED",
+    "PENDING",
+    "INQUEUE",
+    "RUNNING",
+    "HELD",
+    "RESERVED",
+)
 _WIDE = (*_HEAD, "UNKNOWN", "COMPLETED", "GUARANTEE", "WEIGHT", "PRIORITY", "RECLAIMABLE")
 
 #: In the place of what cannot be read.

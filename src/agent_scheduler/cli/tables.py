@@ -8,7 +8,10 @@ from datetime import datetime
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Lines that end in a newline; no spaces at their ends."""
-    lines = [tuple(head), *(tuple(("" if cell is None else str(cell)) or "-" for cell in row) for row in rows)]
+    lines = [
+        tuple(head),
+        *(tuple(("" if cell is None else str(cell)) or "-" for cell in row) for row in rows),
+    ]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "".join(
         "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"

@@ -166,7 +166,7 @@ class Metrics(ProcessMetrics):
         )
         self.queue_reserved_resources = make.gauge(
             "agent_scheduler_queue_reserved_resources",
-            "What is kept in a queue for its pods that were let past their gate and have no node yet: in cores, bytes, pods.",
+            "What is kept in a queue for pods that were let past its gate and have no node yet: in cores, bytes, pods.",
             "queue_name",
             "resource",
             read=lambda of: _reserved(of.ledger.usage.book),

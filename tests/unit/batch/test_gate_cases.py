@@ -1,4 +1,4 @@
-"""Gates of queues' capacity where nodes, other gates, gangs, evictions and whoever asks at the same time are in the way."""
+"""Gates of queues' capacity where nodes, other gates, gangs, evictions and others' requests are in the way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ async def test_nothing_is_asked_of_a_pod_without_the_gate(scheduler: str, gates:
         if not gates:
             await until(lambda: world.is_bound("p"))
         assert await world.is_gated_by("p", *gates)
-        assert [each for each in transport.sent if each.startswith("PATCH") and each.endswith("/pods/p")] == []
+        assert [
+            each for each in transport.sent if each.startswith("PATCH") and each.endswith("/pods/p")
+        ] == []
 
 
 async def test_a_gate_that_somebody_else_takes_away_meanwhile_is_no_failure() -> None:
@@ -251,9 +253,7 @@ async def test_a_gang_whose_minimum_is_raised_keeps_the_room_that_it_has() -> No
         await world.gang("g", 2, queue="full")
         await until(lambda: world.all_let_past("g", 2))
         body = {"spec": {"minMember": 5}}
-        await world.cluster.ask(
-            "PATCH", f"{GROUP}/namespaces/default/podgroups/g", body, content_type=MERGE
-        )
+        await world.cluster.ask("PATCH", f"{GROUP}/namespaces/default/podgroups/g", body, content_type=MERGE)
         await world.pod("late", scheduler="agent-scheduler", queue="full", cpu="4")
         await world.stays_held("late")
         # With a third and fourth member it lacks one; with all five its queue is too small for the rest of them.

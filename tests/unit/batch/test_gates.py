@@ -18,6 +18,7 @@ from .gate_world import BOTH, OTHER, Gates, gated
 from .test_end_to_end import CONFIGURATION, GROUP, MERGE, PODS, Gangs, process
 from .test_faults import Send, Way, faulty, lost, refused
 
+
 @BOTH
 async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) -> None:
     """Volcano's design document tells it of pod-1, pod-2 and pod-3."""
@@ -306,7 +307,9 @@ async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(sched
 @BOTH
 async def test_metrics_count_who_is_held_and_reserved_and_what_is_kept_for_them(scheduler: str) -> None:
     async with gated(cpu="2") as world:
-        await world.pod("first", scheduler=scheduler, queue="full", cpu="1500m", nodeSelector={"not": "there"})
+        await world.pod(
+            "first", scheduler=scheduler, queue="full", cpu="1500m", nodeSelector={"not": "there"}
+        )
         await until(lambda: world.says("first", "Unschedulable"))
         for number in range(2):
             await world.pod(f"held-{number}", scheduler=scheduler, queue="full", cpu="1")
@@ -340,7 +343,9 @@ async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_m
     scheduler: str,
 ) -> None:
     async with gated(cpu="2") as world:
-        await world.pod("first", scheduler=scheduler, queue="full", cpu="1500m", nodeSelector={"not": "there"})
+        await world.pod(
+            "first", scheduler=scheduler, queue="full", cpu="1500m", nodeSelector={"not": "there"}
+        )
         await until(lambda: world.says("first", "Unschedulable"))
         await world.pod("second", scheduler=scheduler, queue="full", cpu="1")
         await until(lambda: world.has_told("second", 1))

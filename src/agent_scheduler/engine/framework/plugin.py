@@ -185,8 +185,8 @@ class Seeing(Protocol):
 
 @runtime_checkable
 class CleanupReservations(Protocol):
-    """A plugin, at whatever point, that keeps something for pods which were let past the gate of their queue and have no
-    node yet (`AddCleanupReservationsFn` of Volcano's design)."""
+    """A plugin, at whatever point, that keeps something for pods which were let past the gate of their queue and have
+    no node yet (`AddCleanupReservationsFn` of Volcano's design)."""
 
     name: str
 
