@@ -1,7 +1,7 @@
 """Three pods, a queue that holds one of them at a time, and an autoscaler: the story of gates of queues' capacity.
 
-All components are installed from `config`, each with its own ServiceAccount, on a cluster that authorizes by RBAC. The
-embedded API server calls no webhooks: pods are reviewed by the one that runs, and then made as it answers.
+All components are installed from `config`, each with its own ServiceAccount, on a cluster that authorizes by RBAC: the
+webhook, which the API server calls, the controllers of queues and groups, and a scheduler process with both schedulers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .test_webhook import ACCOUNT, HERE, bundle
 
 pytestmark = pytest.mark.e2e
 
+CONTROLLERS = "agent-scheduler-controllers"
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 #: What brings pod-2's node, long enough after it was asked for that what holds meanwhile is seen.
@@ -116,6 +117,17 @@ class Story:
     async def node_of(self, name: str) -> str:
         return str((await self.installed.ask("GET", f"{PODS}/{name}"))["spec"]["nodeName"])
 
+    async def told(self, name: str) -> list[str]:
+        """What events say of the queue that holds the pod, each once."""
+        events = (await self.installed.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events"))[
+            "items"
+        ]
+        return [
+            each["note"]
+            for each in events
+            if each.get("reason") == "QueueFull" and each["regarding"]["name"] == name
+        ]
+
     async def triggered(self) -> list[str]:
         """Pods for which nodes came."""
         events = (await self.installed.ask("GET", "/api/v1/namespaces/default/events"))["items"]
@@ -145,17 +157,23 @@ async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
     # The answer to the first removal of a gate is lost.
     lost = {"match": {"resource": "pods", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
     async with own_cluster(tmp_path, *cluster, faults={"rules": [lost]}, components=["crd"]) as installed:
-        for component in ("webhook", "default"):
+        for component in ("webhook", "controllers", "default"):
             await installed.apply(component)
         webhook = await installed.start(ACCOUNT, "webhook", *HERE)
         await webhook.ready()
         await _reached(installed, webhook)
         capability = {"cpu": "1", "memory": "1Gi"}
         await installed.ask("POST", QUEUES, queue("story", capability=capability))
-        state = {"status": {"state": "Open"}}
-        await installed.ask("PATCH", f"{QUEUES}/story/status", state, content_type=MERGE)
+        controllers = await installed.start(CONTROLLERS, "controllers")
+        await controllers.ready()
+
+        async def is_open() -> bool:
+            found = await installed.ask("GET", f"{QUEUES}/story")
+            return bool((found.get("status") or {}).get("state") == "Open")
+
+        await until(is_open)
         await _told(Story(installed, scheduler))
-        for account in ("agent-scheduler", ACCOUNT):
+        for account in ("agent-scheduler", ACCOUNT, CONTROLLERS):
             assert installed.refusals(account, NAMESPACE) == []
 
 
@@ -188,4 +206,8 @@ async def _told(story: Story) -> None:
     await story.shows(pod_4=RUNNING)
     assert await story.nodes() == ["new-1", "node-00000"]
     assert await story.triggered() == ["pod-2"]
+    missing = "queue story has too little capability left: 1 of cpu, 1Gi of memory missing"
+    for name in ("pod-2", "pod-3", "pod-4"):
+        assert await story.told(name) == [f"held by the gate of its queue: {missing}"]
+    assert await story.told("pod-1") == []
     assert await scheduler.terminate() == 0

@@ -365,6 +365,18 @@ async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_m
         assert await world.told("first") == []
 
 
+async def test_a_held_pod_that_gets_a_group_is_not_told_again() -> None:
+    """As the controller of groups gives one to a pod that names none."""
+    async with gated(cpu="1") as world:
+        await world.pod("p", queue="full", cpu="2")
+        await until(lambda: world.has_told("p", 1))
+        await add_group(world.cluster, "own", minMember=1, queue="full")
+        body = {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "own"}}}
+        await world.cluster.ask("PATCH", f"{PODS}/p", body, content_type=MERGE)
+        await world.stays_held("p")
+        assert await world.has_told("p", 1)
+
+
 async def test_members_of_a_gang_are_told_what_is_missing_for_all_that_it_needs() -> None:
     async with gated(cpu="4") as world:
         await world.gang("g", 5, queue="full")

@@ -123,7 +123,9 @@ class GatedPods:
             key = _gang_of(pod)
             before = self.held.get(pod.uid)
             if before is not None and (_gang_of(before) != key or before.cls is not pod.cls):
+                told = self._told.get(pod.uid, "")
                 self._unhold(pod.uid)
+                self._told[pod.uid] = told
             self.held[pod.uid] = pod
             self._gangs.setdefault(key, {})[pod.uid] = pod
             self._decide_anew(key)
