@@ -94,6 +94,14 @@ BENCHMARKS = (
         quick=("--reviews", "1000", "--queues", "50"),
     ),
     Benchmark(
+        name="gates",
+        module="bench.gates",
+        measures="scheduler CPU and writes a pod with gates of queues and without, and with 5,000 held pods at rest",
+        limits="with gates <= 1.03 times the CPU, and one more write a pod; held pods at rest cost nothing",
+        full=("--runs", "3"),
+        quick=("--seconds", "1", "--nodes", "20", "--held", "50", "--runs", "1"),
+    ),
+    Benchmark(
         name="shards",
         module="bench.shards",
         measures="1, 2 and 4 schedulers on one cluster, with shards and without; pods over a node's room",

@@ -114,6 +114,17 @@ class GateSafety:
             if pods:
                 self._cluster.let_past(process)
 
+        on_held = gated.on_held
+
+        def held(pods: Any, why: str) -> None:
+            self.world.states.reached("held pod told")
+            for pod in pods:
+                if pod.uid not in gated.held:
+                    self.world.safety.violated(
+                        "S32", f"{process.identity} says that {pod.key} is held, which is not: {why}"
+                    )
+            on_held(pods, why)
+
         known = self._queues.setdefault(process.identity, {})
         cluster: Any = fast_path.cluster
         set_queue, delete_queue = cluster.set_queue, cluster.delete_queue
@@ -126,7 +137,7 @@ class GateSafety:
             known.pop(queue.name, None)
             delete_queue(queue)
 
-        gated.on_admitted = let_past
+        gated.on_admitted, gated.on_held = let_past, held
         cluster.set_queue, cluster.delete_queue = queue_set, queue_deleted
         for messenger in (fast_path._messages.messenger, batch._messages.messenger):
             self._hear(process, fast_path, messenger)

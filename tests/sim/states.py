@@ -99,6 +99,7 @@ WANTED_OF_GANGS = (
 #: What the runs of `gates` must have reached between them.
 WANTED_OF_GATES = (
     *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
+    "held pod told",
     *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
     *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
     "queue changed between removal of a gate and bind",
