@@ -255,7 +255,7 @@ class Configuration(Section, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=1024),
         flag(("--gate-removal-worker-num",), "gates of queues' capacity that are removed at a time"),
-    ] = 5
+    ] = 64
     status_writes: StatusWrites = StatusWrites()
     events: Events = Events()
     leader_election: LeaderElection = LeaderElection()

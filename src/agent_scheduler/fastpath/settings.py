@@ -49,7 +49,7 @@ class FastPathSettings:
     #: Seconds that a pod may hold room in its queue that is reserved for it without a node; 0: for ever.
     reservation_timeout: float = 0.0
     #: Such gates that are removed at a time.
-    gate_removal_workers: int = 5
+    gate_removal_workers: int = 64
     bind_policy: BindPolicy = DEFAULT_POLICY
     sharding: ShardingMode = ShardingMode.NONE
     watch_times: WatchTimes = field(default_factory=WatchTimes)
