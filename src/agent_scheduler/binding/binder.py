@@ -27,6 +27,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import BindOutcome, BindResult
 from agent_scheduler.kube.driver import AlreadySent
+from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
 
 from .failure import Messenger
@@ -85,7 +86,9 @@ class Binder:
         #: Binds under way. Invariant: nothing of the fast path is accepted and waits while there are fewer than may be;
         #: groups have no more than their share, so that there is always room.
         self._sending = 0
-        self._group_binds = GroupBinds()
+        #: By which all that is written of groups makes way for binds of the fast path.
+        self.pace = Pace(timing.clock)
+        self._group_binds = GroupBinds(self.pace)
         #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
         #: Binds that were answered in this turn of the event loop and are not finished; they count as under way.
@@ -274,8 +277,10 @@ class Binder:
         while self._sending < self._limit.now:
             if self._accepted:
                 result, node_name = self._accepted.popleft()
-                self._group_binds.others_at = now
-            elif self._of_groups and self._group_binds.may_begin(self._limit.now, now):
+                self.pace.other_begins(now)
+            elif self._of_groups and self._group_binds.may_begin(
+                self._limit.now, waiting=len(self._of_groups), go_on=self.send
+            ):
                 result, node_name = self._of_groups.popleft()
                 self._group_binds.under_way += 1
             else:
