@@ -42,7 +42,7 @@ class Hole(NamedTuple):
     """A text in which the objects of a burst differ.
 
     It is `stored` in one place, and `fields` are the names under which selectors read it. Of a text that clients send:
-    where they do, and whether it is one that the rules let pass. An `optional` one, which need not be there, is the last.
+    where they do, and whether it is one that the rules let pass. An `optional` one need not be there; it is the last.
     """
 
     stored: Path

@@ -40,7 +40,7 @@ class BatchMessages:
         observer: BatchObserver,
         timing: Timing,
         try_again: Callable[[], None],
-        pace: Pace | None = None,
+        pace: Pace,
     ) -> None:
         limit = settings.status_writes
         self._groups = groups

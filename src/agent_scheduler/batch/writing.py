@@ -67,7 +67,7 @@ class GroupStatuses:
         timing: Timing,
         count: Count,
         try_again: Callable[[], None],
-        pace: Pace | None = None,
+        pace: Pace,
     ) -> None:
         self._transport = transport
         self._groups = groups
@@ -183,7 +183,9 @@ def _status(status: PodGroupStatus) -> dict[str, Any]:
 class QueueStatuses:
     """Owner of the writes of what queues hold that are under way."""
 
-    def __init__(self, transport: Transport, *, budget: Budget, timing: Timing, count: Count, pace: Pace | None = None) -> None:
+    def __init__(
+        self, transport: Transport, *, budget: Budget, timing: Timing, count: Count, pace: Pace
+    ) -> None:
         self._transport = transport
         self._budget = budget
         self._timing = timing

@@ -72,18 +72,18 @@ class GroupBinds:
     that wait there, each would keep the next one of the fast path waiting.
     """
 
-    def __init__(self, pace: Pace) -> None:
-        """`pace`: by which they are begun."""
+    def __init__(self, pace: Pace, *, go_on: Callable[[], object]) -> None:
+        """`pace`: by which they are begun. `go_on` is called when one more may be, though none has ended."""
         self.under_way = 0
         self._pace = pace
+        self._go_on = go_on
 
-    def may_begin(self, limit: int, *, waiting: int, go_on: Callable[[], object]) -> bool:
-        """Whether one more of those `waiting` may. `limit`: of all binds. `go_on` is called when it may later, though
-        none has ended."""
+    def may_begin(self, limit: int, waiting: int) -> bool:
+        """Whether one more of those `waiting` may. `limit`: of all binds."""
         most = limit // _SHARE
         if self._pace.others_come:
             most = min(most, _BESIDE_OTHERS)
-        return self.under_way < max(1, most) and self._pace.admits(go_on, waiting)
+        return self.under_way < max(1, most) and self._pace.admits(self._go_on, waiting)
 
 
 class GroupJudge:

@@ -53,7 +53,7 @@ class Dispatcher(Generic[K, V]):
         self._pace = pace
         # Owner: this class. Invariant: a key of `_waiting` is either in `_ready` or in `_busy`, and whoever takes it
         # out of `_busy` puts it into `_ready`. `_ready` may hold a key twice or in vain; `_waiting` decides. `_busy`
-        # has at most `concurrency`, and never fewer when the loop waits while a key is ready.
+        # has at most `concurrency`, and never fewer when the loop waits while a key is ready and `pace` admits it.
         self._waiting: dict[K, V] = {}
         self._busy: set[K] = set()
         #: Those of `_busy` whose task has not begun, with their calls: a run that is cancelled leaves them to the next.

@@ -37,9 +37,9 @@ class Pace:
         self._left = 1
         self._timer: asyncio.TimerHandle | None = None
 
-    def other_begins(self, now: float) -> None:
+    def other_begins(self) -> None:
         """One that is in a hurry is begun. It need not ask."""
-        self._others_at = now
+        self._others_at = self._clock()
 
     @property
     def others_come(self) -> bool:

@@ -105,7 +105,9 @@ class StatusWriter:
         self._refusals = Repeated(_log, "status_not_written", clock=timing.clock)
         self._now = now
         self._count = count
-        self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(self._write, concurrency=concurrency, pace=pace)
+        self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(
+            self._write, concurrency=concurrency, pace=pace
+        )
         # What each pod was last reported as, or is about to be. Owner: this class; `forget` ends an entry, so it
         # holds no more than the pods that were reported and still wait to be scheduled. Invariant: what waits in the
         # dispatcher is a pod's last report.

@@ -84,12 +84,16 @@ def test_members_of_many_gangs_are_one_burst_and_each_is_what_the_rules_would_ha
         made = [world.pod(f"agent-{number:04d}", annotations=said) for number, said in enumerate(groups)]
         # Neither of these is a member, though what is left of them without the text is the same.
         made += [world.pod(f"bare-{number}", annotations={"team": "x"}) for number in range(3)]
-        return [*made, world.pod("odd", annotations={GROUP: "no name: a \"text\"", "team": "x"})]
+        return [*made, world.pod("odd", annotations={GROUP: 'no name: a "text"', "team": "x"})]
 
     quick = World()
     made = members(quick)
     assert filled == [*(f"agent-{number:04d}" for number in range(2, 6)), "bare-2"]
-    assert [each["metadata"]["annotations"].get(GROUP) for each in made[:6:2]] == ["gang-0", "gang-1", "gang-2"]
+    assert [each["metadata"]["annotations"].get(GROUP) for each in made[:6:2]] == [
+        "gang-0",
+        "gang-1",
+        "gang-2",
+    ]
     monkeypatch.setattr(Templates, "look", lambda self, request, namespace: None)
     slow = World()
     assert members(slow) == made and slow.ok("GET", PODS) == quick.ok("GET", PODS)

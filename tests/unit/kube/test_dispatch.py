@@ -230,11 +230,11 @@ async def test_a_start_that_raises_leaves_the_call_to_a_task() -> None:
 
 @virtual_time
 async def test_dispatchers_of_one_pace_begin_one_call_at_a_time_together() -> None:
-    sender, other, clock = Sender(), Sender(), asyncio.get_running_loop().time
+    sender, other = Sender(), Sender()
     sender.go.set()
     other.go.set()
-    pace = Pace(clock)
-    pace.other_begins(clock())
+    pace = Pace(asyncio.get_running_loop().time)
+    pace.other_begins()
     dispatchers: list[Dispatcher[str, int]] = [
         Dispatcher(each, concurrency=4, pace=pace) for each in (sender, other)
     ]
