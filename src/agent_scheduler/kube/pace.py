@@ -2,7 +2,7 @@
 
 What is decided all at once, such as by a session, would be sent all at once, and an API server answers in the order in
 which it was asked: whatever waits there, of however many kinds, keeps the next request of the others waiting. So as
-long as others come, it is begun a portion at a time, of all kinds together.
+long as others come, it is begun a portion at a time, of all kinds together (docs/decisions/0041).
 """
 
 from __future__ import annotations
