@@ -275,7 +275,7 @@ class Binder:
         while self._sending < self._limit.now:
             if self._accepted:
                 result, node_name = self._accepted.popleft()
-                self.pace.other_begins()
+                self.pace.others_at = self._clock()
             elif self._of_groups and self._group_binds.may_begin(self._limit.now, len(self._of_groups)):
                 result, node_name = self._of_groups.popleft()
                 self._group_binds.under_way += 1

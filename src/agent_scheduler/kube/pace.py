@@ -29,21 +29,17 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        #: When one of the others was last begun.
-        self._others_at = -math.inf
+        #: When one of the others was last begun, by the clock. Set by who begins them, which need not ask.
+        self.others_at = -math.inf
         #: Who waits, in the order of their coming, and with how many requests.
         self._waiting: dict[Callable[[], object], int] = {}
         #: Requests that may be begun before the timer has run.
         self._left = 1
         self._timer: asyncio.TimerHandle | None = None
 
-    def other_begins(self) -> None:
-        """One that is in a hurry is begun. It need not ask."""
-        self._others_at = self._clock()
-
     @property
     def others_come(self) -> bool:
-        return self._clock() < self._others_at + _OTHERS_COME
+        return self._clock() < self.others_at + _OTHERS_COME
 
     def admits(self, go_on: Callable[[], object], waiting: int) -> bool:
         """Whether one of the `waiting` requests may be begun now. If not, `go_on` is called when to ask again."""

@@ -234,7 +234,7 @@ async def test_dispatchers_of_one_pace_begin_one_call_at_a_time_together() -> No
     sender.go.set()
     other.go.set()
     pace = Pace(asyncio.get_running_loop().time)
-    pace.other_begins()
+    pace.others_at = asyncio.get_running_loop().time()
     dispatchers: list[Dispatcher[str, int]] = [
         Dispatcher(each, concurrency=4, pace=pace) for each in (sender, other)
     ]

@@ -27,7 +27,7 @@ class Hurried:
         self.loop = asyncio.get_running_loop()
         self.pace = Pace(self.loop.time)
         self.log: list[str] = []
-        self.pace.other_begins()
+        self.pace.others_at = self.loop.time()
 
     def crowd(self, name: str, count: int) -> Crowd:
         return Crowd(name, count, self.pace, self.log)
