@@ -40,6 +40,8 @@ def validate(root: Node, obj: Object, old: Object | None) -> list[Cause]:
 
 
 _ABSENT = object()
+#: Value validations, which most nodes have none of.
+_LOGIC = frozenset(("allOf", "anyOf", "oneOf", "not"))
 
 
 def _unchanged(at: Steps, obj: Object, old: Object) -> bool:
@@ -114,7 +116,8 @@ def _check(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
         yield from _check_list(value, node, at)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(value, node, at)
-    yield from _check_logic(value, node, at)
+    if not _LOGIC.isdisjoint(node):
+        yield from _check_logic(value, node, at)
 
 
 def _wrong_type(value: Any, wanted: str, at: Steps) -> Failure:
@@ -218,7 +221,7 @@ def _duplicates(value: list[Any], identity: Callable[[Any], Any], at: Steps) -> 
 
 
 def _check_logic(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
-    """Value validations: allOf, anyOf, oneOf, not."""
+    """Those of `_LOGIC`."""
     name = _path(at)
     for branch in node.get("allOf") or ():
         failures = list(_check(value, branch, at))

@@ -33,6 +33,7 @@ Path = tuple[str | int, ...]
 _LIMIT = 256
 _MARK = "\ue000{}"
 _MARKED = re.compile(rb'"\xee\x80\x80(\d+)"')
+_NOTHING: Object = {}
 #: What the server itself writes into every object; they come before the holes of a template.
 _STAMPS: tuple[Path, ...] = (("metadata", "resourceVersion"), ("metadata", "uid"))
 
@@ -41,13 +42,14 @@ class Hole(NamedTuple):
     """A text in which the objects of a burst differ.
 
     It is `stored` in one place, and `fields` are the names under which selectors read it. Of a text that clients send:
-    where they do, and whether it is one that the rules let pass.
+    where they do, and whether it is one that the rules let pass. An `optional` one need not be there; it is the last.
     """
 
     stored: Path
     fields: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
     fits: Callable[[str], bool] = bool
+    optional: bool = False
 
 
 class Form:
@@ -151,7 +153,7 @@ class Templates:
         self._served = served
         self._holes = holes
         #: Where each hole is in what is sent: above it, and its own name there.
-        self._places = [(hole.sent[:-1], hole.sent[-1], hole.fits) for hole in holes]
+        self._places = [(hole.sent[:-1], hole.sent[-1], hole.fits, hole.optional) for hole in holes]
         self._until = ("", -1)
         #: By the key of a sight. None where a second object showed that there is no template.
         self._known: dict[tuple[str, bytes], _First | Template | None] = {}
@@ -163,17 +165,19 @@ class Templates:
         texts: list[str] = []
         try:
             sent: Any = orjson.loads(request.body)
-            for above, name, fits in self._places:
+            for above, name, fits, optional in self._places:
                 holder = sent
                 for step in above:
-                    holder = holder[step]
+                    holder = holder.get(step, _NOTHING) if optional else holder[step]
+                if optional and name not in holder:
+                    continue
                 text = holder.pop(name)
                 if type(text) is not str or not fits(text):
                     return None
                 texts.append(text)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None  # the long way says what is wrong
-        return Sight((namespace, orjson.dumps(sent)), texts)
+        return Sight((namespace, b"%d %b" % (len(texts), orjson.dumps(sent))), texts)
 
     def make(self, sight: Sight) -> Response | None:
         """Store an object by its template. None if there is none, or if a refusal is due."""
@@ -210,7 +214,7 @@ class Templates:
 
     def _template(self, first: _First, second: Record, texts: list[str]) -> Template | None:
         try:
-            template = Template(first.record, self._served, self._holes)
+            template = Template(first.record, self._served, self._holes[: len(texts)])
         except (ValueError, KeyError, IndexError):
             return None
         made = template.fill(second.rv, second.namespace, second.uid, texts)
@@ -232,10 +236,12 @@ def _is_note(text: str) -> bool:
 
 
 NAME = Hole(("metadata", "name"), ("metadata.name",), ("metadata", "name"), _is_name)
+#: Of a member of a gang; gangs come in bursts of the same one under many names, too.
+_GROUP = ("metadata", "annotations", "scheduling.k8s.io/group-name")
 _ABOUT = "involvedObject"
 #: (group, plural) -> in what the objects of a burst differ, their names first.
 BURSTS: dict[tuple[str, str], tuple[Hole, ...]] = {
-    ("", "pods"): (NAME,),
+    ("", "pods"): (NAME, Hole(_GROUP, (), _GROUP, _is_name, optional=True)),
     ("events.k8s.io", "events"): (
         NAME,
         Hole(("eventTime",), (), ("eventTime",), is_micro_time),

@@ -12,6 +12,7 @@ from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
 from agent_scheduler.engine.session.close import GroupResult, Result
+from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
@@ -39,6 +40,7 @@ class BatchMessages:
         observer: BatchObserver,
         timing: Timing,
         try_again: Callable[[], None],
+        pace: Pace,
     ) -> None:
         limit = settings.status_writes
         self._groups = groups
@@ -52,6 +54,7 @@ class BatchMessages:
             event_buffer=settings.event_buffer,
             observer=observer,
             timing=timing,
+            pace=pace,
         )
         self.messenger, self._recorder = said.messenger, said.recorder
         self._said = said
@@ -62,9 +65,10 @@ class BatchMessages:
             timing=timing,
             count=observer.status_write,
             try_again=try_again,
+            pace=pace,
         )
         self._queues = QueueStatuses(
-            transport, budget=budget_of(limit, timing), timing=timing, count=observer.status_write
+            transport, budget=budget_of(limit, timing), timing=timing, count=observer.status_write, pace=pace
         )
         #: In the order in which they are drained.
         self.writers: tuple[Writer, ...] = (

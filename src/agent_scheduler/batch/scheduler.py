@@ -148,6 +148,7 @@ class BatchScheduler:
             observer=observer,
             timing=timing,
             try_again=try_again,
+            pace=binder.pace,
         )
         waiting.tell(self._messages.messenger.settled, self._messages.messenger.group_gone)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)

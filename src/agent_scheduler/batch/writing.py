@@ -18,6 +18,7 @@ from agent_scheduler.engine.session.session import Event
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
+from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
@@ -66,6 +67,7 @@ class GroupStatuses:
         timing: Timing,
         count: Count,
         try_again: Callable[[], None],
+        pace: Pace,
     ) -> None:
         self._transport = transport
         self._groups = groups
@@ -76,7 +78,9 @@ class GroupStatuses:
         self._decided: dict[GroupKey, _Decided] = {}
         #: Of those that are written, as the API server says, and since when.
         self._written: dict[GroupKey, tuple[_Decided, float]] = {}
-        self.writes: Dispatcher[GroupKey, _Decided] = Dispatcher(self._write, concurrency=WRITES_AT_A_TIME)
+        self.writes: Dispatcher[GroupKey, _Decided] = Dispatcher(
+            self._write, concurrency=WRITES_AT_A_TIME, pace=pace
+        )
 
     def of(self, group: PodGroup) -> PodGroupStatus:
         """What is known of a group: as the watch shows it, or else as it was decided."""
@@ -179,12 +183,16 @@ def _status(status: PodGroupStatus) -> dict[str, Any]:
 class QueueStatuses:
     """Owner of the writes of what queues hold that are under way."""
 
-    def __init__(self, transport: Transport, *, budget: Budget, timing: Timing, count: Count) -> None:
+    def __init__(
+        self, transport: Transport, *, budget: Budget, timing: Timing, count: Count, pace: Pace
+    ) -> None:
         self._transport = transport
         self._budget = budget
         self._timing = timing
         self._count = count
-        self.writes: Dispatcher[str, QueueResult] = Dispatcher(self._write, concurrency=WRITES_AT_A_TIME)
+        self.writes: Dispatcher[str, QueueResult] = Dispatcher(
+            self._write, concurrency=WRITES_AT_A_TIME, pace=pace
+        )
 
     async def _write(self, name: str, result: QueueResult) -> None:
         body = {"metadata": {"uid": result.queue.uid}, "status": {"allocated": _resources(result.allocated)}}

@@ -27,6 +27,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import BindOutcome, BindResult
 from agent_scheduler.kube.driver import AlreadySent
+from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
 
 from .failure import Messenger
@@ -41,7 +42,7 @@ _WAITING_PER_SLOT = 2
 
 
 class Binder:
-    """Owner of the results not yet bound and of the binds under way."""
+    """Owner of the results not yet bound, the binds under way, and the pace of whatever is written of groups."""
 
     def __init__(
         self,
@@ -85,7 +86,8 @@ class Binder:
         #: Binds under way. Invariant: nothing of the fast path is accepted and waits while there are fewer than may be;
         #: groups have no more than their share, so that there is always room.
         self._sending = 0
-        self._group_binds = GroupBinds()
+        self.pace = Pace(timing.clock)
+        self._group_binds = GroupBinds(self.pace, go_on=self.send)
         #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
         #: Binds that were answered in this turn of the event loop and are not finished; they count as under way.
@@ -270,12 +272,11 @@ class Binder:
         """Have as many binds under way as may be, of results that have a node. Each end makes room for the next."""
         if self._tasks is None or not (self._accepted or self._of_groups):
             return
-        now = self._clock()
         while self._sending < self._limit.now:
             if self._accepted:
                 result, node_name = self._accepted.popleft()
-                self._group_binds.others_at = now
-            elif self._of_groups and self._group_binds.may_begin(self._limit.now, now):
+                self.pace.others_at = self._clock()
+            elif self._of_groups and self._group_binds.may_begin(self._limit.now, len(self._of_groups)):
                 result, node_name = self._of_groups.popleft()
                 self._group_binds.under_way += 1
             else:

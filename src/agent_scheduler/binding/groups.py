@@ -9,8 +9,7 @@ before its minimum is assumed, and two groups never hold half of what each needs
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
@@ -22,15 +21,14 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.pace import Pace
 
 from .prebind import PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
-#: Of so many binds that may be under way one may be of a group; and how many are at most while others come, which they
-#: do until none has for so many seconds.
+#: Of so many binds that may be under way one may be of a group; and how many are at most while others come.
 _SHARE: Final = 2
 _BESIDE_OTHERS: Final = 4
-_OTHERS_COME: Final = 1.0
 
 
 class Member(NamedTuple):
@@ -74,17 +72,18 @@ class GroupBinds:
     that wait there, each would keep the next one of the fast path waiting.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace, *, go_on: Callable[[], object]) -> None:
+        """`pace`: by which they are begun. `go_on` is called when one more may be, though none has ended."""
         self.under_way = 0
-        #: When a bind of none was last begun, in seconds of the clock.
-        self.others_at = -math.inf
+        self._pace = pace
+        self._go_on = go_on
 
-    def may_begin(self, limit: int, now: float) -> bool:
-        """Whether one more may. `limit`: of all binds."""
+    def may_begin(self, limit: int, waiting: int) -> bool:
+        """Whether one more of those `waiting` may. `limit`: of all binds."""
         most = limit // _SHARE
-        if now < self.others_at + _OTHERS_COME:
+        if self._pace.others_come:
             most = min(most, _BESIDE_OTHERS)
-        return self.under_way < max(1, most)
+        return self.under_way < max(1, most) and self._pace.admits(self._go_on, waiting)
 
 
 class GroupJudge:

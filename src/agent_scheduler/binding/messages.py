@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.status import StatusWriter
@@ -34,6 +35,7 @@ class Messages:
         event_buffer: int,
         observer: MessageObserver,
         timing: Timing,
+        pace: Pace | None = None,
     ) -> None:
         """`name` and `identity` say in events who reports. `events` None: none are written."""
         self._status_budget = budget_of(status_writes, timing)
@@ -44,6 +46,7 @@ class Messages:
             timing=timing,
             now=timing.now,
             count=observer.status_write,
+            pace=pace,
         )
         self.groups = StatusWriter(
             transport,
@@ -54,6 +57,7 @@ class Messages:
             timing=timing,
             now=timing.now,
             count=observer.status_write,
+            pace=pace,
         )
         self.recorder: EventRecorder | None = None
         self._event_budget: Budget | None = None
@@ -68,6 +72,7 @@ class Messages:
                 capacity=event_buffer,
                 timing=timing,
                 count=observer.event_write,
+                pace=pace,
             )
         self.messenger = KubeMessenger(status=self.status, groups=self.groups, recorder=self.recorder)
         #: Each is to be run, and to be drained in this order.

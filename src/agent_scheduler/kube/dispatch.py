@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Generic, TypeVar
 
+from agent_scheduler.kube.pace import Pace
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -29,6 +31,8 @@ class Dispatcher(Generic[K, V]):
 
     `start(key, call, ended)` is asked before: whether it sends the first request of a call at once, without the task
     that `send` costs. `ended` is told later, never before `start` has returned. What it raises is left to `send`.
+
+    `pace` says when a call may begin; None: at once.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Dispatcher(Generic[K, V]):
         concurrency: int,
         capacity: int | None = None,
         start: Callable[[K, V, Ended], bool] = lambda _key, _call, _ended: False,
+        pace: Pace | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
@@ -45,9 +50,10 @@ class Dispatcher(Generic[K, V]):
         self._start = start
         self._concurrency = concurrency
         self._capacity = capacity
+        self._pace = pace
         # Owner: this class. Invariant: a key of `_waiting` is either in `_ready` or in `_busy`, and whoever takes it
         # out of `_busy` puts it into `_ready`. `_ready` may hold a key twice or in vain; `_waiting` decides. `_busy`
-        # has at most `concurrency`, and never fewer when the loop waits while a key is ready.
+        # has at most `concurrency`, and never fewer when the loop waits while a key is ready and `pace` admits it.
         self._waiting: dict[K, V] = {}
         self._busy: set[K] = set()
         #: Those of `_busy` whose task has not begun, with their calls: a run that is cancelled leaves them to the next.
@@ -138,6 +144,8 @@ class Dispatcher(Generic[K, V]):
         while (
             self._tasks is not None
             and len(self._busy) < self._concurrency
+            and self._waiting
+            and (self._pace is None or self._pace.admits(self._go_on, len(self._waiting)))
             and (taken := self._take()) is not None
         ):
             key, call = taken

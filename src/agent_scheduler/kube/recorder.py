@@ -23,6 +23,7 @@ from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
 from agent_scheduler.kube.driver import AlreadySent, Driver, Operation, Send, ask, pause
 from agent_scheduler.kube.errors import Failure, FailureClass, Source
+from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
@@ -131,6 +132,7 @@ class EventRecorder:
         request_timeout: float = 10.0,
         timing: Timing = REAL,
         count: Callable[[str], None] = lambda _what: None,
+        pace: Pace | None = None,
     ) -> None:
         self._controller = controller
         self._instance = instance
@@ -151,7 +153,7 @@ class EventRecorder:
         self._serial = 0
         # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
         self._dispatcher: Dispatcher[str, _Series | _Event] = Dispatcher(
-            self._tell, concurrency=concurrency, capacity=capacity, start=self._tell_at_once
+            self._tell, concurrency=concurrency, capacity=capacity, start=self._tell_at_once, pace=pace
         )
         # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
         self._series: OrderedDict[_Key, _Series] = OrderedDict()

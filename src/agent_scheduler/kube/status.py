@@ -21,6 +21,7 @@ from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.driver import Driver, Send, repeat
 from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
@@ -85,6 +86,7 @@ class StatusWriter:
         timing: Timing = REAL,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         count: Callable[[str], None] = lambda _what: None,
+        pace: Pace | None = None,
     ) -> None:
         """`path`: where an object is, of which `resource` is the kind in the plural."""
         self._path = path
@@ -103,7 +105,9 @@ class StatusWriter:
         self._refusals = Repeated(_log, "status_not_written", clock=timing.clock)
         self._now = now
         self._count = count
-        self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(self._write, concurrency=concurrency)
+        self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(
+            self._write, concurrency=concurrency, pace=pace
+        )
         # What each pod was last reported as, or is about to be. Owner: this class; `forget` ends an entry, so it
         # holds no more than the pods that were reported and still wait to be scheduled. Invariant: what waits in the
         # dispatcher is a pod's last report.

@@ -73,6 +73,32 @@ def test_a_pod_from_a_template_is_what_the_rules_would_have_stored(
         )
 
 
+GROUP = "scheduling.k8s.io/group-name"
+
+
+def test_members_of_many_gangs_are_one_burst_and_each_is_what_the_rules_would_have_stored(
+    filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def members(world: World) -> list[Any]:
+        groups = [{GROUP: f"gang-{number // 2}", "team": "x"} for number in range(6)]
+        made = [world.pod(f"agent-{number:04d}", annotations=said) for number, said in enumerate(groups)]
+        # Neither of these is a member, though what is left of them without the text is the same.
+        made += [world.pod(f"bare-{number}", annotations={"team": "x"}) for number in range(3)]
+        return [*made, world.pod("odd", annotations={GROUP: 'no name: a "text"', "team": "x"})]
+
+    quick = World()
+    made = members(quick)
+    assert filled == [*(f"agent-{number:04d}" for number in range(2, 6)), "bare-2"]
+    assert [each["metadata"]["annotations"].get(GROUP) for each in made[:6:2]] == [
+        "gang-0",
+        "gang-1",
+        "gang-2",
+    ]
+    monkeypatch.setattr(Templates, "look", lambda self, request, namespace: None)
+    slow = World()
+    assert members(slow) == made and slow.ok("GET", PODS) == quick.ok("GET", PODS)
+
+
 def test_the_refusals_of_a_burst_are_those_of_single_pods(filled: list[str]) -> None:
     world = world_with_class()
     world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})

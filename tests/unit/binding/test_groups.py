@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from agent_scheduler.engine.decide.decide import CandidateNodes
@@ -9,7 +10,9 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.kube.bind import BindOutcome
+from agent_scheduler.kube.pace import TICK
 from tests.unit.fastpath.test_own_reserve import Licences
+from tests.virtual import virtual_time
 
 from .group_world import World, binding
 
@@ -192,7 +195,8 @@ async def test_groups_leave_room_for_binds_of_the_fast_path() -> None:
         assert world.order[4:] == ["g2"]
 
 
-async def test_groups_are_sent_a_few_at_a_time_while_others_come() -> None:
+@virtual_time
+async def test_groups_are_sent_one_after_the_other_and_few_at_a_time_while_others_come() -> None:
     async with binding(World(PROFILE, concurrency=64)) as world:
         world.nodes(*(f"n{number}" for number in range(30)))
         (single,) = world.gang(world.pod("p"))
@@ -200,12 +204,34 @@ async def test_groups_are_sent_a_few_at_a_time_while_others_come() -> None:
         world.binder.judge()
         world.binder.send()
         assert world.commit(world.gang(*(world.pod(f"g{number}") for number in range(20))), 20) == {}
+        assert world.order == ["p", "g0"]
+        await asyncio.sleep(TICK)
+        assert world.order == ["p", "g0", "g1"]
+        await asyncio.sleep(100 * TICK)
         assert world.order == ["p", "g0", "g1", "g2", "g3"]
         await world.answer("g0")
         assert world.order[5:] == ["g4"]
         world.now = 1.0
         await world.answer("g1")
         assert len(world.order) == 21
+
+
+@virtual_time
+async def test_members_that_wait_their_turn_are_sent_though_no_other_bind_ends() -> None:
+    async with binding(World(PROFILE, concurrency=64)) as world:
+        world.nodes(*"abcd")
+        (single,) = world.gang(world.pod("p"))
+        world.binder.submit(single.result._replace(in_group=False))
+        world.binder.judge()
+        world.binder.send()
+        await world.answer("p")
+        assert world.commit(world.gang(world.pod("x"), world.pod("y")), 2) == {}
+        assert world.order == ["p", "x"] and world.placed.keys() == {"p", "x", "y"}
+        await world.answer("x")
+        await asyncio.sleep(TICK)
+        assert world.order == ["p", "x", "y"]
+        await world.answer("y")
+        await world.binder.drained()
 
 
 async def test_without_run_no_group_is_committed() -> None:

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
+from agent_scheduler.kube.pace import TICK, Pace
 from tests.virtual import virtual_time
 
 from .scripted import eventually, running
@@ -225,6 +226,32 @@ async def test_a_start_that_raises_leaves_the_call_to_a_task() -> None:
         dispatcher.put("a", 1)
         assert await dispatcher.drain(5) == 0
     assert sender.sent == [("a", 1)]
+
+
+@virtual_time
+async def test_dispatchers_of_one_pace_begin_one_call_at_a_time_together() -> None:
+    sender, other = Sender(), Sender()
+    sender.go.set()
+    other.go.set()
+    pace = Pace(asyncio.get_running_loop().time)
+    pace.others_at = asyncio.get_running_loop().time()
+    dispatchers: list[Dispatcher[str, int]] = [
+        Dispatcher(each, concurrency=4, pace=pace) for each in (sender, other)
+    ]
+    async with running(dispatchers[0].run()), running(dispatchers[1].run()):
+        for dispatcher in dispatchers:
+            for key in "abc":
+                dispatcher.put(key, 1)
+        # What is said again while it waits its turn is said once.
+        dispatchers[1].put("c", 2)
+        await asyncio.sleep(TICK / 2)
+        for count in range(1, 6):
+            assert len(sender.sent) + len(other.sent) == count
+            await asyncio.sleep(TICK)
+        assert [key for key, _ in sender.sent] == list("abc")
+        assert other.sent == [("a", 1), ("b", 1), ("c", 2)]
+        for dispatcher in dispatchers:
+            assert await dispatcher.drain(5) == 0
 
 
 def test_a_dispatcher_without_workers_is_refused() -> None:
