@@ -80,7 +80,7 @@ def test_no_mutant_uses_a_name_that_does_not_exist(tmp_path: Path) -> None:
     for name in NAMES:
         for path, text in texts_of(name).items():
             file = tmp_path / name / path
-            file.parent.mkdir(parents=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
     command = ["ruff", "check", "--isolated", "--no-cache", "--select", "F821,F822,F823", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", *command], check=False, capture_output=True, text=True)
