@@ -59,6 +59,16 @@ FOUND = [
         1795576537118,
         id="another allocator gives a device away that is in use, until the world rests",
     ),
+    pytest.param(
+        "gates",
+        1795606476266,
+        id="a pod without its gate waits for as much room as it has, beside its own",
+    ),
+    pytest.param(
+        "gates",
+        1795606476403,
+        id="a member above the minimum is let past as the others are evicted",
+    ),
     pytest.param("devices", 1795576537243, id="a process finds the write of a claim undone after SIGTERM"),
     pytest.param(
         "replicas",

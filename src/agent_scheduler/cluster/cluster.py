@@ -209,6 +209,7 @@ class Cluster:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         joins = pod.batch is not None and self.groups.see(pod)
+        self._gang_changed(pod)
         if pod.node_name:
             self._set_assigned(pod, old)
             return
@@ -259,6 +260,7 @@ class Cluster:
             return
         if pod.batch is not None:
             self.groups.drop(pod)
+        self._gang_changed(pod)
         placement = self.ledger.remove_pod(uid)
         if not pod.node_name:
             self._leave_queue(pod)
@@ -296,7 +298,14 @@ class Cluster:
     def delete_native_group(self, group: NativeGroup) -> None:
         """A PodGroup is gone. What of its members is bound stays so, and the others wait for another one."""
         self.groups.delete(group)
+        self.ledger.usage.gated.group_changed(group.key)
         self._group_gone(group)
+
+    def _gang_changed(self, member: PodInfo) -> None:
+        """Others of its gang may be let past the gate of their queue, or no more."""
+        gated = self.ledger.usage.gated
+        if gated.held and member.batch is not None and member.batch.group is not None:
+            gated.group_changed(member.batch.group)
 
     # ---- queues
 

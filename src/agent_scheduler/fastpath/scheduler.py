@@ -71,6 +71,8 @@ class FastPath:
             state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
         )
         self.binder, self.writes, self.evict = binding.binder, binding.writes, self._calls.evict
+        #: None where all nodes may be used.
+        self.outside = binding.outside
         self.preemption = build_preemption(
             state,
             self._calls,
@@ -132,6 +134,8 @@ class FastPath:
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)
         self._gangs.reconfigure(views[-1])
+        if self.outside is not None:
+            self.outside.reconfigure({**beside, **profiles})
         for worker in self._workers:
             worker.reconfigure(views=views, candidates=settings.candidates)
         self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)
@@ -197,6 +201,8 @@ class FastPath:
             services = [self.binder, self.preemption, self._admission, *self._messages.writers]
             running = [tasks.create_task(each.run()) for each in services]
             running.append(tasks.create_task(self._flush()))
+            if self.outside is not None:
+                running.append(tasks.create_task(self.outside.run()))
             await tasks.create_task(self._pool.run())
             await self.binder.drained()
             for writer in self._messages.writers:

@@ -52,6 +52,8 @@ class FastPathSettings:
     gate_removal_workers: int = 5
     bind_policy: BindPolicy = DEFAULT_POLICY
     sharding: ShardingMode = ShardingMode.NONE
+    #: The name of its NodeShard, where nodes are shared.
+    shard: str = ""
     watch_times: WatchTimes = field(default_factory=WatchTimes)
 
     @property
@@ -104,4 +106,5 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         reservation_timeout=configuration.queue_reservation_timeout,
         gate_removal_workers=configuration.gate_removal_worker_num,
         sharding=ShardingMode(configuration.sharding.mode),
+        shard=configuration.sharding.name,
     )

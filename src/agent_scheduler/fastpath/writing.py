@@ -14,10 +14,12 @@ from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.binding.queue_admission import QueueAdmission
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
 from .observer import FastPathObserver
+from .outside import OutsideShard
 from .settings import FastPathSettings
 from .shard import Shard
 from .state import State
@@ -31,6 +33,8 @@ class Binding:
     failures: FailureHandler
     writes: PluginWrites
     binder: Binder
+    #: None where all nodes may be used.
+    outside: OutsideShard | None
 
 
 def build_messages(
@@ -91,13 +95,6 @@ def build_binding(
     timing: Timing,
 ) -> Binding:
     settings = state.rules.settings
-    failures = FailureHandler(
-        queue=state.queue,
-        messenger=messenger,
-        observer=observer,
-        history=state.history,
-        usage=state.ledger.usage,
-    )
     background = Background()
     writes = PluginWrites(
         cluster=state.cluster,
@@ -109,6 +106,15 @@ def build_binding(
         background=background,
         caught_up=lambda version: watching.informers.catch_up("ResourceClaim", version),
         timing=timing,
+    )
+    outside = _build_outside(state, writes, timing)
+    failures = FailureHandler(
+        queue=state.queue,
+        messenger=messenger,
+        observer=observer,
+        history=state.history,
+        usage=state.ledger.usage,
+        outside=outside,
     )
     prebind = PreBinder(
         cluster=state.cluster,
@@ -131,4 +137,18 @@ def build_binding(
         nominations=state.nominations,
         prebind=prebind,
     )
-    return Binding(failures=failures, writes=writes, binder=binder)
+    return Binding(failures=failures, writes=writes, binder=binder, outside=outside)
+
+
+def _build_outside(state: State, writes: PluginWrites, timing: Timing) -> OutsideShard | None:
+    rules = state.rules
+    if rules.settings.sharding is not ShardingMode.HARD:
+        return None
+    return OutsideShard(
+        state.cluster,
+        {**rules.beside, **rules.profiles},
+        rules.membership,
+        shard=rules.settings.shard,
+        writes=writes,
+        timing=timing,
+    )

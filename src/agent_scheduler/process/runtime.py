@@ -291,6 +291,7 @@ class Runtime(Process):
                 transport=transport,
                 observer=BatchReports(BatchMetrics(metrics.families), self._observer, now=self._timing.now),
                 shared=fast_path.shard,
+                shard_full=None if fast_path.outside is None else fast_path.outside.full,
                 timing=self._timing,
             )
             self._schedulers = (self.batch, fast_path)

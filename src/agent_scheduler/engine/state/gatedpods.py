@@ -242,11 +242,15 @@ class GatedPods:
         return name in self._chosen
 
     def let_past(self, names: Iterable[str]) -> None:
-        """Their queue has room for what waits under these names, which do so no more."""
+        """Their queue has room for what waits under these names, which do so no more. Of a gang that has changed it is
+        decided anew who that is to be, and the room is kept until then."""
         admitted: list[PodInfo] = []
         for name in names:
             key, uids, others_follow = self._chosen.pop(name)
             members, waits_as = self._gangs[key], self._waits_as[key]
+            if key in self._due:
+                self._usage.book.fallen.update(self._usage.queue_of(self.held[uid]) for uid in uids)
+                uids = ()
             for uid in uids:
                 pod = self.reserved[uid] = self.held.pop(uid)
                 del members[uid]

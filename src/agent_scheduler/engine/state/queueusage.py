@@ -199,6 +199,10 @@ class QueueUsage:
             self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED)
         else:
             self.book.remove(pod.uid)
+        if pod.uid in self.waiting:
+            # Its own room is counted now, and would never be free for it.
+            self.waiting.remove(pod.uid)
+            self._over.add(pod.uid)
 
     def unreserve(self, uid: str) -> None:
         """The pod counts no more, unless it is placed."""
