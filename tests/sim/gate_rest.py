@@ -97,7 +97,12 @@ class _Served:
             if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
                 needed = len(pending)
             queue = read.queue_of_group(group)
-            if standing.divides != "proportion" and self._helps(pending, needed, queue):
+            if (
+                standing.divides != "proportion"
+                and self._helps(pending, needed, queue)
+                # Else it has not chosen the nodes as those do who place one member after another.
+                and not self._cluster.packs(pending)
+            ):
                 found.append(f"{needed} of {name} fit on nodes to come")
         for pod in standing.pods:
             if not _is_loose(pod) or (read.is_batch(pod) and read.group_of(pod)):

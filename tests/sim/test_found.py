@@ -69,6 +69,17 @@ FOUND = [
         1795606476403,
         id="a member above the minimum is let past as the others are evicted",
     ),
+    pytest.param(
+        "gates",
+        1795606476643,
+        id="an autoscaler sees room for a gang whose members are placed one after another",
+    ),
+    pytest.param("gates", 1795606476677, id="a process that ends is told an old state four times"),
+    pytest.param(
+        "gates",
+        1795607044034,
+        id="a pod is behind its gate again, and its scheduler has not seen that the store went back",
+    ),
     pytest.param("devices", 1795576537243, id="a process finds the write of a claim undone after SIGTERM"),
     pytest.param(
         "replicas",
