@@ -63,7 +63,7 @@ class GateSafety:
         self._let_past: dict[str, set[str]] = {}
         #: Identity -> gangs whose queue had not their minimum when the session that goes on began.
         self._refused: dict[str, set[str]] = {}
-        #: UIDs of pods behind their gate of which somebody said something else who had not seen that the store went back.
+        #: UIDs of pods behind their gate of which somebody spoke who had not seen that the store went back.
         self._misled: set[str] = set()
         world.store.tables[PODS].subscribers.append(self._pod)
         world.store.tables[EVENTS].subscribers.append(self._event)

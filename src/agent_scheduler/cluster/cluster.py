@@ -117,10 +117,13 @@ class Cluster:
         devices: Devices | None = None,
         groups: NativeGroups | None = None,
         group_gone: Callable[[NativeGroup], None] = lambda group: None,
+        counts_others: bool = False,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one; `group_gone` for a
-        PodGroup of Kubernetes' own that went."""
+        PodGroup of Kubernetes' own that went. `counts_others`: others have nodes of the same cluster, and their pods
+        room in the same queues, also before they have a node."""
         self.ledger = ledger
+        self._counts_others = counts_others
         self.namespaces = Namespaces()
         #: Storage as last seen, and what decisions assume of it.
         self.catalogue = Catalogue()
@@ -187,6 +190,9 @@ class Cluster:
                 self._leave_queue(pod)
         for name in profiles:
             del self._subscribers[name]
+        for pod in self.pods.values():
+            if pod.scheduler_name in profiles and self._counts_of_others(pod):
+                self.ledger.usage.seen(pod)
 
     def take_on(self, profiles: Collection[str]) -> None:
         """The pods of these profiles are the fast path's from now on. The queue knows the profiles already."""
@@ -226,6 +232,8 @@ class Cluster:
             self._subscribers[pod.scheduler_name].add(waiting)
             if self.ledger.usage.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
+        elif self._counts_of_others(pod):
+            self.ledger.usage.seen(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)
@@ -252,6 +260,19 @@ class Cluster:
         if subscriber is not None:
             subscriber.delete(pod.uid, node_name=node_name)
             self._settled(pod)
+        elif self._counts_others:
+            self.ledger.usage.left(pod.uid)
+
+    def _counts_of_others(self, pod: PodInfo) -> bool:
+        """Whether it is another scheduler's, waits, and asks for the gate of its queue's capacity, or did so."""
+        if (
+            not self._counts_others
+            or pod.node_name
+            or pod.deleting
+            or pod.scheduler_name in self._subscribers
+        ):
+            return False
+        return pod.uid in self.ledger.usage.gated or (pod.batch is not None and pod.batch.gate_managed)
 
     def delete_pod(self, uid: str) -> None:
         """A pod is gone or finished. Unknown is fine."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 # np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
+from agent_scheduler.binding.queue_admission import Always, Turn
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.record import QueueRecorder
@@ -47,8 +48,10 @@ class FastPath:
         recorder: QueueRecorder | None = None,
         timing: Timing = REAL,
         groups: Groups | None = None,
+        gates: Turn | None = None,
     ) -> None:
-        """`groups` are kept from the same watches, where there is a batch scheduler beside."""
+        """`groups` are kept from the same watches, where there is a batch scheduler beside. `gates`: when those of
+        queues' capacity may be removed; by default always."""
         self._timing = timing
         self._messages = build_messages(settings, transport=transport, observer=observer, timing=timing)
         messenger = self._messages.messenger
@@ -90,7 +93,13 @@ class FastPath:
             state, binding, self.preemption, self.shard, self._gangs, views, observer=observer, timing=timing
         )
         self._admission = build_admission(
-            state, settings, groups, transport=transport, observer=observer, timing=timing
+            state,
+            settings,
+            groups,
+            turn=gates or Always(),
+            transport=transport,
+            observer=observer,
+            timing=timing,
         )
         self._pool = build_pool(self._workers, state, binding, timing)
         self.explainer = build_explainer(state, timing)

@@ -11,7 +11,7 @@ from agent_scheduler.binding.messages import Messages
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.plugin_writes import Background, PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
-from agent_scheduler.binding.queue_admission import QueueAdmission
+from agent_scheduler.binding.queue_admission import QueueAdmission, Turn
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.shards.claims import ShardingMode
@@ -68,11 +68,13 @@ def build_admission(
     settings: FastPathSettings,
     groups: Groups | None,
     *,
+    turn: Turn,
     transport: Transport,
     observer: FastPathObserver,
     timing: Timing,
 ) -> QueueAdmission:
-    """Of all pods of this process. `groups`: where there is a batch scheduler."""
+    """Of all pods of this process, and where nodes are shared of others'. `groups`: where there is a batch scheduler.
+    `turn`: when gates may be removed, if they may."""
     state.ledger.usage.gated.choose = GangChoice(state.cluster, groups)
     return QueueAdmission(
         state.cluster,
@@ -80,6 +82,7 @@ def build_admission(
         workers=settings.gate_removal_workers,
         enabled=settings.queue_admission,
         patience=settings.reservation_timeout,
+        turn=turn if settings.removes_gates else None,
         observer=observer,
         timing=timing,
     )
