@@ -74,6 +74,9 @@ FOUND = [
         1795606476643,
         id="an autoscaler sees room for a gang whose members are placed one after another",
     ),
+    pytest.param(
+        "gates", 1795607376196, id="a condition is carried out late that another has followed long ago"
+    ),
     pytest.param("gates", 1795606476677, id="a process that ends is told an old state four times"),
     pytest.param(
         "gates",

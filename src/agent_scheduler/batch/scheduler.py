@@ -151,7 +151,8 @@ class BatchScheduler:
             timing=timing,
             try_again=try_again,
         )
-        waiting.tell(self._messages.messenger.settled, self._messages.messenger.group_gone)
+        messenger = self._messages.messenger
+        waiting.tell(messenger.settled, messenger.group_gone, messenger.seen)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue

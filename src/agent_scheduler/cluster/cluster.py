@@ -117,11 +117,12 @@ class Cluster:
         devices: Devices | None = None,
         groups: NativeGroups | None = None,
         group_gone: Callable[[NativeGroup], None] = lambda group: None,
+        seen: Callable[[PodInfo], None] = lambda pod: None,
         counts_others: bool = False,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one; `group_gone` for a
-        PodGroup of Kubernetes' own that went. `counts_others`: others have nodes of the same cluster, and their pods
-        room in the same queues, also before they have a node."""
+        PodGroup of Kubernetes' own that went; `seen` for each change of a pod of ours that waits. `counts_others`:
+        others have nodes of the same cluster, and their pods room in the same queues, also before they have a node."""
         self.ledger = ledger
         self._counts_others = counts_others
         self.namespaces = Namespaces()
@@ -149,6 +150,7 @@ class Cluster:
         self.pods: dict[str, PodInfo] = {}
         self._observer = observer
         self._settled = settled
+        self._seen = seen
         self._group_gone = group_gone
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
@@ -230,6 +232,7 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
+            self._seen(pod)
             if self.ledger.usage.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
         elif self._counts_of_others(pod):

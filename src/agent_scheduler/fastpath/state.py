@@ -99,6 +99,7 @@ def build_state(
         profiles=rules.profiles,
         observer=observer,
         settled=settled,
+        seen=messenger.seen,
         counts_others=settings.sharding is not ShardingMode.NONE,
     )
     snapshot = Snapshot(ledger, cluster.handle)
