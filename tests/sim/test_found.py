@@ -77,6 +77,9 @@ FOUND = [
     pytest.param(
         "gates", 1795607376196, id="a condition is carried out late that another has followed long ago"
     ),
+    pytest.param(
+        "gates", 1795608175168, id="a queue is made smaller in which a pod has room that no node would take"
+    ),
     pytest.param("gates", 1795606476677, id="a process that ends is told an old state four times"),
     pytest.param(
         "gates",

@@ -108,6 +108,7 @@ class FailureHandler:
             if short is not None:
                 self.queue_full(entry, pod, short, started=started)
                 return False
+            self._usage.wants_node(pod)
         plugins = () if again else refusal.plugins or {NO_NODES}
         message = refusal.message
         reason, given_back = UNSCHEDULABLE, self._usage.gated.given_back.get(pod.uid)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from agent_scheduler.engine.quotas.book import Standing
@@ -116,6 +117,26 @@ async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> Non
         assert found.usage.book.used("root")["cpu"] == 1000
         await found.delete("one")
         await until(lambda: not found.usage.book.used("a"))
+
+
+@pytest.mark.parametrize("change", ["less", "closed", "gone"])
+async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_it(change: str) -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("p", "a", cpu="2", nodeSelector={"not": "there"})
+        await until(lambda: _says(found, "p", "Unschedulable"))
+        if change == "gone":
+            await found.cluster.ask("DELETE", queue_path("a"))
+        else:
+            await found.set(
+                "a", "1" if change == "less" else "2", state="Closed" if change == "closed" else "Open"
+            )
+        await found.waits("p")
+
+
+async def _says(found: Queues, name: str, reason: str) -> bool:
+    condition = await found.cluster.condition(name)
+    return condition is not None and condition["reason"] == reason
 
 
 async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves() -> None:
