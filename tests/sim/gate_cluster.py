@@ -39,8 +39,14 @@ def is_held(pod: Json) -> bool:
 
 
 def is_reserved(pod: Json) -> bool:
-    """Whether it was let past, or never held, and has no node yet."""
-    return asks(pod) and not gates(pod) and read.waits(pod)
+    """Whether it was let past, or never held, and has no node yet, and has its room still."""
+    return asks(pod) and not gates(pod) and read.waits(pod) and not gave_back(pod)
+
+
+def gave_back(pod: Json) -> bool:
+    """Whether it says that it has given its room back."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any("was given back" in each.get("message", "") for each in conditions)
 
 
 class GateCluster:

@@ -170,6 +170,9 @@ class GateSafety:
                 continue
             self.world.safety.checked["S32"] += 1
             name = _name(pod)
+            asks_queues = fast_path.ledger.usage.gated.asks_queues
+            if not asks_queues and asks(pod) and GATE in gates(pod):
+                continue
             if not asks(pod) or gates(pod) != [GATE]:
                 self._wrong("S32", process, f"lets {name} past, which has {gates(pod)} and asks: {asks(pod)}")
             if problem := self._refuses(process, fast_path, seen, pod):
@@ -181,6 +184,9 @@ class GateSafety:
         """Whether room is kept for it: it has none of its gates, or is to lose its, and has no node."""
         uid = pod["metadata"]["uid"]
         if uid in fast_path.ledger.placements or not read.waits(pod) or not asks(pod):
+            return False
+        gated = fast_path.ledger.usage.gated
+        if uid in gated.given_back or not gated.asks_queues:
             return False
         return not gates(pod) or (gates(pod) == [GATE] and uid in self._let_past.get(process.identity, ()))
 
@@ -300,7 +306,12 @@ class GateSafety:
             entry = usage.book.entry(uid)
             standing = None if entry is None else entry.standing
             placed = uid in fast_path.ledger.placements
-            if is_reserved(pod) and not placed:
+            if uid in usage.gated.given_back:
+                if standing is Standing.RESERVED:
+                    self._wrong(
+                        "S34", process, f"counts {_name(pod)} as reserved, which has given its room back"
+                    )
+            elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
                 if uid not in usage.gated.reserved or (queue and standing is not Standing.RESERVED):
                     self._wrong("S34", process, f"keeps no room for {_name(pod)}, which was let past")

@@ -38,6 +38,7 @@ from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
+from .gate_cluster import gave_back
 from .gate_rest import check_gates, until_served
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
@@ -266,6 +267,9 @@ async def come_to_rest(world: World) -> None:
     held = held_by_queues(world, waiting(world), rules(world))
     for pod in waiting(world):
         if pod["metadata"]["uid"] in held and _condition(pod).get("reason") == "QueueFull":
+            continue
+        if world.gates is not None and gave_back(pod):
+            world.states.reached("room of a queue given back")
             continue
         if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
             condition = _condition(pod)

@@ -112,7 +112,7 @@ class GatedPods:
         if pod.uid in self.reserved or not pod.gates:
             self._unhold(pod.uid)
             self.reserved[pod.uid] = pod
-            self._reserve(pod)
+            self._usage.reserve(pod)
         elif pod.gates == _OURS_ALONE or (not self.asks_queues and QUEUE_ALLOCATION_GATE in pod.gates):
             key = _gang_of(pod)
             before = self.held.get(pod.uid)
@@ -134,8 +134,10 @@ class GatedPods:
 
     def give_back(self, uid: str, why: str) -> None:
         """A reserved pod without a gate holds its room no longer."""
-        self.drop(uid)
+        del self.reserved[uid]
+        # Before others have the room, who may ask about it.
         self.given_back[uid] = why
+        self._usage.unreserve(uid)
 
     def _unhold(self, uid: str) -> None:
         pod = self.held.pop(uid, None)
@@ -148,10 +150,6 @@ class GatedPods:
             del self._gangs[key]
         self._forget_choices(key)
         self._decide_anew(key)
-
-    def _reserve(self, pod: PodInfo) -> None:
-        if self.asks_queues:
-            self._usage.reserve(pod)
 
     # ---- who lets past
 
@@ -254,7 +252,7 @@ class GatedPods:
             for uid in uids:
                 pod = self.reserved[uid] = self.held.pop(uid)
                 del members[uid]
-                self._reserve(pod)
+                self._usage.reserve(pod)
                 admitted.append(pod)
             if not members:
                 del self._gangs[key]

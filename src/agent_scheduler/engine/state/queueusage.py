@@ -206,7 +206,7 @@ class QueueUsage:
     def removed(self, uid: str) -> None:
         """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
         pod = self.gated.reserved.get(uid)
-        if pod is None:
+        if pod is None or not self.gated.asks_queues:
             self.book.remove(uid)
         else:
             self.reserve(pod)
@@ -218,7 +218,7 @@ class QueueUsage:
     def reserve(self, pod: PodInfo) -> None:
         """Count a pod that was let past the gate of its queue, if it is not placed."""
         queue = self.queue_of(pod)
-        if not self.active or pod.uid in self._placements:
+        if not (self.active and self.gated.asks_queues) or pod.uid in self._placements:
             return
         if queue:
             self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED)

@@ -148,6 +148,27 @@ def test_who_was_refused_for_a_full_queue_before_its_room_was_reserved_is_called
     assert world.called == ["late"]
 
 
+def test_with_queues_not_asked_nobody_is_reserved_whenever_queues_come() -> None:
+    world = Gates()
+    world.gated.asks_queues = False
+    world.see(gated("a", gates=()), gated("b"))
+    world.usage.set_queue(queue("q", "1"))
+    world.see(with_gates(gated("b")))
+    assert world.standing("a") is None and world.standing("b") is None
+    world.ledger.assume(gated("a", gates=()), 0)
+    world.ledger.forget("a")
+    assert world.standing("a") is None
+
+
+def test_whoever_is_let_past_as_room_is_given_back_finds_that_it_was() -> None:
+    world = Gates(queue("q", "1"))
+    world.see(gated("a", gates=()), gated("b"))
+    known: list[bool] = []
+    world.gated.on_admitted = lambda pods: known.append("a" in world.gated.given_back)
+    world.gated.give_back("a", "it took too long")
+    assert known == [True] and world.standing("a") is None
+
+
 def test_of_a_gang_that_has_changed_it_is_decided_anew_who_is_let_past_when_room_comes() -> None:
     world = Gates(queue("q", "2"))
     needed: list[PodInfo] = []
