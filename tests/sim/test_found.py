@@ -80,6 +80,11 @@ FOUND = [
     pytest.param(
         "gates", 1795608175168, id="a queue is made smaller in which a pod has room that no node would take"
     ),
+    pytest.param(
+        "gates",
+        83,
+        id="a condition of a process that is gone is carried out late, and that of the next was its own",
+    ),
     pytest.param("gates", 1795606476677, id="a process that ends is told an old state four times"),
     pytest.param(
         "gates",

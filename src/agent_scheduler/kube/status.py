@@ -30,6 +30,8 @@ from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
+#: A version that is older than all others.
+_BEFORE_ALL = "0"
 #: Seconds after a write in which the watch may still show what was before.
 _WATCH_LAG = 10.0
 
@@ -135,6 +137,9 @@ class StatusWriter:
         before = last.condition if last is not None and not self._overwritten(last, known) else known
         if condition == before and (nominated is None or (last is not None and last.nominated == nominated)):
             self._count("skipped")
+            if last is None:
+                # As an earlier process has written it, maybe before a write that is still to be carried out.
+                self._last[pod.uid] = _Report(condition, None, False, self._timing.clock(), _BEFORE_ALL)
             return
         if self._dispatcher.waiting(pod):
             self._count("replaced")
