@@ -86,6 +86,15 @@ class Reports:
     def event_write(self, what: str) -> None:
         self.counts[f"event {what}"] += 1
 
+    def let_past(self, held: float) -> None:
+        self.counts["let past gates"] += 1
+
+    def gate_removed(self) -> None:
+        self.counts["gates removed"] += 1
+
+    def gate_not_removed(self, pod: str, problem: str) -> None:
+        self.problems.append(f"{pod}: {problem}")
+
     # The queue's recorder.
 
     def incoming(self, queue: str, event: str) -> None:
