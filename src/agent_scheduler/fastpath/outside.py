@@ -21,7 +21,7 @@ from agent_scheduler.engine.decide.trial import START, Trial
 from agent_scheduler.engine.dra.catalogue import PORTION
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.prebind import Writes
-from agent_scheduler.engine.shards.claims import Membership
+from agent_scheduler.engine.shards.claims import Membership, Names
 from agent_scheduler.engine.state.columns import Bools
 from agent_scheduler.engine.state.nodeinfo import is_ready
 from agent_scheduler.engine.state.podclass import PodClass
@@ -39,6 +39,14 @@ class _Said(NamedTuple):
 
     uids: tuple[str, ...]
     others_do: bool
+
+
+class _State(NamedTuple):
+    """What answers are true for: of nodes and pods on them, of storage, and of the shard."""
+
+    sequence: int
+    catalogue: int
+    mine: Names
 
 
 class OutsideShard:
@@ -62,8 +70,14 @@ class OutsideShard:
         self._timing = timing
         #: By UID, of several pods by that of the first.
         self._said: dict[str, _Said] = {}
-        #: As of which state of the nodes and of the shard it was last looked at.
-        self._looked: tuple[int, object] = (-1, None)
+        #: As of when it was last looked at.
+        self._looked: _State | None = None
+        #: Of single pods without claims: profile and class -> the answer, as of `_answered`.
+        self._answers: dict[tuple[str, PodClass], bool] = {}
+        self._answered: _State | None = None
+        #: [row] ready nodes that are not in the shard, and as of when.
+        self._outside: Bools = np.zeros(0, dtype=np.bool_)
+        self._outside_at: tuple[int, int, object] = (-1, -1, None)
         self.reconfigure(profiles)
 
     def reconfigure(self, profiles: Mapping[str, Profile]) -> None:
@@ -75,7 +89,8 @@ class OutsideShard:
         self._trial = Trial(
             self._cluster.ledger, self._snapshot, views, self._writes, self._cluster.events.muted
         )
-        self._looked = (-1, None)
+        self._looked = self._answered = None
+        self._outside_at = (-1, -1, None)
 
     def full(self, pods: Sequence[PodInfo]) -> str:
         """For people, why pods for which the shard has no room, all of them together, need no more nodes; empty if they
@@ -88,28 +103,25 @@ class OutsideShard:
         """Have pods tried again of which something else is to be said. Until cancelled."""
         while True:
             await self._timing.sleep(_LOOK)
-            now = (self._cluster.ledger.sequence, self._membership.nodes)
+            now = self._state()
             if self._said and now != self._looked:
                 self._looked = now
                 await self._look()
 
+    def _state(self) -> _State:
+        cluster = self._cluster
+        return _State(cluster.ledger.sequence, cluster.catalogue.version, self._membership.nodes)
+
     async def _look(self) -> None:
-        alike: dict[tuple[str, PodClass], bool] = {}
         for number, (key, said) in enumerate(list(self._said.items())):
             if not number % _STRIDE:
-                alike.clear()
                 await asyncio.sleep(0)
             pods = [pod for uid in said.uids if (pod := self._waiting(uid)) is not None]
             if len(pods) < len(said.uids):
                 if self._said.get(key) is said:
                     del self._said[key]
                 continue
-            kind = pods[0].scheduler_name, pods[0].cls
-            others_do = alike.get(kind) if len(pods) == 1 else None
-            if others_do is None:
-                others_do = self._others_do(pods)
-                if len(pods) == 1:
-                    alike[kind] = others_do
+            others_do = self._others_do(pods)
             if others_do is not said.others_do:
                 for pod in pods:
                     self._cluster.activate(pod)
@@ -120,27 +132,37 @@ class OutsideShard:
         return cluster.pods[uid] if waits else None
 
     def _others_do(self, pods: Sequence[PodInfo]) -> bool:
-        trial = self._trial
+        trial, pod = self._trial, pods[0]
         trial.reset()
-        outside = self._outside()
-        if not outside.any():
+        self._follow_shard()
+        if not self._outside.any():
             return False
-        try:
-            return self._place_all(pods, outside)
-        finally:
-            trial.rollback(START)
+        if len(pods) > 1 or pod.claims or pod.cls.extended:
+            return self._try(pods)
+        if (now := self._state()) != self._answered:
+            self._answers.clear()
+            self._answered = now
+        kind = pod.scheduler_name, self._snapshot.handle.class_of(pod)
+        answer = self._answers.get(kind)
+        if answer is None:
+            answer = self._answers[kind] = self._try(pods)
+        return answer
 
-    def _outside(self) -> Bools:
-        """[row] ready nodes that are not in the shard."""
+    def _try(self, pods: Sequence[PodInfo]) -> bool:
+        try:
+            return self._place_all(pods, self._outside)
+        finally:
+            self._trial.rollback(START)
+
+    def _follow_shard(self) -> None:
         columns, mine = self._snapshot.columns, self._membership.nodes
-        return np.fromiter(
-            (
-                node is not None and node.name not in mine and is_ready(node)
-                for node in columns.nodes[: columns.size]
-            ),
-            np.bool_,
-            columns.size,
-        )
+        now = (self._snapshot.respecified.end, columns.size, mine)
+        if now == self._outside_at:
+            return
+        self._outside_at = now
+        nodes = columns.nodes[: columns.size]
+        outside = (node is not None and node.name not in mine and is_ready(node) for node in nodes)
+        self._outside = np.fromiter(outside, np.bool_, columns.size)
 
     def _place_all(self, pods: Sequence[PodInfo], outside: Bools) -> bool:
         """One beside the other. Of several some may fit into the shard: what it lacks is then room for the others."""
