@@ -153,7 +153,9 @@ def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
 
 def test_only_its_own_leases_are_written_where_rbac_can_tell_them() -> None:
     for rule in named("Role", "agent-scheduler-leader-election")["rules"]:
-        own = rule.get("resourceNames") == ["agent-scheduler", "nodeshard-agent-scheduler"]
+        own = rule.get("resourceNames") == [
+            *("agent-scheduler", "nodeshard-agent-scheduler", "agent-scheduler-queue-gates")
+        ]
         assert own if "update" in rule["verbs"] else rule["verbs"] in (["create"], ["get"])
 
 

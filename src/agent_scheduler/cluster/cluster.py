@@ -217,7 +217,8 @@ class Cluster:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         joins = pod.batch is not None and self.groups.see(pod)
-        self._gang_changed(pod)
+        if pod.batch is not None:
+            self._gang_changed(pod)
         if pod.node_name:
             self._set_assigned(pod, old)
             return
@@ -232,7 +233,8 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
-            self._seen(pod)
+            if pod.condition is not None:
+                self._seen(pod)
             if self.ledger.usage.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
         elif self._counts_of_others(pod):
@@ -284,7 +286,7 @@ class Cluster:
             return
         if pod.batch is not None:
             self.groups.drop(pod)
-        self._gang_changed(pod)
+            self._gang_changed(pod)
         placement = self.ledger.remove_pod(uid)
         if not pod.node_name:
             self._leave_queue(pod)
