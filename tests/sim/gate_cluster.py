@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from embedded_kubernetes.autoscaler import Autoscaler
 from embedded_kubernetes.node_groups import NodeGroup, read_rules
 from embedded_kubernetes.podgc import PodCollector
+from embedded_kubernetes.scale_up import scale_up
 
 from . import gang_reading as read
 from .gate_load import GATE, Gates
@@ -37,8 +39,14 @@ def is_held(pod: Json) -> bool:
 
 
 def is_reserved(pod: Json) -> bool:
-    """Whether it was let past, or never held, and has no node yet."""
-    return asks(pod) and not gates(pod) and read.waits(pod)
+    """Whether it was let past, or never held, and has no node yet, and has its room still."""
+    return asks(pod) and not gates(pod) and read.waits(pod) and not gave_back(pod)
+
+
+def gave_back(pod: Json) -> bool:
+    """Whether it says that it has given its room back."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any("was given back" in each.get("message", "") for each in conditions)
 
 
 class GateCluster:
@@ -113,6 +121,17 @@ class GateCluster:
         return sum(node.group == group for node in self.autoscaler._picture.nodes.values()) + sum(
             coming.name == group for _, coming in self.autoscaler._upcoming
         )
+
+    def packs(self, pods: Iterable[Json]) -> bool:
+        """Whether it knows that these wait, and would have all of them go to nodes that are there."""
+        scaler = self.autoscaler
+        waiting = scaler._picture.waiting
+        uids = {pod["metadata"]["uid"] for pod in pods}
+        if not uids <= waiting.keys():
+            return False
+        sizes = {group.name: self.size(group.name) for group in self.groups}
+        found = scale_up(waiting.values(), scaler._bins(), self.groups, sizes)
+        return not any(pod.uid in uids for new in found.new for pod in new.pods)
 
     def went_back(self) -> None:
         """The store has: the watches are of a history that is none any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs
@@ -19,10 +19,21 @@ POOL, SPECIAL = "example.com/pool", "special"
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """`rules`: the autoscaler's. By `asked` so many of the pods ask for the gate."""
+    """`rules`: the autoscaler's. By `asked` so many of the pods ask for the gate. `off`: gates are removed whatever
+    queues have room for. `timeout`: seconds after which room without a node is given back; 0: never."""
 
     rules: tuple[str, ...]
     asked: float
+    off: bool = False
+    timeout: int = 0
+
+    @property
+    def text(self) -> str:
+        """Of the configuration."""
+        return (
+            f"queueReservationTimeout: {self.timeout}s\n"
+            f"featureGates: {{SchedulingGatesQueueAdmission: {str(not self.off).lower()}}}\n"
+        )
 
 
 def hold(rng: random.Random, gangs: Gangs, pods: list[tuple[float, Body]], pod: Callable[..., Body]) -> Gates:
@@ -49,7 +60,7 @@ def hold(rng: random.Random, gangs: Gangs, pods: list[tuple[float, Body]], pod: 
             body["spec"]["tolerations"] = [{"key": POOL, "operator": "Exists"}]
         if rng.random() < 0.05:
             body["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
-    return gates
+    return replace(gates, off=rng.random() < 0.06, timeout=rng.choice((0, 0, 0, 0, 5, 30)))
 
 
 def _is_above(queue: Body) -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import gang_reading as read
 from .gang_rest import Standing
-from .gate_cluster import GateCluster, gates, is_held, is_reserved
+from .gate_cluster import GateCluster, asks, gates, gave_back, is_held, is_reserved
+from .gate_load import GATE
 from .rules import Rules, cluster_of, readable, refusal
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class _Served:
     def __init__(self, world: World, cluster: GateCluster, by: Rules) -> None:
         assert world.gangs is not None, "it has queues"
         self._by = by
+        self._is_off = world.shape.gates is not None and world.shape.gates.off
         self._cluster = cluster
         self._standing = Standing(world, world.gangs, by)
         self._enough = {group.name: group.most - cluster.size(group.name) for group in cluster.groups}
@@ -45,6 +47,12 @@ class _Served:
     def kept(self) -> list[str]:
         """Pods that are behind their gate though their queue has room."""
         standing, found = self._standing, []
+        if self._is_off:
+            return [
+                f"{_name(pod)} is behind its gate"
+                for pod in standing.pods
+                if asks(pod) and GATE in gates(pod)
+            ]
         for name, group in standing.groups.items():
             members = standing.members.get(name, [])
             held = [pod for pod in members if is_held(pod)]
@@ -93,16 +101,24 @@ class _Served:
             least = read.minimum(group)
             if not pending or least.lacks([*pending, *ready]) or not standing.is_let_in(name, group):
                 continue
+            if any(map(gave_back, pending)):
+                # They bring no node, and take one that comes.
+                continue
             needed = max(1, least.members - len(ready))
             if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
                 needed = len(pending)
             queue = read.queue_of_group(group)
-            if standing.divides != "proportion" and self._helps(pending, needed, queue):
+            if (
+                standing.divides != "proportion"
+                and self._helps(pending, needed, queue)
+                # Else it has not chosen the nodes as those do who place one member after another.
+                and not self._cluster.packs(pending)
+            ):
                 found.append(f"{needed} of {name} fit on nodes to come")
         for pod in standing.pods:
             if not _is_loose(pod) or (read.is_batch(pod) and read.group_of(pod)):
                 continue
-            if read.is_batch(pod) and standing.divides == "proportion":
+            if (read.is_batch(pod) and standing.divides == "proportion") or gave_back(pod):
                 continue
             if self._helps([pod], 1, read.queue_of(pod, standing.groups.get)):
                 found.append(f"{_name(pod)} fits on a node to come")

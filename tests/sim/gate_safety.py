@@ -63,6 +63,8 @@ class GateSafety:
         self._let_past: dict[str, set[str]] = {}
         #: Identity -> gangs whose queue had not their minimum when the session that goes on began.
         self._refused: dict[str, set[str]] = {}
+        #: UIDs of pods behind their gate of which somebody spoke who had not seen that the store went back.
+        self._misled: set[str] = set()
         world.store.tables[PODS].subscribers.append(self._pod)
         world.store.tables[EVENTS].subscribers.append(self._event)
 
@@ -74,7 +76,7 @@ class GateSafety:
         pod = orjson.loads(event.record.data)
         there = gates(pod)
         if GATE in there and _says_unschedulable(pod):
-            self.world.safety.violated("S33", f"{_name(pod)} is behind {there} and says Unschedulable")
+            self._judge_gated(pod, there)
         before = None if event.previous is None else orjson.loads(event.previous.data)
         if before is None or GATE not in gates(before) or GATE in there:
             return
@@ -83,6 +85,15 @@ class GateSafety:
             self.world.safety.violated(
                 "S32", f"{actor.identity} takes the gate of {_name(pod)}, which did not ask"
             )
+
+    def _judge_gated(self, pod: Json, there: list[str]) -> None:
+        actor, _ = self.world.safety.author()
+        uid = pod["metadata"]["uid"]
+        if self.world.backups.is_unaware(actor):
+            # It goes by a state in which the gate was gone.
+            self._misled.add(uid)
+        elif uid not in self._misled:
+            self.world.safety.violated("S33", f"{_name(pod)} is behind {there} and says Unschedulable")
 
     def _event(self, event: Event) -> None:
         if event.type != "ADDED" or self.world.backups.restoring:
@@ -94,7 +105,7 @@ class GateSafety:
         about = told["involvedObject"]
         self.world.trace("autoscaler", f"{about['name']}: {told['message']}")
         record = self.world.store.tables[PODS].get(about["namespace"], about["name"])
-        if record is not None and GATE in gates(orjson.loads(record.data)):
+        if record is not None and record.uid not in self._misled and GATE in gates(orjson.loads(record.data)):
             self.world.safety.violated("S33", f"a node comes for {about['name']}, which has its gate")
 
     # -- what a process does
@@ -170,6 +181,9 @@ class GateSafety:
                 continue
             self.world.safety.checked["S32"] += 1
             name = _name(pod)
+            asks_queues = fast_path.ledger.usage.gated.asks_queues
+            if not asks_queues and asks(pod) and GATE in gates(pod):
+                continue
             if not asks(pod) or gates(pod) != [GATE]:
                 self._wrong("S32", process, f"lets {name} past, which has {gates(pod)} and asks: {asks(pod)}")
             if problem := self._refuses(process, fast_path, seen, pod):
@@ -181,6 +195,9 @@ class GateSafety:
         """Whether room is kept for it: it has none of its gates, or is to lose its, and has no node."""
         uid = pod["metadata"]["uid"]
         if uid in fast_path.ledger.placements or not read.waits(pod) or not asks(pod):
+            return False
+        gated = fast_path.ledger.usage.gated
+        if uid in gated.given_back or not gated.asks_queues:
             return False
         return not gates(pod) or (gates(pod) == [GATE] and uid in self._let_past.get(process.identity, ()))
 
@@ -300,7 +317,12 @@ class GateSafety:
             entry = usage.book.entry(uid)
             standing = None if entry is None else entry.standing
             placed = uid in fast_path.ledger.placements
-            if is_reserved(pod) and not placed:
+            if uid in usage.gated.given_back:
+                if standing is Standing.RESERVED:
+                    self._wrong(
+                        "S34", process, f"counts {_name(pod)} as reserved, which has given its room back"
+                    )
+            elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
                 if uid not in usage.gated.reserved or (queue and standing is not Standing.RESERVED):
                     self._wrong("S34", process, f"keeps no room for {_name(pod)}, which was let past")

@@ -12,6 +12,7 @@ L8  preemption ends: no pod waits that would fit if lesser ones left, none is no
 L9  the configuration in effect is what the file says, and every worker works
 L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
 L11 every hand-over of nodes ends (`shard_rest`)
+L18 no pod of a shard of mode hard says Unschedulable that fits on a node outside of it, and none the contrary
 L12 every node is where the controller of the shards plans it to be (`plan_rest`)
 L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
 L14 who leads while a kind cannot be listed decides all the same (`takeovers`)
@@ -37,6 +38,7 @@ from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
+from .gate_cluster import gave_back
 from .gate_rest import check_gates, until_served
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
@@ -119,7 +121,28 @@ def helpless(world: World) -> list[tuple[dict[str, Any], str]]:
     return _late(world, by, everybody=False) if by.preempts else []
 
 
-def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, Any], str]]:
+def elsewhere(world: World) -> list[tuple[dict[str, Any], str]]:
+    """Pods that wait in a shard of mode hard and fit on a ready node outside of it, and that node."""
+    return [] if world.shards is None else _late(world, rules(world), everybody=True, outside=True)
+
+
+def misnamed(world: World) -> list[str]:
+    """Pods of a shard of mode hard that say that nodes are missing where they fit outside of it, or that they fit there
+    where no node of the cluster would do."""
+    if world.shards is None:
+        return []
+    fit = {pod["metadata"]["uid"]: node for pod, node in elsewhere(world)}
+    found = []
+    for pod in waiting(world):
+        reason, node = _condition(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
+        if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
+            found.append(f"{pod['metadata']['name']} says {reason}; outside of its shard it fits on {node!r}")
+    return found
+
+
+def _late(
+    world: World, by: Rules, *, everybody: bool, outside: bool = False
+) -> list[tuple[dict[str, Any], str]]:
     waits = waiting(world)
     if not waits:
         return []
@@ -146,7 +169,9 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
         asking = without_extended(pod)
         for node in nodes:
             name = node["metadata"]["name"]
-            if ours is not None and name not in ours:
+            if outside and (ours is None or name in ours or not _is_ready(node)):
+                continue
+            if not outside and ours is not None and name not in ours:
                 continue
             cluster = everyone
             lesser = [each for each in everyone.on(node) if _priority(each) < _priority(pod)]
@@ -158,6 +183,11 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
                 found.append((pod, name))
                 break
     return found
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions") or ()}
+    return conditions.get("Ready", "True") == "True"
 
 
 def _priority(pod: dict[str, Any]) -> int:
@@ -222,21 +252,34 @@ async def come_to_rest(world: World) -> None:
     # end of a nomination that the watch shows when the pod has been refused already.
     deadline = world.loop.time() + _FLUSHED
     while world.plan.fired and world.loop.time() < deadline:
-        if all(
-            is_gated(world, pod)
-            or _condition(pod).get("reason") == "QueueFull"
-            or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
-            for pod in waiting(world)
-        ) and have_said_why(world, rules(world)):
+        if (
+            not misnamed(world)
+            and all(
+                is_gated(world, pod)
+                or _condition(pod).get("reason") == "QueueFull"
+                or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
+                for pod in waiting(world)
+            )
+            and have_said_why(world, rules(world))
+        ):
             break
         await asyncio.sleep(5.0)
     held = held_by_queues(world, waiting(world), rules(world))
     for pod in waiting(world):
         if pod["metadata"]["uid"] in held and _condition(pod).get("reason") == "QueueFull":
             continue
+        if world.gates is not None and gave_back(pod):
+            world.states.reached("room of a queue given back")
+            continue
         if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
             condition = _condition(pod)
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
+    if world.shards is not None:
+        world.safety.checked["L18"] += 1
+        for problem in misnamed(world):
+            world.safety.violated("L18", problem)
+        if any(_condition(pod).get("reason") == "NodeShardFull" for pod in waiting(world)):
+            world.states.reached("shard full at rest, and others not")
     if world.gangs is not None:
         check_gangs(world, rules(world))
     if world.gates is not None:
@@ -313,7 +356,10 @@ def _condition(pod: dict[str, Any]) -> dict[str, Any]:
 
 def _says_why(pod: dict[str, Any]) -> bool:
     condition = _condition(pod)
-    return condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
+    return condition.get("status") == "False" and condition.get("reason") in (
+        "Unschedulable",
+        "NodeShardFull",
+    )
 
 
 def _has_no_shard(world: World, pod: dict[str, Any]) -> bool:

@@ -209,7 +209,7 @@ class Process(ABC):
             took = world.loop.time() - self._asked_at
             if took > GRACE + _BEYOND_GRACE + world.stopped_for(self.name):
                 world.safety.violated("L6", f"{self.identity} took {took:.1f} s to end after SIGTERM")
-            lost = task.result() == 1 and (self.elects or world.backups.may_start_over(self))
+            lost = task.result() == 1 and (self._may_start_over() or world.backups.may_start_over(self))
             if task.result() != 0 and not lost:
                 world.safety.violated("L6", f"{self.identity} ended with {task.result()} after SIGTERM")
         elif not task.cancelled() and not (task.result() == 1 and self._may_start_over()):

@@ -66,7 +66,7 @@ class Shape:
             "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
             f"shutdownGracePeriod: 10s\nworkerCount: {self.workers}\n"
             f"conflictPolicy: {policy or self.policy}\n{election}"
-            f"{'' if self.gangs is None else self.gangs.text}"
+            f"{'' if self.gangs is None else self.gangs.text}{'' if self.gates is None else self.gates.text}"
         )
 
 

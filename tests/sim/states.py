@@ -82,6 +82,7 @@ WANTED_OF_SHARDS = (
     "overlap settled",
     "late status write",
     "shard deleted",
+    "shard full at rest, and others not",
 )
 
 #: What the runs of `planned` must have reached between them.

@@ -59,6 +59,38 @@ FOUND = [
         1795576537118,
         id="another allocator gives a device away that is in use, until the world rests",
     ),
+    pytest.param(
+        "gates",
+        1795606476266,
+        id="a pod without its gate waits for as much room as it has, beside its own",
+    ),
+    pytest.param(
+        "gates",
+        1795606476403,
+        id="a member above the minimum is let past as the others are evicted",
+    ),
+    pytest.param(
+        "gates",
+        1795606476643,
+        id="an autoscaler sees room for a gang whose members are placed one after another",
+    ),
+    pytest.param(
+        "gates", 1795607376196, id="a condition is carried out late that another has followed long ago"
+    ),
+    pytest.param(
+        "gates", 1795608175168, id="a queue is made smaller in which a pod has room that no node would take"
+    ),
+    pytest.param(
+        "gates",
+        83,
+        id="a condition of a process that is gone is carried out late, and that of the next was its own",
+    ),
+    pytest.param("gates", 1795606476677, id="a process that ends is told an old state four times"),
+    pytest.param(
+        "gates",
+        1795607044034,
+        id="a pod is behind its gate again, and its scheduler has not seen that the store went back",
+    ),
     pytest.param("devices", 1795576537243, id="a process finds the write of a claim undone after SIGTERM"),
     pytest.param(
         "replicas",

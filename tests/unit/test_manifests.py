@@ -13,6 +13,7 @@ import yaml
 
 from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import load, load_text
+from agent_scheduler.process.leading import GATES_LEASE
 from agent_scheduler.shards.holders import lease_name
 from tests.kustomize import by_kubectl
 from tests.needed import kubectl
@@ -126,7 +127,7 @@ def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: P
     assert configuration.shutdown_grace_period < POD["terminationGracePeriodSeconds"]
     rules = named("Role", "agent-scheduler-leader-election")["rules"]
     assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [
-        [election.resource_name, lease_name(configuration.profiles[0].scheduler_name)]
+        [election.resource_name, lease_name(configuration.profiles[0].scheduler_name), GATES_LEASE]
     ]
     # The reviews' role is needed just then.
     assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
@@ -153,7 +154,9 @@ def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
 
 def test_only_its_own_leases_are_written_where_rbac_can_tell_them() -> None:
     for rule in named("Role", "agent-scheduler-leader-election")["rules"]:
-        own = rule.get("resourceNames") == ["agent-scheduler", "nodeshard-agent-scheduler"]
+        own = rule.get("resourceNames") == [
+            *("agent-scheduler", "nodeshard-agent-scheduler", "agent-scheduler-queue-gates")
+        ]
         assert own if "update" in rule["verbs"] else rule["verbs"] in (["create"], ["get"])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -127,11 +127,13 @@ class BatchScheduler:
         transport: Transport,
         observer: BatchObserver,
         shared: Shared | None = None,
+        shard_full: Callable[[Sequence[PodInfo]], str] | None = None,
         timing: Timing = REAL,
     ) -> None:
         """`profile` is that of the settings as it is on this cluster. `shared`: None where all nodes are this
-        scheduler's."""
+        scheduler's. `shard_full`: as in `View`."""
         self._shared = shared
+        self._shard_full = shard_full
         self._settings = settings
         self._cluster = cluster
         self._profile = profile
@@ -150,7 +152,8 @@ class BatchScheduler:
             try_again=try_again,
             pace=binder.pace,
         )
-        waiting.tell(self._messages.messenger.settled, self._messages.messenger.group_gone)
+        messenger = self._messages.messenger
+        waiting.tell(messenger.settled, messenger.group_gone, messenger.seen)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue
@@ -279,7 +282,7 @@ class BatchScheduler:
             trial.reset()
             view = await self._worked_off(self._pictures.view(settled))
             if self._shared is not None:
-                view = replace(view, unready=self._shared.unready)
+                view = replace(view, unready=self._shared.unready, shard_full=self._shard_full)
             kinds = await self._worked_off(waiting_kinds(view))
             await self._worked_off(self.waiting.begin(kinds, view.settled))
             session = Session(

@@ -70,6 +70,7 @@ class WaitingPods:
     def __init__(self, scheduler_name: str) -> None:
         self._name = scheduler_name
         self._settled: Callable[[PodInfo], None] = lambda _: None
+        self._seen: Callable[[PodInfo], None] = lambda _: None
         self._group_gone: Callable[[GroupKey, str], None] = lambda _, __: None
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
@@ -105,10 +106,15 @@ class WaitingPods:
         cluster.subscribe(self, (self._name,))
         cluster.queue.given_up = self.given_up
 
-    def tell(self, settled: Callable[[PodInfo], None], group_gone: Callable[[GroupKey, str], None]) -> None:
+    def tell(
+        self,
+        settled: Callable[[PodInfo], None],
+        group_gone: Callable[[GroupKey, str], None],
+        seen: Callable[[PodInfo], None],
+    ) -> None:
         """`settled` is called for a pod that got a node or went away without one; `group_gone` for a group, with its
-        UID."""
-        self._settled, self._group_gone = settled, group_gone
+        UID; `seen` for each change of a pod that waits."""
+        self._settled, self._group_gone, self._seen = settled, group_gone, seen
 
     def ready(self) -> None:
         if not self._beginning:
@@ -124,6 +130,7 @@ class WaitingPods:
     def add(self, pod: PodInfo) -> None:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        self._seen(pod)
         if pod.nominated_node_name:
             self.nominated[pod.uid] = None
         else:

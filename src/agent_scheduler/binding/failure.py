@@ -1,19 +1,20 @@
 """Failed attempts: the pod is queued for another one, and its condition and an event say why.
 
-Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else; and
-`NodeShardNotReady` and `QueueFull` where no node was asked, which autoscalers do not take for a want of nodes. The
-condition is written only if it says something new; status writes and events have budgets of their own, so that ten
-thousand refused pods never delay a bind.
+Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else; and, where
+no node is missing and no autoscaler is to add one, `NodeShardNotReady`, `NodeShardFull` and `QueueFull`. The condition
+is written only if it says something new; status writes and events have budgets of their own, so that ten thousand
+refused pods never delay a bind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
+from agent_scheduler.engine.plugins.node_shard import FULL as NODE_SHARD_FULL
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
@@ -49,6 +50,14 @@ class AttemptObserver(Protocol):
         """An attempt ended: `scheduled`, `unschedulable` or `error`."""
 
 
+class Outside(Protocol):
+    """Nodes that are not in the scheduler's shard, where it may use no others."""
+
+    def full(self, pods: Sequence[PodInfo]) -> str:
+        """For people, why pods for which the shard has no room, all of them together, need no more nodes; empty if they
+        do."""
+
+
 class FailureHandler:
     """Requeues and reports. Holds nothing of its own.
 
@@ -63,8 +72,11 @@ class FailureHandler:
         observer: AttemptObserver,
         history: History,
         usage: QueueUsage,
+        outside: Outside | None = None,
     ) -> None:
+        """`outside`: None where all nodes may be used."""
         self._queue = queue
+        self._outside = outside
         self._messenger = messenger
         self._observer = observer
         self._usage = usage
@@ -79,9 +91,11 @@ class FailureHandler:
         started: float,
         nominated: str | None = None,
         again: bool = False,
+        shard_full: str | None = None,
     ) -> bool:
         """Every node was refused, or there is none. `nominated` as for `Messenger.refused`. `again`: the pod is tried
-        again after a backoff, whatever happens.
+        again after a backoff, whatever happens. `shard_full`: as `shard_full` says of it and those that it is placed
+        with; None: it is alone.
 
         Others may have taken what was left in its queue meanwhile, or do so now that it needs it no more: then that is
         what it waits for, and not for nodes.
@@ -94,14 +108,21 @@ class FailureHandler:
             if short is not None:
                 self.queue_full(entry, pod, short, started=started)
                 return False
+            self._usage.wants_node(pod)
         plugins = () if again else refusal.plugins or {NO_NODES}
         message = refusal.message
         reason, given_back = UNSCHEDULABLE, self._usage.gated.given_back.get(pod.uid)
         if given_back is not None:
             reason, message = QUEUE_FULL, f"{given_back}; {message}"
+        elif why := self.shard_full((pod,)) if shard_full is None else shard_full:
+            reason, message = NODE_SHARD_FULL, f"{message} {why}."
         return self._failed(
             entry, pod, reason, message, plugins=plugins, started=started, nominated=nominated
         )
+
+    def shard_full(self, pods: Sequence[PodInfo]) -> str:
+        """As `Outside.full`; empty where all nodes may be used."""
+        return self._outside.full(pods) if self._outside is not None and pods else ""
 
     def without_shard(self, entry: Entry, pod: PodInfo, why: str, *, nodes: int, started: float) -> None:
         """There is no shard that the pod could go to. It is tried again when there is."""

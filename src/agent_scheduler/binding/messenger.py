@@ -99,6 +99,12 @@ class KubeMessenger:
         note = f"waiting for binding conditions for device on node {node_name}"
         self._event(pod, NORMAL, "BindingConditionsPending", "Scheduling", note, None, once=True)
 
+    def seen(self, pod: PodInfo) -> None:
+        """The watch shows it, and it waits: what was said last of it may have been overwritten."""
+        known = _known(pod)
+        if known is not None:
+            self._status.seen(_key(pod), known, pod.resource_version)
+
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
         self._status.forget(pod)

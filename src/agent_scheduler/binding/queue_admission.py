@@ -8,7 +8,7 @@ gated pod seen, or room in a queue ──> GatedPods: who fits, whole gangs ─�
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol
@@ -64,9 +64,23 @@ class AdmissionObserver(Protocol):
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None: ...
 
 
+class Turn(Protocol):
+    """Whose turn it is, of several processes that may do something one at a time; as `kube.lease.LeaderElector`."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> bool: ...
+
+
+class Always:
+    """It is always this process's turn."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        await lead()
+        return True
+
+
 class QueueAdmission:
-    """Owner of the removals under way. Invariant, while it runs: a removal is sent, waits or is put off for each pod
-    that was let past and still has the gate."""
+    """Owner of the removals under way. Invariant, while it is its turn: a removal is sent, waits or is put off for each
+    pod that was let past and still has the gate."""
 
     def __init__(
         self,
@@ -78,12 +92,15 @@ class QueueAdmission:
         patience: float,
         cleanups: Callable[[str], Sequence[CleanupReservations]],
         messenger: AdmissionMessenger,
+        turn: Turn | None,
         observer: AdmissionObserver,
         timing: Timing,
     ) -> None:
         """`workers`: removals at a time. Not `enabled`: every such gate is removed, whatever queues have room for.
         `cleanups`: by scheduler, plugins that are told when one of its pods is reserved no more.
-        `patience`: seconds that a pod may hold its reserved room without a node; 0: for ever."""
+        `patience`: seconds that a pod may hold its reserved room without a node; 0: for ever. `turn`: when gates may be
+        removed; None: never."""
+        self._turn = turn
         self._cluster = cluster
         self._gated = cluster.ledger.usage.gated
         self._gated.asks_queues = enabled
@@ -124,22 +141,29 @@ class QueueAdmission:
 
     async def run(self) -> None:
         """Until cancelled. Needs all caches to be filled: a pod whose queue is not seen yet is held for nothing."""
-        gated = self._gated
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self._removals.run())
                 if self._patience:
                     tasks.create_task(self._give_back())
-                gated.start()
-                while True:
-                    gated.admit()
-                    self._due.clear()
-                    await self._due.wait()
-                    # Whatever else the watch has in this portion belongs to the same decision.
-                    await asyncio.sleep(0)
+                while self._turn is not None:
+                    await self._turn.run(self._admit)
         finally:
             self._tasks = None
+
+    async def _admit(self) -> None:
+        """While it is this process's turn: until cancelled."""
+        gated = self._gated
+        try:
+            gated.start()
+            while True:
+                gated.admit()
+                self._due.clear()
+                await self._due.wait()
+                # Whatever else the watch has in this portion belongs to the same decision.
+                await asyncio.sleep(0)
+        finally:
             self._refused.clear()
             for uid in gated.reserved:
                 self._removals.discard(uid)

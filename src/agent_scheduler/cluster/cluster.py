@@ -117,10 +117,14 @@ class Cluster:
         devices: Devices | None = None,
         groups: NativeGroups | None = None,
         group_gone: Callable[[NativeGroup], None] = lambda group: None,
+        seen: Callable[[PodInfo], None] = lambda pod: None,
+        counts_others: bool = False,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one; `group_gone` for a
-        PodGroup of Kubernetes' own that went."""
+        PodGroup of Kubernetes' own that went; `seen` for each change of a pod of ours that waits. `counts_others`:
+        others have nodes of the same cluster, and their pods room in the same queues, also before they have a node."""
         self.ledger = ledger
+        self._counts_others = counts_others
         self.namespaces = Namespaces()
         #: Storage as last seen, and what decisions assume of it.
         self.catalogue = Catalogue()
@@ -146,6 +150,7 @@ class Cluster:
         self.pods: dict[str, PodInfo] = {}
         self._observer = observer
         self._settled = settled
+        self._seen = seen
         self._group_gone = group_gone
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
@@ -187,6 +192,9 @@ class Cluster:
                 self._leave_queue(pod)
         for name in profiles:
             del self._subscribers[name]
+        for pod in self.pods.values():
+            if pod.scheduler_name in profiles and self._counts_of_others(pod):
+                self.ledger.usage.seen(pod)
 
     def take_on(self, profiles: Collection[str]) -> None:
         """The pods of these profiles are the fast path's from now on. The queue knows the profiles already."""
@@ -209,6 +217,8 @@ class Cluster:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         joins = pod.batch is not None and self.groups.see(pod)
+        if pod.batch is not None:
+            self._gang_changed(pod)
         if pod.node_name:
             self._set_assigned(pod, old)
             return
@@ -223,8 +233,12 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
+            if pod.condition is not None:
+                self._seen(pod)
             if self.ledger.usage.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
+        elif self._counts_of_others(pod):
+            self.ledger.usage.seen(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)
@@ -251,6 +265,19 @@ class Cluster:
         if subscriber is not None:
             subscriber.delete(pod.uid, node_name=node_name)
             self._settled(pod)
+        elif self._counts_others:
+            self.ledger.usage.left(pod.uid)
+
+    def _counts_of_others(self, pod: PodInfo) -> bool:
+        """Whether it is another scheduler's, waits, and asks for the gate of its queue's capacity, or did so."""
+        if (
+            not self._counts_others
+            or pod.node_name
+            or pod.deleting
+            or pod.scheduler_name in self._subscribers
+        ):
+            return False
+        return pod.uid in self.ledger.usage.gated or (pod.batch is not None and pod.batch.gate_managed)
 
     def delete_pod(self, uid: str) -> None:
         """A pod is gone or finished. Unknown is fine."""
@@ -259,6 +286,7 @@ class Cluster:
             return
         if pod.batch is not None:
             self.groups.drop(pod)
+            self._gang_changed(pod)
         placement = self.ledger.remove_pod(uid)
         if not pod.node_name:
             self._leave_queue(pod)
@@ -296,7 +324,14 @@ class Cluster:
     def delete_native_group(self, group: NativeGroup) -> None:
         """A PodGroup is gone. What of its members is bound stays so, and the others wait for another one."""
         self.groups.delete(group)
+        self.ledger.usage.gated.group_changed(group.key)
         self._group_gone(group)
+
+    def _gang_changed(self, member: PodInfo) -> None:
+        """Others of its gang may be let past the gate of their queue, or no more."""
+        gated = self.ledger.usage.gated
+        if gated.held and member.batch is not None and member.batch.group is not None:
+            gated.group_changed(member.batch.group)
 
     # ---- queues
 

@@ -251,6 +251,16 @@ class Configuration(Section, frozen=True, kw_only=True):
     bind_concurrency: Annotated[int, Meta(ge=1, le=65535)] = 64
     #: 0: a pod that was let past the gate of its queue keeps its room there for ever.
     queue_reservation_timeout: Duration = 0.0
+    #: `auto`: where nodes are shared with other schedulers, with a batch scheduler alone; else yes.
+    gate_removal: Annotated[
+        Literal["auto", "always", "never"],
+        flag(
+            "--gate-removal",
+            "whether this process removes gates of queues' capacity; auto: where nodes are shared by NodeShards, only "
+            "with a batch scheduler",
+            "WHEN",
+        ),
+    ] = "auto"
     gate_removal_worker_num: Annotated[
         int,
         Meta(ge=1, le=1024),

@@ -221,15 +221,16 @@ class GangCycle:
         self._messenger.group_decided(
             group, "False", "Unschedulable", PREEMPTING if reached else UNSCHEDULABLE
         )
+        full = self._failures.shard_full([each.member.pod for each in tried])
         coming_back = _coming_back(tried)
         if coming_back and all(each.attempt is None for each in tried):
             self._remember(group)
         for each in tried:
             again = each.member.pod.uid in coming_back
             if each.node_name is None:
-                self._refused(each, started, again=again)
+                self._refused(each, started, again=again, shard_full=full)
             else:
-                self._back(each, waits_for_victims=reached, again=again, started=started)
+                self._back(each, waits_for_victims=reached, again=again, started=started, shard_full=full)
 
     def _bind(self, placed: Sequence[Tried], group: NativeGroup, started: float) -> None:
         version, owner = self._cluster.catalogue.version, self._owner
@@ -263,7 +264,9 @@ class GangCycle:
                 # In the same step as it was decided: what refuses it is what plugins reserve.
                 self._failures.error(entry, pod, f"{UNSCHEDULABLE}, {refused[pod.uid]}", started=started)
 
-    def _refused(self, tried: Tried, started: float, *, again: bool = False) -> None:
+    def _refused(
+        self, tried: Tried, started: float, *, again: bool = False, shard_full: str | None = None
+    ) -> None:
         """No node would do for it, nor would evictions help."""
         (entry, pod), decided = tried.member, tried.decided
         decision = decided.decision
@@ -271,11 +274,14 @@ class GangCycle:
         refusal, nominated = (
             (decision.refusal, decision.nominated) if isinstance(decision, Attempt) else (decision, None)
         )
+        again = again or decided.is_partial
         self._failures.unschedulable(
-            entry, pod, refusal, started=started, nominated=nominated, again=again or decided.is_partial
+            entry, pod, refusal, started=started, nominated=nominated, again=again, shard_full=shard_full
         )
 
-    def _back(self, tried: Tried, *, waits_for_victims: bool, again: bool, started: float) -> None:
+    def _back(
+        self, tried: Tried, *, waits_for_victims: bool, again: bool, started: float, shard_full: str
+    ) -> None:
         """It had a place, and its group has not got enough of them, or has to wait for victims."""
         (entry, pod), attempt = tried.member, tried.attempt
         nominated: str | None
@@ -289,7 +295,7 @@ class GangCycle:
         if attempt is not None:
             refusal = refusal._replace(plugins=refusal.plugins | attempt.refusal.plugins)
         waits = self._failures.unschedulable(
-            entry, pod, refusal, started=started, nominated=nominated, again=again
+            entry, pod, refusal, started=started, nominated=nominated, again=again, shard_full=shard_full
         )
         if attempt is not None and attempt.candidate is not None and self._preemption is not None:
             self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)

@@ -16,6 +16,7 @@ from contextlib import suppress
 # np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
+from agent_scheduler.binding.queue_admission import Always, Turn
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.record import QueueRecorder
@@ -47,8 +48,10 @@ class FastPath:
         recorder: QueueRecorder | None = None,
         timing: Timing = REAL,
         groups: Groups | None = None,
+        gates: Turn | None = None,
     ) -> None:
-        """`groups` are kept from the same watches, where there is a batch scheduler beside."""
+        """`groups` are kept from the same watches, where there is a batch scheduler beside. `gates`: when those of
+        queues' capacity may be removed; by default always."""
         self._timing = timing
         self._messages = build_messages(settings, transport=transport, observer=observer, timing=timing)
         messenger = self._messages.messenger
@@ -71,6 +74,8 @@ class FastPath:
             state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
         )
         self.binder, self.writes, self.evict = binding.binder, binding.writes, self._calls.evict
+        #: None where all nodes may be used.
+        self.outside = binding.outside
         self.preemption = build_preemption(
             state,
             self._calls,
@@ -91,6 +96,7 @@ class FastPath:
             state,
             settings,
             groups,
+            turn=gates or Always(),
             transport=transport,
             messenger=messenger,
             observer=observer,
@@ -138,6 +144,8 @@ class FastPath:
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)
         self._gangs.reconfigure(views[-1])
+        if self.outside is not None:
+            self.outside.reconfigure({**beside, **profiles})
         for worker in self._workers:
             worker.reconfigure(views=views, candidates=settings.candidates)
         self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)
@@ -203,6 +211,8 @@ class FastPath:
             services = [self.binder, self.preemption, self._admission, *self._messages.writers]
             running = [tasks.create_task(each.run()) for each in services]
             running.append(tasks.create_task(self._flush()))
+            if self.outside is not None:
+                running.append(tasks.create_task(self.outside.run()))
             await tasks.create_task(self._pool.run())
             await self.binder.drained()
             for writer in self._messages.writers:

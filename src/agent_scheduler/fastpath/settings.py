@@ -48,10 +48,14 @@ class FastPathSettings:
     queue_admission: bool = True
     #: Seconds that a pod may hold room in its queue that is reserved for it without a node; 0: for ever.
     reservation_timeout: float = 0.0
+    #: Whether this process takes gates off, once it is its turn.
+    removes_gates: bool = True
     #: Such gates that are removed at a time.
     gate_removal_workers: int = 64
     bind_policy: BindPolicy = DEFAULT_POLICY
     sharding: ShardingMode = ShardingMode.NONE
+    #: The name of its NodeShard, where nodes are shared.
+    shard: str = ""
     watch_times: WatchTimes = field(default_factory=WatchTimes)
 
     @property
@@ -100,8 +104,17 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         if events.enabled
         else None,
         event_buffer=events.buffer,
+        removes_gates=_removes_gates(configuration),
         queue_admission=configuration.feature_gates["SchedulingGatesQueueAdmission"],
         reservation_timeout=configuration.queue_reservation_timeout,
         gate_removal_workers=configuration.gate_removal_worker_num,
         sharding=ShardingMode(configuration.sharding.mode),
+        shard=configuration.sharding.name,
     )
+
+
+def _removes_gates(configuration: Configuration) -> bool:
+    """Where several share nodes and queues, the batch scheduler knows of all gangs, and is one of them at most."""
+    when = configuration.gate_removal
+    alone = configuration.sharding.mode == "none"
+    return when == "always" or (when == "auto" and (alone or configuration.batch is not None))

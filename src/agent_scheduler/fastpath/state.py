@@ -18,6 +18,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL, Shortfall
+from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
@@ -98,6 +99,8 @@ def build_state(
         profiles=rules.profiles,
         observer=observer,
         settled=settled,
+        seen=messenger.seen,
+        counts_others=settings.sharding is not ShardingMode.NONE,
     )
     snapshot = Snapshot(ledger, cluster.handle)
     return State(

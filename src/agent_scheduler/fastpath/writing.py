@@ -11,13 +11,15 @@ from agent_scheduler.binding.messages import Messages
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.plugin_writes import Background, PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
-from agent_scheduler.binding.queue_admission import QueueAdmission
+from agent_scheduler.binding.queue_admission import QueueAdmission, Turn
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
 from .observer import FastPathObserver
+from .outside import OutsideShard
 from .settings import FastPathSettings
 from .shard import Shard
 from .state import State
@@ -31,6 +33,8 @@ class Binding:
     failures: FailureHandler
     writes: PluginWrites
     binder: Binder
+    #: None where all nodes may be used.
+    outside: OutsideShard | None
 
 
 def build_messages(
@@ -64,12 +68,14 @@ def build_admission(
     settings: FastPathSettings,
     groups: Groups | None,
     *,
+    turn: Turn,
     transport: Transport,
     messenger: KubeMessenger,
     observer: FastPathObserver,
     timing: Timing,
 ) -> QueueAdmission:
-    """Of all pods of this process. `groups`: where there is a batch scheduler."""
+    """Of all pods of this process, and where nodes are shared of others'. `groups`: where there is a batch scheduler.
+    `turn`: when gates may be removed, if they may."""
     state.ledger.usage.gated.choose = GangChoice(state.cluster, groups)
     return QueueAdmission(
         state.cluster,
@@ -79,6 +85,7 @@ def build_admission(
         patience=settings.reservation_timeout,
         cleanups=state.rules.cleanups,
         messenger=messenger,
+        turn=turn if settings.removes_gates else None,
         observer=observer,
         timing=timing,
     )
@@ -94,13 +101,6 @@ def build_binding(
     timing: Timing,
 ) -> Binding:
     settings = state.rules.settings
-    failures = FailureHandler(
-        queue=state.queue,
-        messenger=messenger,
-        observer=observer,
-        history=state.history,
-        usage=state.ledger.usage,
-    )
     background = Background()
     writes = PluginWrites(
         cluster=state.cluster,
@@ -112,6 +112,15 @@ def build_binding(
         background=background,
         caught_up=lambda version: watching.informers.catch_up("ResourceClaim", version),
         timing=timing,
+    )
+    outside = _build_outside(state, writes, timing)
+    failures = FailureHandler(
+        queue=state.queue,
+        messenger=messenger,
+        observer=observer,
+        history=state.history,
+        usage=state.ledger.usage,
+        outside=outside,
     )
     prebind = PreBinder(
         cluster=state.cluster,
@@ -134,4 +143,18 @@ def build_binding(
         nominations=state.nominations,
         prebind=prebind,
     )
-    return Binding(failures=failures, writes=writes, binder=binder)
+    return Binding(failures=failures, writes=writes, binder=binder, outside=outside)
+
+
+def _build_outside(state: State, writes: PluginWrites, timing: Timing) -> OutsideShard | None:
+    rules = state.rules
+    if rules.settings.sharding is not ShardingMode.HARD:
+        return None
+    return OutsideShard(
+        state.cluster,
+        {**rules.beside, **rules.profiles},
+        rules.membership,
+        shard=rules.settings.shard,
+        writes=writes,
+        timing=timing,
+    )

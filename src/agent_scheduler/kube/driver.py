@@ -76,14 +76,20 @@ def pause(failure: Failure | None) -> Operation[bool]:
 def repeat(
     send: Send, *, also: Callable[[Failure], bool] = lambda _failure: False
 ) -> Operation[Failure | None]:
+    """As `repeated`, without the answer."""
+    return (yield from repeated(send, also=also)).failure
+
+
+def repeated(send: Send, *, also: Callable[[Failure], bool] = lambda _failure: False) -> Operation[Reply]:
     """Sends until it succeeds, fails for good, or there is no other attempt. `also`: what else is worth one.
 
     For requests that do the same however often they are carried out.
     """
     while True:
-        failure = (yield from ask(send)).failure
+        reply = yield from ask(send)
+        failure = reply.failure
         if failure is None or not (failure.retryable or also(failure)) or not (yield from pause(failure)):
-            return failure
+            return reply
 
 
 async def send_once(

@@ -125,7 +125,7 @@ def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Oper
             return Patched("", failure, failure.kind is FailureClass.UNKNOWN)
         if response is not None:
             if unknown is None or says(object_of(response), _decode(body), strategic=strategic):
-                return Patched(_version(response), found=b"" if unknown is None else response.body)
+                return Patched(version_in(response), found=b"" if unknown is None else response.body)
             if unknown.kind is FailureClass.CONFLICT:
                 return Patched("", unknown)
             # Not yet, and if it still comes, the next one is refused for it.
@@ -177,7 +177,8 @@ def object_of(response: Response) -> dict[str, Any]:
         return {}
 
 
-def _version(response: Response) -> str:
+def version_in(response: Response) -> str:
+    """Of the object in an answer; empty where there is none."""
     try:
         return _decode_version(response.body).metadata.resource_version
     except msgspec.MsgspecError:

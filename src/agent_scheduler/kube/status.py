@@ -19,17 +19,20 @@ import msgspec
 from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.driver import Driver, Send, repeat
+from agent_scheduler.kube.driver import Driver, Send, repeated
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.pace import Pace
-from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict
+from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict, version_in
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import Named, PodKey, Transport, pod_path
+from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
+#: A version that is older than all others.
+_BEFORE_ALL = "0"
 #: Seconds after a write in which the watch may still show what was before.
 _WATCH_LAG = 10.0
 
@@ -55,13 +58,16 @@ class PodCondition:
 class _Report:
     """`nominated` None leaves nominatedNodeName alone; "" removes it. `transition`: lastTransitionTime moves.
 
-    `written_at`: when it was, on the writer's clock; None as long as it is not.
+    `written_at`: when it was, on the writer's clock; None as long as it is not. `version`: of the object then.
+    `restored_at`: when it was to be written again, as something else was seen in its place.
     """
 
     condition: PodCondition
     nominated: str | None
     transition: bool
     written_at: float | None = None
+    version: str = ""
+    restored_at: float = float("-inf")
 
 
 class StatusWriter:
@@ -135,6 +141,9 @@ class StatusWriter:
         before = last.condition if last is not None and not self._overwritten(last, known) else known
         if condition == before and (nominated is None or (last is not None and last.nominated == nominated)):
             self._count("skipped")
+            if last is None:
+                # As an earlier process has written it, maybe before a write that is still to be carried out.
+                self._last[pod.uid] = _Report(condition, None, False, self._timing.clock(), _BEFORE_ALL)
             return
         if self._dispatcher.waiting(pod):
             self._count("replaced")
@@ -152,11 +161,25 @@ class StatusWriter:
         """Whether the watch shows something else than was written, and has had the time to show that."""
         return (
             known is not None
-            # An API server that keeps no generations has not overwritten them.
-            and replace(known, observed_generation=last.condition.observed_generation) != last.condition
+            and not _says(known, last.condition)
             and last.written_at is not None
             and self._timing.clock() - last.written_at > _WATCH_LAG
         )
+
+    def seen(self, pod: PodKey, known: PodCondition, version: str) -> None:
+        """The watch shows this condition in the object's `version`. Where that is not what was written before it, a
+        write that had been given up was carried out late, or somebody else's: the last word is written again, but no
+        sooner than some seconds after the time before, as others may insist."""
+        last, now = self._last.get(pod.uid), self._timing.clock()
+        if last is None or last.written_at is None or not is_older(last.version, version):
+            return
+        if _says(known, last.condition) or now - last.restored_at < _WATCH_LAG:
+            return
+        again = _Report(
+            last.condition, last.nominated, known.status != last.condition.status, restored_at=now
+        )
+        self._last[pod.uid] = again
+        self._dispatcher.put(pod, again)
 
     def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
         """Sets nominatedNodeName, "" removes it, and says nothing else of the pod. `known` as for `report`."""
@@ -216,12 +239,14 @@ class StatusWriter:
             return None if self._last.get(pod.uid) is report else _OUTDATED
 
         # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
-        failure = await self._driver.run(
-            repeat(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict),
+        reply = await self._driver.run(
+            repeated(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict),
             refuse=refuse,
         )
+        failure = reply.failure
         if failure is None:
             self._count("written")
+            report.version = "" if reply.response is None else version_in(reply.response)
             report.written_at = self._timing.clock()
         elif failure is _OUTDATED:
             self._count("replaced" if self._dispatcher.waiting(pod) else "dropped")
@@ -245,3 +270,8 @@ class StatusWriter:
         self._count(what)
         if self._last.get(pod.uid) is report:
             del self._last[pod.uid]
+
+
+def _says(known: PodCondition, written: PodCondition) -> bool:
+    """Whether it is what was written. An API server that keeps no generations has not overwritten them."""
+    return replace(known, observed_generation=written.observed_generation) == written

@@ -24,6 +24,8 @@ from agent_scheduler.telemetry.logs import FilteringBoundLogger
 if TYPE_CHECKING:
     from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 
+#: Whose holder alone removes gates of queues' capacity, of all schedulers that share nodes.
+GATES_LEASE = "agent-scheduler-queue-gates"
 #: Seconds that the last event about a lease gets.
 _EVENTS_GRACE = 2.0
 
@@ -181,6 +183,26 @@ def elector_of(
         request_timeout=min(5.0, election.renew_deadline / 2),
     )
     return LeaderElector(transport, config, timing=timing, now=timing.now, on_new_leader=on_new_leader)
+
+
+def gates_turn(
+    configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
+) -> LeaderElector | None:
+    """Which of the processes that share the nodes removes gates of queues' capacity; None where no others do.
+    `timing`: as of `leases_of`."""
+    sharding = configuration.sharding
+    if sharding.mode == "none":
+        return None
+    return elector_of(
+        configuration.leader_election,
+        transport,
+        namespace=sharding.lease_namespace,
+        name=GATES_LEASE,
+        identity=identity,
+        namespace_from="",
+        timing=timing,
+        on_new_leader=lambda _identity: None,
+    )
 
 
 def coordinator_of(

@@ -38,6 +38,7 @@ from agent_scheduler.process.leading import (
     CannotLead,
     after_lease_duration,
     coordinator_of,
+    gates_turn,
     lead,
     leases_of,
     schedule_within,
@@ -276,6 +277,9 @@ class Runtime(Process):
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
             groups=None if waiting is None else waiting.groups,
+            gates=gates_turn(
+                self._configuration, transport, identity=self._identity, timing=self._lease_timing
+            ),
         )
         self._schedulers = (fast_path,)
         if settings is not None and waiting is not None:
@@ -291,6 +295,7 @@ class Runtime(Process):
                 transport=transport,
                 observer=BatchReports(BatchMetrics(metrics.families), self._observer, now=self._timing.now),
                 shared=fast_path.shard,
+                shard_full=None if fast_path.outside is None else fast_path.outside.full,
                 timing=self._timing,
             )
             self._schedulers = (self.batch, fast_path)

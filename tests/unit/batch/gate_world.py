@@ -116,7 +116,7 @@ class Gates:
     def standing(self, name: str) -> Standing | None:
         fast_path = self.world.runtime.fast_path
         assert fast_path is not None
-        uid = next(pod.uid for pod in fast_path.cluster.pods.values() if pod.name == name)
+        uid = next((pod.uid for pod in fast_path.cluster.pods.values() if pod.name == name), "")
         entry = fast_path.ledger.usage.book.entry(uid)
         return None if entry is None else entry.standing
 

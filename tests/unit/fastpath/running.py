@@ -53,15 +53,6 @@ class Reports:
     def bound(self, outcome: Any, seconds: float, profile: str) -> None:
         self.outcomes[outcome.value] += 1
 
-    def let_past(self, held: float) -> None:
-        self.counts["let past"] += 1
-
-    def gate_removed(self) -> None:
-        self.counts["gates removed"] += 1
-
-    def gate_not_removed(self, pod: str, problem: str) -> None:
-        self.problems.append(f"{pod}: {problem}")
-
     def bind_failed(self, pod: Any, node_name: str, problem: str) -> None:
         self.problems.append(problem)
 
@@ -94,6 +85,15 @@ class Reports:
 
     def event_write(self, what: str) -> None:
         self.counts[f"event {what}"] += 1
+
+    def let_past(self, held: float) -> None:
+        self.counts["let past gates"] += 1
+
+    def gate_removed(self) -> None:
+        self.counts["gates removed"] += 1
+
+    def gate_not_removed(self, pod: str, problem: str) -> None:
+        self.problems.append(f"{pod}: {problem}")
 
     # The queue's recorder.
 

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from agent_scheduler.engine.quotas.book import Standing
-from agent_scheduler.objects.batch import NATIVE_API, QUEUE_NAME, QUEUES, queue_path
+from agent_scheduler.objects.batch import NATIVE_API, QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
@@ -50,9 +51,13 @@ class Queues:
 
         await until(seen)
 
-    async def add(self, name: str, queue: str = "", *, cpu: str = "1", **spec: Any) -> None:
+    async def add(
+        self, name: str, queue: str = "", *, cpu: str = "1", opts_in: bool = False, **spec: Any
+    ) -> None:
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
         annotations = {QUEUE_NAME: queue} if queue else {}
+        if opts_in:
+            annotations[QUEUE_ALLOCATION_GATE] = "true"
         await self.cluster.ask(
             "POST",
             PODS,
@@ -116,6 +121,58 @@ async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> Non
         assert found.usage.book.used("root")["cpu"] == 1000
         await found.delete("one")
         await until(lambda: not found.usage.book.used("a"))
+
+
+@pytest.mark.parametrize("change", ["less", "closed", "gone"])
+async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_it(change: str) -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("p", "a", cpu="2", nodeSelector={"not": "there"})
+        await until(lambda: _says(found, "p", "Unschedulable"))
+        if change == "gone":
+            await found.cluster.ask("DELETE", queue_path("a"))
+        else:
+            await found.set(
+                "a", "1" if change == "less" else "2", state="Closed" if change == "closed" else "Open"
+            )
+        await found.waits("p")
+
+
+@pytest.mark.parametrize("loses", ["a member", "its object", "nothing"])
+async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_with_its_minimum_alone(
+    loses: str,
+) -> None:
+    gated = {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}
+    groups = f"{NATIVE_API}/namespaces/default/podgroups"
+    async with queues() as found:
+        await found.set("a", "3")
+        await found.add("first", "a", cpu="3")
+        await found.placed("first")
+        body = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+        await found.cluster.ask("POST", groups, body)
+        for number in range(3):
+            spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}, **gated}
+            await found.add(f"g-{number}", "a", opts_in=True, **spec)
+        waiting, held = found.usage.waiting, found.usage.gated.held
+        await until(lambda: len(held) == 3 and "default/g" in waiting)
+        if loses == "a member":
+            await found.delete("g-2")
+            await until(lambda: len(held) == 2)
+        elif loses == "its object":
+            await found.cluster.ask("DELETE", f"{groups}/g")
+        if loses != "nothing":
+            await until(lambda: "default/g" not in waiting)
+        await found.delete("first")
+        if loses == "nothing":
+            await found.placed("g-0", "g-1", "g-2")
+        else:
+            await until(lambda: not found.usage.book.used("a"))
+            assert held and not found.usage.gated.reserved
+
+
+async def _says(found: Queues, name: str, reason: str) -> bool:
+    condition = await found.cluster.condition(name)
+    return condition is not None and condition["reason"] == reason
 
 
 async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves() -> None:

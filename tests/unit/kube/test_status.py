@@ -399,6 +399,44 @@ async def test_a_condition_that_was_overwritten_is_written_again_once_the_watch_
         assert len(bench.sent()) == 2
 
 
+def _answer(version: str) -> Answer:
+    metadata = {"name": POD.name, "uid": POD.uid, "resourceVersion": version}
+    return Answer(body={"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
+
+
+async def test_what_the_watch_shows_after_a_write_in_its_place_is_written_over_at_once_and_not_for_ever() -> (
+    None
+):
+    async with writing(_answer("7"), _answer("9"), _answer("20")) as bench:
+        bench.writer.report(POD, UNFIT)
+        await eventually(lambda: bench.counts.get("written") == 1)
+        bench.writer.seen(POD, OTHER, "6")
+        bench.writer.seen(POD, UNFIT, "8")
+        bench.writer.seen(POD, OTHER, "8")
+        await eventually(lambda: bench.counts.get("written") == 2)
+        bench.writer.seen(POD, OTHER, "8")
+        bench.writer.seen(POD, OTHER, "10")
+        await bench.writer.drain(5)
+        assert len(bench.sent()) == 2
+        bench.time.now += 11
+        bench.writer.seen(POD, OTHER, "10")
+        await eventually(lambda: bench.counts.get("written") == 3)
+        bench.writer.forget(POD)
+        bench.writer.seen(POD, OTHER, "30")
+        assert len(bench.sent()) == 3
+
+
+async def test_what_an_earlier_process_has_written_is_written_again_where_the_watch_shows_another() -> None:
+    async with writing(_answer("9")) as bench:
+        bench.writer.report(POD, UNFIT, known=UNFIT)
+        bench.writer.seen(POD, UNFIT, "7")
+        assert bench.counts == {"skipped": 1}
+        bench.writer.seen(POD, OTHER, "8")
+        await eventually(lambda: bench.counts.get("written") == 1)
+        (sent,) = bench.sent()
+        assert sent["status"]["conditions"][0]["message"] == UNFIT.message
+
+
 async def test_a_condition_of_another_generation_is_news_and_one_without_says_nothing_of_it() -> None:
     first, second = (replace(UNFIT, observed_generation=generation) for generation in (1, 2))
     async with writing(*[Answer()] * 4) as bench:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from agent_scheduler.fastpath import outside
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.watch_events import MODIFIED, Change
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
@@ -29,17 +32,56 @@ async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() 
         assert set((await shared.cluster.placed()).values()) == {"n1"}
 
 
-async def test_a_hard_shard_that_is_full_is_a_shortage_that_names_the_shard() -> None:
+async def _says(shared: SharedCluster, name: str, reason: str) -> Any:
+    condition = await shared.cluster.condition(name)
+    return condition if condition is not None and condition["reason"] == reason else None
+
+
+async def test_a_hard_shard_that_is_full_is_no_shortage_of_nodes_while_others_would_do() -> None:
     async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
         await shared.desire("a", ["n1"])
         await until(lambda: decides_on(runtime, "n1"))
         await shared.cluster.add_pod("p", scheduler="a", cpu="4")
         await shared.cluster.add_pod("q", scheduler="a", cpu="1")
         condition = await until(lambda: shared.cluster.condition("q"))
-        assert condition["reason"] == "Unschedulable"
+        assert condition["reason"] == "NodeShardFull"
         said, _, preemption = condition["message"].partition(" no new claims")
         assert said == ("0/2 nodes are available: 1 Insufficient cpu, 1 node isn't in scheduler node shard.")
-        assert preemption.endswith("1 Preemption is not helpful for scheduling.")
+        assert preemption.endswith(
+            "1 Preemption is not helpful for scheduling. node shard a is full, and other nodes of the cluster would do."
+        )
+
+
+@pytest.mark.parametrize("node", [{"cpu": "2"}, {"unschedulable": True}, {"ready": False}], ids=str)
+async def test_where_no_node_of_the_cluster_would_do_a_full_shard_is_a_shortage(node: dict[str, Any]) -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
+        status = {"allocatable": {"cpu": node.get("cpu", "8"), "memory": "8Gi", "pods": "10"}}
+        if "ready" in node:
+            status["conditions"] = [{"type": "Ready", "status": "False"}]
+        spec = {"unschedulable": True} if "unschedulable" in node else {}
+        body = {"metadata": {"name": "other"}, "spec": spec, "status": status}
+        await shared.cluster.ask("POST", "/api/v1/nodes", body)
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await shared.cluster.add_pod("p", scheduler="a", cpu="4")
+        await shared.cluster.add_pod("q", scheduler="a", cpu="3")
+        await until(lambda: _says(shared, "q", "Unschedulable"))
+
+
+async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outside, "_LOOK", 0.05)
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await shared.cluster.add_pod("p", scheduler="a", cpu="4")
+        await shared.cluster.add_pod("q", scheduler="a", cpu="3")
+        await until(lambda: _says(shared, "q", "NodeShardFull"))
+        await shared.cluster.add_pod("other", scheduler="nobody", cpu="2", nodeName="n1")
+        await until(lambda: _says(shared, "q", "Unschedulable"))
+        await shared.cluster.ask("DELETE", "/api/v1/namespaces/default/pods/other?gracePeriodSeconds=0")
+        await until(lambda: _says(shared, "q", "NodeShardFull"))
 
 
 async def test_a_pod_that_found_no_room_in_the_shard_goes_to_a_node_that_joins() -> None:

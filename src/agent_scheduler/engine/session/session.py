@@ -6,7 +6,7 @@ decides does not depend on where. The session sees the cluster as it was when it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -58,6 +58,9 @@ class View(Struct, frozen=True, kw_only=True):
     settled: Mapping[GroupKey, Settled] = {}
     #: Why no node may be used, where that has nothing to do with room; else empty.
     unready: str = ""
+    #: For people, why pods for which nodes that may be used have no room, all of them together, need no more nodes;
+    #: empty if they do. None: all nodes may be used.
+    shard_full: Callable[[Sequence[PodInfo]], str] | None = None
 
 
 class Event(NamedTuple):

@@ -8,16 +8,18 @@ a queue here is what it declares: one that waits since all of the cluster is in 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..gangs.group import needed
+from ..plugins.node_shard import FULL as NODE_SHARD_FULL
 from ..plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from ..quotas.book import Headroom, QuotaBook
 from ..quotas.shortfall import QUEUE_FULL, Shortfall
 from ..quotas.vector import Total, Vector, add_to
+from ..state.podinfo import PodInfo
 from .messages import SCHEDULABLE, UNSCHEDULABLE
 from .model import READY, Job, Task, TaskStatus
 from .settled import STRIDE
@@ -78,6 +80,34 @@ def holds(
         yield
     for uid, why in given_back.items():
         found.setdefault(uid, Hold(QUEUE_FULL, why))
+    if session.view.shard_full is not None and not unready:
+        for job in session.jobs.values():
+            held = _held_by_shard(session, job, found, session.view.shard_full)
+            found.update(held)
+            if held:
+                yield
+    return found
+
+
+def _held_by_shard(
+    session: Session, job: Job, held: Mapping[str, Hold], full: Callable[[Sequence[PodInfo]], str]
+) -> Mapping[str, Hold]:
+    """Those whose nodes are there, and are others'."""
+    waiting = [
+        task
+        for task in (*job.by_status[TaskStatus.PIPELINED].values(), *_waiting(job))
+        if task.uid not in held and not task.gated
+    ]
+    first, others = _needed(job, session.tiers.in_task_order(waiting))
+    groups = [first, *([task] for task in others)] if first else [[task] for task in others]
+    found: dict[str, Hold] = {}
+    for tasks in groups:
+        why = full([task.pod for task in tasks])
+        if not why and tasks is first:
+            # Without its minimum none of the gang has any use for a node.
+            break
+        if why:
+            found.update((task.uid, Hold(NODE_SHARD_FULL, why)) for task in tasks)
     return found
 
 

@@ -118,7 +118,7 @@ class GatedPods:
         if pod.uid in self.reserved or not pod.gates:
             self._unhold(pod.uid)
             self.reserved[pod.uid] = pod
-            self._reserve(pod)
+            self._usage.reserve(pod)
         elif pod.gates == _OURS_ALONE or (not self.asks_queues and QUEUE_ALLOCATION_GATE in pod.gates):
             key = _gang_of(pod)
             before = self.held.get(pod.uid)
@@ -144,8 +144,11 @@ class GatedPods:
 
     def give_back(self, uid: str, why: str) -> None:
         """A reserved pod without a gate holds its room no longer."""
-        self.drop(uid)
+        pod = self.reserved.pop(uid)
+        # Before others have the room, who may ask about it.
         self.given_back[uid] = why
+        self._usage.unreserve(uid)
+        self.on_reservation_ended(pod)
 
     def _unhold(self, uid: str) -> None:
         pod = self.held.pop(uid, None)
@@ -159,10 +162,6 @@ class GatedPods:
             del self._gangs[key]
         self._forget_choices(key)
         self._decide_anew(key)
-
-    def _reserve(self, pod: PodInfo) -> None:
-        if self.asks_queues:
-            self._usage.reserve(pod)
 
     # ---- who lets past
 
@@ -269,16 +268,20 @@ class GatedPods:
         return name in self._chosen
 
     def let_past(self, names: Iterable[str]) -> None:
-        """Their queue has room for what waits under these names, which do so no more."""
+        """Their queue has room for what waits under these names, which do so no more. Of a gang that has changed it is
+        decided anew who that is to be, and the room is kept until then."""
         admitted: list[PodInfo] = []
         for name in names:
             key, uids, others_follow = self._chosen.pop(name)
             members, waits_as = self._gangs[key], self._waits_as[key]
+            if key in self._due:
+                self._usage.book.fallen.update(self._usage.queue_of(self.held[uid]) for uid in uids)
+                uids = ()
             for uid in uids:
                 pod = self.reserved[uid] = self.held.pop(uid)
                 self._told.pop(uid, None)
                 del members[uid]
-                self._reserve(pod)
+                self._usage.reserve(pod)
                 admitted.append(pod)
             if not members:
                 del self._gangs[key]

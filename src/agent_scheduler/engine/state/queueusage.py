@@ -59,6 +59,8 @@ class QueueUsage:
         self._called: dict[str, str] = {}
         #: Pods that are counted as reserved in a queue that holds more than it may, and wait for that to end.
         self._over: set[str] = set()
+        #: Pods that no node would take when their queues had room for them, and that say so.
+        self._want_nodes: dict[str, PodInfo] = {}
         #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
         self._others: dict[str, tuple[str, Vector]] = {}
         self._held_by_others: dict[str, Total] = {}
@@ -70,13 +72,17 @@ class QueueUsage:
     def set_queue(self, queue: Queue) -> list[str]:
         """A queue was added or changed. Returns what cannot be read of it."""
         problems: list[str] = []
+        before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
         self._queues_changed()
+        if self.book.info(queue.name) != before:
+            self._ask_who_wants_nodes()
         return problems
 
     def delete_queue(self, name: str) -> None:
         self.book.remove_queue(name)
         self._queues_changed()
+        self._ask_who_wants_nodes()
 
     def _queues_changed(self) -> None:
         was_active, self.active = self.active, bool(self.book)
@@ -125,6 +131,22 @@ class QueueUsage:
             self._reserve_all()
             self._ask_again()
             self.call()
+            self._ask_who_wants_nodes()
+
+    def wants_node(self, pod: PodInfo) -> None:
+        """No node would take it, and its queue would."""
+        if self.concerns(pod):
+            self._want_nodes[pod.uid] = pod
+
+    def _ask_who_wants_nodes(self) -> None:
+        """Have those tried again of which it is not true any more that their queue would take them."""
+        told = [
+            uid
+            for uid, pod in self._want_nodes.items()
+            if (queue := self.queue_of(pod)) and self.book.shortfall(queue, self._vector(pod.cls), uid)
+        ]
+        if told and self.active:
+            self.on_room(told)
 
     def _ask_again(self) -> None:
         over, self._over = self._over, set()
@@ -145,6 +167,7 @@ class QueueUsage:
         pod, uid = placement.pod, placement.uid
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
         self._called.pop(uid, None)
+        self._want_nodes.pop(uid, None)
         vector = self._vector(placement.cls)
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
@@ -171,6 +194,8 @@ class QueueUsage:
             self.gated.set(pod)
         elif pod.uid in self.gated:
             self.gated.drop(pod.uid)
+        if pod.uid in self._want_nodes:
+            self._want_nodes[pod.uid] = pod
         if not self.active:
             return
         waits_for = self.waiting.queue_of(pod.uid)
@@ -181,7 +206,7 @@ class QueueUsage:
     def removed(self, uid: str) -> None:
         """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
         pod = self.gated.reserved.get(uid)
-        if pod is None:
+        if pod is None or not self.gated.asks_queues:
             self.book.remove(uid)
         else:
             self.reserve(pod)
@@ -193,12 +218,16 @@ class QueueUsage:
     def reserve(self, pod: PodInfo) -> None:
         """Count a pod that was let past the gate of its queue, if it is not placed."""
         queue = self.queue_of(pod)
-        if not self.active or pod.uid in self._placements:
+        if not (self.active and self.gated.asks_queues) or pod.uid in self._placements:
             return
         if queue:
             self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED)
         else:
             self.book.remove(pod.uid)
+        if pod.uid in self.waiting:
+            # Its own room is counted now, and would never be free for it.
+            self.waiting.remove(pod.uid)
+            self._over.add(pod.uid)
 
     def unreserve(self, uid: str) -> None:
         """The pod counts no more, unless it is placed."""
@@ -241,6 +270,7 @@ class QueueUsage:
         vector = self._vector(pod.cls)
         short = self.book.shortfall(queue, vector, pod.uid) if queue else None
         uid = pod.uid
+        self._want_nodes.pop(uid, None)
         self._over.discard(uid)
         if short is None:
             self.waiting.remove(uid)
@@ -337,6 +367,7 @@ class QueueUsage:
     def left(self, uid: str) -> None:
         """The pod waits for nothing any more."""
         self._over.discard(uid)
+        self._want_nodes.pop(uid, None)
         self.gated.drop(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)

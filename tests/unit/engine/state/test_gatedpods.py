@@ -137,6 +137,62 @@ def test_pods_without_a_gate_and_those_behind_it_are_given_room_once() -> None:
     assert world.called == ["waits"]
 
 
+def test_who_was_refused_for_a_full_queue_before_its_room_was_reserved_is_called_for_that_room() -> None:
+    """Not for as much beside it."""
+    world = Gates(queue("q", "1"))
+    world.ledger.assume(pod("placed", "q"), 0)
+    late = gated("late", gates=())
+    assert world.usage.full(late) is not None
+    world.see(late)
+    world.ledger.forget("placed")
+    assert world.called == ["late"]
+
+
+def test_with_queues_not_asked_nobody_is_reserved_whenever_queues_come() -> None:
+    world = Gates()
+    world.gated.asks_queues = False
+    world.see(gated("a", gates=()), gated("b"))
+    world.usage.set_queue(queue("q", "1"))
+    world.see(with_gates(gated("b")))
+    assert world.standing("a") is None and world.standing("b") is None
+    world.ledger.assume(gated("a", gates=()), 0)
+    world.ledger.forget("a")
+    assert world.standing("a") is None
+
+
+def test_whoever_is_let_past_as_room_is_given_back_finds_that_it_was() -> None:
+    world = Gates(queue("q", "1"))
+    world.see(gated("a", gates=()), gated("b"))
+    known: list[bool] = []
+    world.gated.on_admitted = lambda pods: known.append("a" in world.gated.given_back)
+    world.gated.give_back("a", "it took too long")
+    assert known == [True] and world.standing("a") is None
+
+
+def test_of_a_gang_that_has_changed_it_is_decided_anew_who_is_let_past_when_room_comes() -> None:
+    world = Gates(queue("q", "2"))
+    needed: list[PodInfo] = []
+
+    def choose(key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice | None:
+        first = sorted(members, key=in_turn)
+        if not key.name.endswith("g"):
+            return Choice((), first)
+        return Choice(first, ()) if needed else Choice((), first)
+
+    world.gated.choose = choose
+    world.ledger.assume(pod("placed", "q", cpu="2"), 0)
+    members = [gated(name, group="g") for name in ("a", "b")]
+    world.see(*members, gated("z"))
+    needed.extend(members)
+    key = members[0].batch and members[0].batch.group
+    assert key is not None
+    world.gated.group_changed(key)
+    world.ledger.forget("placed")
+    assert world.let == [], "what was decided before is no good, and its room is nobody else's"
+    world.gated.admit()
+    assert world.let == ["a", "b"]
+
+
 def test_nothing_is_due_when_nothing_has_changed() -> None:
     world = Gates(queue("q", "1"))
     world.see(*(gated(f"p-{number}") for number in range(50)))

@@ -1,0 +1,191 @@
+"""Whether nodes outside of the scheduler's NodeShard would do for pods that find none in it, in mode `hard`.
+
+Then the cluster has room, and an autoscaler would add a node in vain: the pods say so (`NodeShardFull`), and
+`Unschedulable` only where no node at all would do. As both may cease to be true by what others bind and delete, which
+is no reason to try a pod again, what was said is looked at again every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.decide.trial import START, Trial
+from agent_scheduler.engine.dra.catalogue import PORTION
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.prebind import Writes
+from agent_scheduler.engine.shards.claims import Membership, Names
+from agent_scheduler.engine.state.columns import Bools
+from agent_scheduler.engine.state.nodeinfo import is_ready
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.retry import Timing
+
+#: Seconds between two looks at what was said.
+_LOOK: Final = 5.0
+#: Pods that are looked at in one step.
+_STRIDE: Final = 16
+
+
+class _Said(NamedTuple):
+    """Of pods that are placed together or not at all, or of one. `others_do`: whether nodes outside would."""
+
+    uids: tuple[str, ...]
+    others_do: bool
+
+
+class _State(NamedTuple):
+    """What answers are true for: of nodes and pods on them, of storage, and of the shard."""
+
+    sequence: int
+    catalogue: int
+    mine: Names
+
+
+class OutsideShard:
+    """Owner of a snapshot of all nodes, and of what was last said. What is tried on it is undone before it returns."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        profiles: Mapping[str, Profile],
+        membership: Membership,
+        *,
+        shard: str,
+        writes: Writes,
+        timing: Timing,
+    ) -> None:
+        """`profiles`: of all schedulers of the process, each with the filter of the shard before all others."""
+        self._cluster = cluster
+        self._membership = membership
+        self._why = f"node shard {shard} is full, and other nodes of the cluster would do"
+        self._writes = writes
+        self._timing = timing
+        #: By UID, of several pods by that of the first.
+        self._said: dict[str, _Said] = {}
+        #: As of when it was last looked at.
+        self._looked: _State | None = None
+        #: Of single pods without claims: profile and class -> the answer, as of `_answered`.
+        self._answers: dict[tuple[str, PodClass], bool] = {}
+        self._answered: _State | None = None
+        #: [row] ready nodes that are not in the shard, and as of when.
+        self._outside: Bools = np.zeros(0, dtype=np.bool_)
+        self._outside_at: tuple[int, int, object] = (-1, -1, None)
+        self.reconfigure(profiles)
+
+    def reconfigure(self, profiles: Mapping[str, Profile]) -> None:
+        self._snapshot = Snapshot(self._cluster.ledger, self._cluster.handle)
+        views = {
+            name: ClassViews(replace(profile, filters=profile.filters[1:]), self._snapshot)
+            for name, profile in profiles.items()
+        }
+        self._trial = Trial(
+            self._cluster.ledger, self._snapshot, views, self._writes, self._cluster.events.muted
+        )
+        self._looked = self._answered = None
+        self._outside_at = (-1, -1, None)
+
+    def full(self, pods: Sequence[PodInfo]) -> str:
+        """For people, why pods for which the shard has no room, all of them together, need no more nodes; empty if they
+        do."""
+        others_do = self._others_do(pods)
+        self._said[pods[0].uid] = _Said(tuple(pod.uid for pod in pods), others_do)
+        return self._why if others_do else ""
+
+    async def run(self) -> None:
+        """Have pods tried again of which something else is to be said. Until cancelled."""
+        while True:
+            await self._timing.sleep(_LOOK)
+            now = self._state()
+            if self._said and now != self._looked:
+                self._looked = now
+                await self._look()
+
+    def _state(self) -> _State:
+        cluster = self._cluster
+        return _State(cluster.ledger.sequence, cluster.catalogue.version, self._membership.nodes)
+
+    async def _look(self) -> None:
+        for number, (key, said) in enumerate(list(self._said.items())):
+            if not number % _STRIDE:
+                await asyncio.sleep(0)
+            pods = [pod for uid in said.uids if (pod := self._waiting(uid)) is not None]
+            if len(pods) < len(said.uids):
+                if self._said.get(key) is said:
+                    del self._said[key]
+                continue
+            others_do = self._others_do(pods)
+            if others_do is not said.others_do:
+                for pod in pods:
+                    self._cluster.activate(pod)
+
+    def _waiting(self, uid: str) -> PodInfo | None:
+        cluster = self._cluster
+        waits = cluster.waits(uid) and uid not in cluster.ledger.placements
+        return cluster.pods[uid] if waits else None
+
+    def _others_do(self, pods: Sequence[PodInfo]) -> bool:
+        trial, pod = self._trial, pods[0]
+        trial.reset()
+        self._follow_shard()
+        if not self._outside.any():
+            return False
+        if len(pods) > 1 or pod.claims or pod.cls.extended:
+            return self._try(pods)
+        if (now := self._state()) != self._answered:
+            self._answers.clear()
+            self._answered = now
+        kind = pod.scheduler_name, self._snapshot.handle.class_of(pod)
+        answer = self._answers.get(kind)
+        if answer is None:
+            answer = self._answers[kind] = self._try(pods)
+        return answer
+
+    def _try(self, pods: Sequence[PodInfo]) -> bool:
+        try:
+            return self._place_all(pods, self._outside)
+        finally:
+            self._trial.rollback(START)
+
+    def _follow_shard(self) -> None:
+        columns, mine = self._snapshot.columns, self._membership.nodes
+        now = (self._snapshot.respecified.end, columns.size, mine)
+        if now == self._outside_at:
+            return
+        self._outside_at = now
+        nodes = columns.nodes[: columns.size]
+        outside = (node is not None and node.name not in mine and is_ready(node) for node in nodes)
+        self._outside = np.fromiter(outside, np.bool_, columns.size)
+
+    def _place_all(self, pods: Sequence[PodInfo], outside: Bools) -> bool:
+        """One beside the other. Of several some may fit into the shard: what it lacks is then room for the others."""
+        columns, devices, several = self._snapshot.columns, self._cluster.devices, len(pods) > 1
+        leaves = False
+        for pod in pods:
+            if pod.claims or pod.cls.extended:
+                devices.again()
+                devices.budget.left = PORTION
+            before = self._trial.sequence
+            rows = self._trial.view_of(pod).feasible_rows(columns)
+            elsewhere = rows[outside[rows]]
+            inside = [row for row in rows.tolist() if self._is_mine(row)] if several else []
+            if pod.claims or pod.cls.extended:
+                devices.again()
+                self._trial.follow(before)
+            if not inside and not elsewhere.size:
+                return False
+            leaves |= not inside
+            if several:
+                self._trial.place(pod, inside[0] if inside else int(elsewhere[0]))
+        return leaves
+
+    def _is_mine(self, row: int) -> bool:
+        node = self._snapshot.columns.nodes[row]
+        return node is not None and node.name in self._membership.nodes

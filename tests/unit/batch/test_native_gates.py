@@ -1,0 +1,78 @@
+"""Gangs of Kubernetes' own API behind the gate of their queue's capacity, in a whole process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.embedded import until
+
+from .gate_world import BOTH, Gates
+from .test_end_to_end import GROUP, MERGE
+from .test_native import GROUPS, native_gangs
+
+
+@asynccontextmanager
+async def gated(cpu: str) -> AsyncIterator[Gates]:
+    """Such a group is in its members' queue, and with the batch scheduler in the default one."""
+    async with native_gangs() as world:
+        spec = {"spec": {"capability": {"cpu": cpu}}}
+        await world.cluster.ask("PATCH", f"{GROUP}/queues/default", spec, content_type=MERGE)
+        yield Gates(world)
+
+
+async def group(world: Gates, name: str, minimum: int) -> None:
+    body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}}}
+    await world.cluster.ask("POST", GROUPS, body)
+
+
+async def member(world: Gates, name: str, scheduler: str, **more: Any) -> None:
+    own = {"podGroupName": name.partition("-")[0]}
+    await world.pod(name, scheduler=scheduler, queue="default", schedulingGroup=own, **more)
+
+
+@BOTH
+async def test_it_is_let_past_whole_or_not_at_all(scheduler: str) -> None:
+    async with gated("3") as world:
+        await world.cluster.add_node("a", cpu="8")
+        for name, minimum in (("g", 3), ("large", 4)):
+            await group(world, name, minimum)
+            for number in range(minimum):
+                await member(world, f"{name}-{number}", scheduler)
+        await until(lambda: world.all_let_past("g", 3))
+        await world.stays_held(*(f"large-{number}" for number in range(4)))
+        await until(lambda: world.world.has_placed("g", 3))
+
+
+@BOTH
+async def test_a_member_that_never_had_a_gate_completes_its_minimum(scheduler: str) -> None:
+    async with gated("3") as world:
+        await group(world, "g", 3)
+        for number in range(2):
+            await member(world, f"g-{number}", scheduler)
+        await world.stays_held("g-0", "g-1")
+        await member(world, "g-2", scheduler, gates=(), annotation="false")
+        await until(lambda: world.all_let_past("g", 3))
+
+
+@BOTH
+@pytest.mark.parametrize("loses", ["a member", "its object"])
+async def test_one_that_has_not_its_minimum_any_more_is_not_let_past_when_room_comes(
+    scheduler: str, loses: str
+) -> None:
+    async with gated("3") as world:
+        await world.pod("first", scheduler=scheduler, queue="default", nodeSelector={"not": "there"})
+        await until(lambda: world.is_let_past("first"))
+        await group(world, "g", 3)
+        for number in range(3):
+            await member(world, f"g-{number}", scheduler)
+        await world.stays_held("g-0", "g-1", "g-2")
+        if loses == "a member":
+            await world.delete("g-2")
+        else:
+            await world.cluster.ask("DELETE", f"{GROUPS}/g")
+        await world.delete("first")
+        await world.stays_held("g-0", "g-1")
