@@ -48,11 +48,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Answer(NamedTuple):
-    """`message` says why it is not allowed; only what is allowed has a `patch`."""
+    """`message` says why it is not allowed; only what is allowed has a `patch`. `warnings` are shown to who asked."""
 
     allowed: bool
     message: str = ""
     patch: Sequence[Change] = ()
+    warnings: Sequence[str] = ()
 
 
 ALLOWED: Final = Answer(True)
@@ -81,6 +82,8 @@ def write_review(request: Request, answer: Answer) -> bytes:
     response: dict[str, Any] = {"uid": request.uid, "allowed": answer.allowed}
     if answer.message:
         response["status"] = {"message": answer.message}
+    if answer.warnings:
+        response["warnings"] = answer.warnings
     if answer.patch:
         response["patch"] = b64encode(_encode(answer.patch)).decode()
         response["patchType"] = "JSONPatch"

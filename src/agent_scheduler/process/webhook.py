@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from agent_scheduler import __version__
-from agent_scheduler.admission import podgroups, pods, queues
+from agent_scheduler.admission import jobs, podgroups, pods, queues
 from agent_scheduler.admission.review import (
     Reviewer,
     UnreadableReview,
@@ -208,7 +208,7 @@ class WebhookProcess(Process):
     # ---- reviews
 
     def _paths(self) -> Mapping[str, _Path]:
-        picture, rules = self._picture, self._settings.queues
+        picture, rules, of_jobs = self._picture, self._settings.queues, self._settings.jobs
         assert picture is not None
         return {
             "/pods/mutate": _Path(lambda asked: pods.mutate(asked, self._rules), needs_picture=False),
@@ -216,6 +216,8 @@ class WebhookProcess(Process):
             "/queues/validate": _Path(lambda asked: queues.validate(asked, picture.queues, rules)),
             "/podgroups/mutate": _Path(lambda asked: podgroups.mutate(asked, picture.namespaces)),
             "/podgroups/validate": _Path(lambda asked: podgroups.validate(asked, picture.queues)),
+            "/jobs/mutate": _Path(lambda asked: jobs.mutate(asked, of_jobs), needs_picture=False),
+            "/jobs/validate": _Path(lambda asked: jobs.validate(asked, picture.queues, of_jobs)),
         }
 
     def _reviewing(self, path: str, what: _Path) -> Callable[[bytes], bytes]:
@@ -269,5 +271,6 @@ class WebhookProcess(Process):
             "schedulingGates": settings.gates,
             "resourceGroups": len(self._rules.groups),
             "queues": msgspec.to_builtins(settings.queues),
+            "jobs": msgspec.to_builtins(settings.jobs),
             "certificate": msgspec.to_builtins(settings.certificate or settings.serving.tls_cert_file),
         }

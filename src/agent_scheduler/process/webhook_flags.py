@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from agent_scheduler.admission.jobs import JobRules
 from agent_scheduler.admission.pods import ResourceGroup
 from agent_scheduler.admission.queues import QueueRules
 from agent_scheduler.config.checks import check_serving
@@ -75,6 +76,7 @@ class WebhookSettings:
     admission_conf: str = ""
     groups: tuple[ResourceGroup, ...] = ()
     queues: QueueRules = field(default_factory=QueueRules)
+    jobs: JobRules = field(default_factory=lambda: JobRules(scheduler=SCHEDULERS[0]))
     #: None where `serving` names files.
     certificate: OwnCertificateSettings | None
     #: Seconds in which it still answers, after it was asked to end.
@@ -88,7 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler-name",
         metavar="NAME",
         action="append",
-        help="scheduler whose pods are gated, as it takes the gates off; may be given several times "
+        help="scheduler whose pods are gated, as it takes the gates off; may be given several times. Jobs that name "
+        "none get the first "
         f"(default: {', '.join(SCHEDULERS)})",
     )
     parser.add_argument(
@@ -103,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="Volcano's own file of resource groups; a change of it takes effect (default: none)",
     )
-    _add_queue_arguments(parser)
+    _add_rule_arguments(parser)
     _add_certificate_arguments(parser)
     parser.add_argument(
         "--shutdown-delay",
@@ -120,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=text)
 
 
-def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_rule_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-queue-depth",
         metavar="N",
@@ -133,6 +136,11 @@ def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
             "--enable-root-queue-protection",
             "true",
             "refuse to change the capability, deserved and guarantee of root",
+        ),
+        (
+            "--strict-min-available",
+            "true",
+            "refuse a job whose minAvailable is not the sum of its tasks', instead of a warning",
         ),
     ):
         parser.add_argument(
@@ -189,11 +197,12 @@ def settings_of(
     if not (depth.isascii() and depth.isdigit() and len(depth) < 6 and int(depth)):
         raise ConfigurationError(f"--max-queue-depth: found {depth!r}; allowed: a whole number, 1 or more")
     own = None if serving.tls_cert_file else _own_certificate(args, namespace())
+    schedulers = scheduler_names(args.scheduler_name, SCHEDULERS)
     return WebhookSettings(
         kubeconfig=section(values, ClientConnection, {}).kubeconfig,
         serving=serving,
         logging=section(values, Logging, {}),
-        schedulers=scheduler_names(args.scheduler_name, SCHEDULERS),
+        schedulers=schedulers,
         gates={**FEATURES, **feature_gates(args, FEATURES)}[GATES],
         admission_conf=args.admission_conf,
         groups=read_groups(args.admission_conf) if args.admission_conf else (),
@@ -203,6 +212,10 @@ def settings_of(
                 "--enable-queue-allocated-pods-check", args.enable_queue_allocated_pods_check
             ),
             protect_root=truth("--enable-root-queue-protection", args.enable_root_queue_protection),
+        ),
+        jobs=JobRules(
+            scheduler=schedulers[0],
+            strict_min_available=truth("--strict-min-available", args.strict_min_available),
         ),
         certificate=own,
         shutdown_delay=duration("--shutdown-delay", args.shutdown_delay),

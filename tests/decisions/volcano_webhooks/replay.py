@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from agent_scheduler.admission import podgroups, pods, queues
+from agent_scheduler.admission import jobs, podgroups, pods, queues
 from agent_scheduler.admission.review import Reviewer, read_review, review, write_review
 from agent_scheduler.config.resource_groups import read_resource_groups
 from tests.decisions.volcano_webhooks.recording import Case, Obj, State

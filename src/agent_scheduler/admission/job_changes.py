@@ -1,0 +1,78 @@
+"""A job as it is changed: how many of its pods there are, how many are needed, and with what priority; nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from agent_scheduler.objects.job import Job, JobSpec
+
+from .job_checks import partition_problems
+
+_FIXED: Final = (
+    "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec` and "
+    "`PriorityClassName`"
+)
+_OF_JOB: Final = frozenset({"minAvailable", "priorityClassName", "tasks"})
+_OF_TASK: Final = frozenset({"replicas", "minAvailable"})
+#: Of those that clients write in Go leave empty where others leave them out.
+_SAME_AS_NONE: Final = frozenset({"metadata", "resources"})
+
+
+def changes(old: JobSpec, job: Job, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    """The problems of a change. `before` and `after`: the specs with all of their fields. One whose spec stays may be
+    as it was made: else it would keep its finalizers for ever."""
+    if _plain(before) == _plain(after):
+        return
+    tasks = job.spec.tasks or ()
+    for index, task in enumerate(tasks):
+        field, named = f"spec.tasks[{index}]", f"in task: {task.name}"
+        if task.replicas < 0:
+            yield f"{field}.replicas: 'replicas' must be >= 0 {named}"
+        elif task.min_available is not None and task.min_available > task.replicas:
+            yield f"{field}.minAvailable: 'minAvailable' must be <= 'replicas' {named}; allowed: 0 to {task.replicas}"
+        yield from partition_problems(job, index, task)
+    total = sum(task.replicas for task in tasks)
+    if job.spec.min_available > total:
+        yield f"spec.minAvailable: job 'minAvailable' must not be greater than total replicas; allowed: 0 to {total}"
+    if len(tasks) != len(old.tasks or ()):
+        yield "spec.tasks: job updates may not add or remove tasks"
+        return
+    fixed = _changed(before, after)
+    if fixed:
+        yield f"{', '.join(fixed)}: {_FIXED}"
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Fields that are not to change and do."""
+    found = [f"spec.{key}" for key in _differing(before, after) if key not in _OF_JOB]
+    pairs = zip(before.get("tasks") or (), after.get("tasks") or (), strict=True)
+    for index, (old, new) in enumerate(pairs):
+        found += [f"spec.tasks[{index}].{key}" for key in _differing(old, new) if key not in _OF_TASK]
+    return found
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    keys = sorted({**before, **after})
+    return [key for key in keys if _value(before, key) != _value(after, key)]
+
+
+def _value(fields: dict[str, Any], key: str) -> Any:
+    if key == "plugins":
+        # One without arguments is there.
+        return {name: arguments or [] for name, arguments in (fields.get(key) or {}).items()}
+    return _plain(fields.get(key))
+
+
+def _plain(value: Any) -> Any:
+    """Without what is as none."""
+    if isinstance(value, dict):
+        kept = {key: _plain(each) for key, each in value.items()}
+        return {
+            key: each
+            for key, each in kept.items()
+            if each is not None and not (each == {} and key in _SAME_AS_NONE)
+        }
+    if isinstance(value, list):
+        return [_plain(each) for each in value] or None
+    return value

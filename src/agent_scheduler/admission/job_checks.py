@@ -1,0 +1,136 @@
+"""What a job says by itself: its tasks, policies, plugins and volumes.
+
+What its fields may be one by one is the definition's (`config/crd`); here is what they are together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from agent_scheduler.objects.batch import NetworkTopology
+from agent_scheduler.objects.job import Job, TaskSpec, VolumeSpec
+
+from . import job_dependencies, job_policies, names
+from .pod_templates import template_problems
+
+_MPI: Final = "mpi"
+_MPI_MASTER: Final = "master"
+PLUGINS: Final = frozenset({"env", "hcclrank", _MPI, "pytorch", "ray", "ssh", "svc", "tensorflow"})
+
+
+def problems(job: Job) -> Iterator[str]:
+    spec = job.spec
+    tasks = spec.tasks or ()
+    if not tasks:
+        yield "spec.tasks: No task specified in job spec"
+        return
+    seen: set[str] = set()
+    for index, task in enumerate(tasks):
+        if task.name in seen:
+            yield f"spec.tasks[{index}].name: duplicated task name {task.name}"
+        seen.add(task.name)
+        yield from _of_task(job, index, task)
+    if problem := names.qualified(job.metadata.name):
+        yield f"metadata.name: create job with name {job.metadata.name} validate failed [{problem}]"
+    total = sum(task.replicas for task in tasks)
+    if spec.min_available > total:
+        yield (
+            "spec.minAvailable: job 'minAvailable' should not be greater than total replicas in tasks; "
+            f"allowed: 0 to {total}"
+        )
+    yield from job_policies.problems(spec.policies or (), "spec.policies")
+    yield from _of_plugins(job, tasks)
+    yield from _of_volumes(spec.volumes or ())
+    yield from _of_topology(spec.network_topology, "spec.networkTopology")
+    yield from job_dependencies.problems(tasks)
+
+
+def _of_task(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
+    field = f"spec.tasks[{index}]"
+    if task.min_available is not None and task.min_available > task.replicas:
+        yield (
+            f"{field}.minAvailable: 'minAvailable' is greater than 'replicas' in task: {task.name}, job: "
+            f"{job.metadata.name}; allowed: 0 to {task.replicas}"
+        )
+    yield from partition_problems(job, index, task)
+    yield from job_policies.problems(task.policies or (), f"{field}.policies")
+    # The last of its pods has the longest name.
+    pod = f"{job.metadata.name}-{task.name}-{max(task.replicas - 1, 0)}"
+    if problem := names.qualified(pod):
+        yield f"{field}.name: create pod with name {pod} validate failed [{problem}]"
+    if problem := names.subdomain(task.name):
+        yield f'{field}.name: Invalid value: "{task.name}": {problem}'
+    yield from template_problems(task, index)
+
+
+def partition_problems(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
+    parts = task.partition_policy
+    if parts is None:
+        return
+    field = f"spec.tasks[{index}]"
+    named = f"in task: {task.name}, job: {job.metadata.name}"
+    yield from _of_topology(parts.network_topology, f"{field}.partitionPolicy.networkTopology")
+    if parts.total_partitions <= 0:
+        yield f"{field}.partitionPolicy.totalPartitions: 'TotalPartitions' must be greater than 0 {named}"
+    if parts.partition_size <= 0:
+        yield f"{field}.partitionPolicy.partitionSize: 'PartitionSize' must be greater than 0 {named}"
+    if parts.total_partitions <= 0 or parts.partition_size <= 0:
+        return
+    whole = parts.total_partitions * parts.partition_size
+    if task.replicas != whole:
+        yield (
+            f"{field}.replicas: 'Replicas' are not equal to TotalPartitions*PartitionSize {named}; allowed: {whole}"
+        )
+    least = parts.min_partitions * parts.partition_size
+    if least and task.min_available is not None and task.min_available != least:
+        yield (
+            f"{field}.minAvailable: 'MinAvailable' is not equal to MinPartitions*PartitionSize {named}; "
+            f"allowed: {least}"
+        )
+
+
+def _of_topology(topology: NetworkTopology | None, field: str) -> Iterator[str]:
+    if topology is not None and topology.highest_tier_allowed is not None and topology.highest_tier_name:
+        yield (
+            f"{field}: must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
+        )
+
+
+def _of_plugins(job: Job, tasks: Sequence[TaskSpec]) -> Iterator[str]:
+    plugins = job.spec.plugins or {}
+    for name in plugins:
+        if name not in PLUGINS:
+            yield f"spec.plugins: unable to find job plugin: {name}; allowed: {', '.join(sorted(PLUGINS))}"
+    if _MPI in plugins and _mpi_master(plugins[_MPI] or ()) not in [task.name for task in tasks]:
+        yield (
+            f"spec.plugins[{_MPI}]: The specified mpi master task was not found; allowed: --master=NAME of a task, "
+            f"or a task {_MPI_MASTER}"
+        )
+
+
+def _mpi_master(arguments: Sequence[str]) -> str:
+    """As Go's flags say it: the last one holds, and one without a value takes the next argument."""
+    found, flags = _MPI_MASTER, iter(arguments)
+    for flag in flags:
+        name, given, value = flag.lstrip("-").partition("=")
+        if name == "master":
+            found = value if given else next(flags, "")
+    return found
+
+
+def _of_volumes(volumes: Sequence[VolumeSpec]) -> Iterator[str]:
+    mounted: set[str] = set()
+    for index, volume in enumerate(volumes):
+        field = f"spec.volumes[{index}]"
+        if not volume.mount_path:
+            yield f"{field}.mountPath: mountPath is required"
+        elif volume.mount_path in mounted:
+            yield f"{field}.mountPath: duplicated mountPath: {volume.mount_path}"
+        mounted.add(volume.mount_path)
+        claimed = volume.volume_claim != b"null"
+        if not volume.volume_claim_name and not claimed:
+            yield f"{field}: either VolumeClaim or VolumeClaimName must be specified"
+        elif volume.volume_claim_name and (problem := names.subdomain(volume.volume_claim_name)):
+            name = volume.volume_claim_name
+            yield f"{field}.volumeClaimName: invalid VolumeClaimName {name} : [{problem}]"

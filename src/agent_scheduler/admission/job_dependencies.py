@@ -1,0 +1,61 @@
+"""Which tasks of a job wait for which: those that are named have to be there, and none waits for itself in the end.
+
+A task that names another twice waits for it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from agent_scheduler.objects.job import ALL, ANY, TaskSpec
+
+_NO_DAG: Final = "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
+#: An empty one is as `all`.
+_ITERATIONS: Final = ("", ANY, ALL)
+
+
+def is_dependent(tasks: Sequence[TaskSpec]) -> bool:
+    """Whether pods of the job come in stages."""
+    return any(_named(task) for task in tasks)
+
+
+def problems(tasks: Sequence[TaskSpec]) -> Iterator[str]:
+    names = [task.name for task in tasks]
+    for index, task in enumerate(tasks):
+        field = f"spec.tasks[{index}].dependsOn"
+        others = ", ".join(name for name in names if name != task.name) or "none, as there is no other"
+        for name in dict.fromkeys(_named(task)):
+            if name not in names:
+                yield f"{field}.name: {_NO_DAG}: there is no task {name!r}; allowed: names of other tasks: {others}"
+        if task.depends_on is not None and task.depends_on.iteration not in _ITERATIONS:
+            yield f"{field}.iteration: found {task.depends_on.iteration!r}; allowed: {ANY}, {ALL}"
+    cycle = _cycle({task.name: [name for name in _named(task) if name in names] for task in tasks})
+    if cycle:
+        field = f"spec.tasks[{names.index(cycle[0])}].dependsOn.name"
+        yield f"{field}: {_NO_DAG}: {' -> '.join(cycle)}; allowed: tasks that do not wait for this one"
+
+
+def _named(task: TaskSpec) -> tuple[str, ...]:
+    return (task.depends_on.name if task.depends_on is not None else None) or ()
+
+
+def _cycle(waits: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names on one way from a task to itself, which is first and last; empty if there is none."""
+    done: set[str] = set()
+    for start in waits:
+        if start in done:
+            continue
+        # The way from `start`, and of each task on it those that are still to be looked at.
+        way, rest = [start], [iter(waits[start])]
+        while way:
+            found = next((name for name in rest[-1] if name not in done), None)
+            if found is None:
+                done.add(way.pop())
+                rest.pop()
+            elif found in way:
+                return [*way[way.index(found) :], found]
+            else:
+                way.append(found)
+                rest.append(iter(waits[found]))
+    return []

@@ -1,0 +1,36 @@
+"""What the minimums of a job and of its tasks have to do with one another.
+
+    job's | tasks'                  | what becomes of it
+    none  | any                     | the job's is made the sum of the tasks', and a task without one counts whole
+    given | one task without one    | the task's is made the job's
+    given | anything else           | the job's has to be the sum of the tasks'
+
+With less, Volcano passes over the minimums of tasks; and whether a gang may run would depend on which of its pods find
+room first. The table is that of Volcano's design; its webhook itself takes any job's minimum up to all replicas.
+"""
+
+from __future__ import annotations
+
+from agent_scheduler.objects.job import JobSpec, TaskSpec
+
+
+def minimum_given(spec: JobSpec, task: TaskSpec) -> int:
+    """The minimum that a task is given which has none."""
+    partition = task.partition_policy
+    parted = partition is not None and partition.min_partitions > 0
+    if not parted and spec.min_available and len(spec.tasks or ()) == 1:
+        return spec.min_available
+    return task.minimum
+
+
+def strict_problem(spec: JobSpec) -> str:
+    """Why the minimums do not fit together, or empty. The job's is one that was given."""
+    tasks = spec.tasks or ()
+    wanted = sum(minimum_given(spec, task) if task.min_available is None else task.minimum for task in tasks)
+    if spec.min_available == wanted:
+        return ""
+    parts = " + ".join(f"{task.name} {task.minimum}" for task in tasks)
+    return (
+        f"spec.minAvailable: {spec.min_available} is not the sum of the tasks' minAvailable, or replicas where a task "
+        f"has none; allowed: {wanted} ({parts}), or none, which is made that"
+    )

@@ -1,0 +1,165 @@
+"""Jobs as they are made and changed: their defaults, and whether what they say makes sense.
+
+All that is wrong is told at once, each with its field and what is allowed there; the words are Volcano's where it has
+some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from agent_scheduler.objects.job import DEPENDENT_JOB, Job, JobSpec, TaskSpec
+
+from .job_changes import changes
+from .job_checks import problems
+from .job_dependencies import is_dependent
+from .job_minimums import minimum_given, strict_problem
+from .review import (
+    ALLOWED,
+    CREATE,
+    UPDATE,
+    Answer,
+    Change,
+    Request,
+    allowed_with,
+    object_of,
+    refused,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRules:
+    """`scheduler`: of jobs that name none. `strict_min_available`: whether a job is refused whose minimum is not the
+    sum of its tasks' (`job_minimums`); else its maker is warned."""
+
+    scheduler: str
+    strict_min_available: bool = True
+
+
+_read = msgspec.json.Decoder(Job).decode
+
+_OPEN: Final = "Open"
+_MAX_RETRY: Final = 3
+_HOST_NETWORK_DNS: Final = "ClusterFirstWithHostNet"
+#: What plugins of frameworks need of other plugins.
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "mpi": ("ssh", "svc"),
+    **dict.fromkeys(("pytorch", "ray", "tensorflow"), ("svc",)),
+}
+
+
+# ---- defaults
+
+
+class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
+    host_network: bool = False
+    dns_policy: str = ""
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+_read_template = msgspec.json.Decoder(_Template).decode
+
+
+def mutate(request: Request, rules: JobRules) -> Answer:
+    job = object_of(request.object, _read)
+    if request.operation != CREATE:
+        return refused("expect operation to be 'CREATE' ")
+    spec, patch = job.spec, list[Change]()
+    tasks = spec.tasks or ()
+    if not spec.queue:
+        patch.append(Change("add", "/spec/queue", DEFAULT_QUEUE))
+    if not spec.scheduler_name:
+        patch.append(Change("add", "/spec/schedulerName", rules.scheduler))
+    if spec.max_retry == 0:
+        patch.append(Change("add", "/spec/maxRetry", _MAX_RETRY))
+    for index, task in enumerate(tasks):
+        patch += _of_task(spec, index, task)
+    if spec.min_available == 0 and tasks:
+        patch.append(Change("add", "/spec/minAvailable", sum(task.minimum for task in tasks)))
+    patch += _of_plugins(spec)
+    if is_dependent(tasks):
+        patch.append(_dependent(job))
+    return allowed_with(patch)
+
+
+def _of_task(spec: JobSpec, index: int, task: TaskSpec) -> Iterator[Change]:
+    path = f"/spec/tasks/{index}"
+    if not task.name:
+        yield Change("add", f"{path}/name", f"default{index}")
+    template = object_of(task.template, _read_template).spec
+    if template.host_network and not template.dns_policy:
+        yield Change("add", f"{path}/template/spec/dnsPolicy", _HOST_NETWORK_DNS)
+    if task.min_available is None:
+        yield Change("add", f"{path}/minAvailable", minimum_given(spec, task))
+    if task.max_retry == 0:
+        yield Change("add", f"{path}/maxRetry", _MAX_RETRY)
+
+
+def _of_plugins(spec: JobSpec) -> Iterator[Change]:
+    plugins = spec.plugins or {}
+    needed = {each for name in plugins for each in _NEEDED.get(name, ())}
+    for name in sorted(needed - plugins.keys()):
+        yield Change("add", f"/spec/plugins/{name}", [])
+
+
+def _dependent(job: Job) -> Change:
+    if job.metadata.annotations is None:
+        return Change("add", "/metadata/annotations", {DEPENDENT_JOB: "true"})
+    return Change("add", f"/metadata/annotations/{DEPENDENT_JOB}", "true")
+
+
+# ---- what is allowed
+
+
+def validate(request: Request, queues: Mapping[str, Queue], rules: JobRules) -> Answer:
+    """`queues`: those that there are, by name."""
+    job = object_of(request.object, _read)
+    if request.operation == CREATE:
+        found = [*problems(job), *_of_queue(job.spec.queue, queues)]
+        # Without one it is not made yet what it is to be.
+        strict = strict_problem(job.spec) if job.spec.min_available and job.spec.tasks else ""
+    elif request.operation == UPDATE:
+        old = object_of(request.old_object, _read)
+        found = list(changes(old.spec, job, _spec_of(request.old_object), _spec_of(request.object)))
+        strict = strict_problem(job.spec) if _counts(old.spec) != _counts(job.spec) else ""
+    else:
+        return refused("expect operation to be 'CREATE' or 'UPDATE'")
+    if strict and rules.strict_min_available:
+        found.append(strict)
+    if found:
+        return refused("; ".join(found))
+    return Answer(True, warnings=(strict,)) if strict else ALLOWED
+
+
+def _spec_of(raw: msgspec.Raw) -> dict[str, Any]:
+    return dict(msgspec.json.decode(raw).get("spec") or {})
+
+
+def _counts(spec: JobSpec) -> tuple[int, list[tuple[int, int | None]]]:
+    return spec.min_available, [(task.replicas, task.min_available) for task in spec.tasks or ()]
+
+
+def _of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[str]:
+    queue = queues.get(name)
+    if queue is None:
+        yield f'spec.queue: unable to find job queue: queue.scheduling.volcano.sh "{name}" not found'
+        return
+    if name == ROOT_QUEUE:
+        yield "spec.queue: can not submit job to root queue"
+        return
+    if queue.status.state != _OPEN:
+        yield (
+            f"spec.queue: can only submit job to queue with state `{_OPEN}`, queue `{name}` status is "
+            f"`{queue.status.state}`"
+        )
+    below = sum(each.spec.parent == name for each in queues.values())
+    if below:
+        yield f"spec.queue: can only submit job to leaf queue, queue `{name}` has {below} child queues"
