@@ -32,7 +32,7 @@ def changes(old: JobSpec, job: Job, before: dict[str, Any], after: dict[str, Any
         elif task.min_available is not None and task.min_available > task.replicas:
             yield f"{field}.minAvailable: 'minAvailable' must be <= 'replicas' {named}; allowed: 0 to {task.replicas}"
         yield from partition_problems(job, index, task)
-    total = sum(task.replicas for task in tasks)
+    total = max(sum(task.replicas for task in tasks), 0)
     if job.spec.min_available > total:
         yield f"spec.minAvailable: job 'minAvailable' must not be greater than total replicas; allowed: 0 to {total}"
     if len(tasks) != len(old.tasks or ()):

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from agent_scheduler.objects.batch import NetworkTopology
 from agent_scheduler.objects.job import Job, TaskSpec, VolumeSpec
 
 from . import job_dependencies, job_policies, names
 from .pod_templates import template_problems
 
+_NONE: Final = msgspec.Raw(b"null")
 _MPI: Final = "mpi"
 _MPI_MASTER: Final = "master"
 PLUGINS: Final = frozenset({"env", "hcclrank", _MPI, "pytorch", "ray", "ssh", "svc", "tensorflow"})
@@ -33,7 +36,7 @@ def problems(job: Job) -> Iterator[str]:
         yield from _of_task(job, index, task)
     if problem := names.qualified(job.metadata.name):
         yield f"metadata.name: create job with name {job.metadata.name} validate failed [{problem}]"
-    total = sum(task.replicas for task in tasks)
+    total = max(sum(task.replicas for task in tasks), 0)
     if spec.min_available > total:
         yield (
             "spec.minAvailable: job 'minAvailable' should not be greater than total replicas in tasks; "
@@ -128,8 +131,7 @@ def _of_volumes(volumes: Sequence[VolumeSpec]) -> Iterator[str]:
         elif volume.mount_path in mounted:
             yield f"{field}.mountPath: duplicated mountPath: {volume.mount_path}"
         mounted.add(volume.mount_path)
-        claimed = volume.volume_claim != b"null"
-        if not volume.volume_claim_name and not claimed:
+        if not volume.volume_claim_name and volume.volume_claim == _NONE:
             yield f"{field}: either VolumeClaim or VolumeClaimName must be specified"
         elif volume.volume_claim_name and (problem := names.subdomain(volume.volume_claim_name)):
             name = volume.volume_claim_name

@@ -82,7 +82,7 @@ def mutate(request: Request, rules: JobRules) -> Answer:
         patch.append(Change("add", "/spec/maxRetry", _MAX_RETRY))
     for index, task in enumerate(tasks):
         patch += _of_task(spec, index, task)
-    if spec.min_available == 0 and tasks:
+    if spec.min_available == 0:
         patch.append(Change("add", "/spec/minAvailable", sum(task.minimum for task in tasks)))
     patch += _of_plugins(spec)
     if is_dependent(tasks):

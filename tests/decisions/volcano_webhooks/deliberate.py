@@ -5,13 +5,15 @@ A rule says of a case and our answer to it whether that is meant, by what the ca
 Not here, as it is followed though it looks odd: PodGroups may be in `root` and in queues that have others below them;
 a queue may be made below one that is closed, which the queue controller then closes, too; a parent without `deserved`
 and `guarantee` has none to give; a hierarchy counts as rooted if it merely begins with `root`; errors of the state name
-`spec.state`.
+`spec.state`; exit codes may be any but 0; PodPending may be without a timeout, though nothing then follows; a task's
+minimum may be changed, though what is said of changes does not name it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.decisions.volcano_webhooks import of_jobs_deliberate
 from tests.decisions.volcano_webhooks.recording import Case, Obj, State
 from tests.decisions.volcano_webhooks.replay import is_equal, problems
 
@@ -61,6 +63,7 @@ def _gate_that_nobody_takes_off(case: Case, answer: Obj, state: State) -> bool:
         return False
     return any(
         is_equal(
+            case,
             answer,
             {**response, "patch": [each for each in response.get("patch") or () if GATE not in str(each)]},
         )
@@ -68,7 +71,12 @@ def _gate_that_nobody_takes_off(case: Case, answer: Obj, state: State) -> bool:
     )
 
 
-RULES: tuple[Rule, ...] = (_state_that_the_change_did_not_make, _circle, _gate_that_nobody_takes_off)
+RULES: tuple[Rule, ...] = (
+    _state_that_the_change_did_not_make,
+    _circle,
+    _gate_that_nobody_takes_off,
+    *of_jobs_deliberate.RULES,
+)
 
 
 def is_meant(case: Case, answer: Obj, state: State) -> bool:

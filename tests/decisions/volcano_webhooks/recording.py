@@ -18,7 +18,10 @@ VARIABLE = "AGENT_SCHEDULER_VOLCANO_WEBHOOKS"
 Obj = dict[str, Any]
 
 #: Those that are ours; the others are of kinds that are not here.
-PATHS = ("/pods/mutate", "/queues/mutate", "/queues/validate", "/podgroups/mutate", "/podgroups/validate")
+PATHS = (
+    *("/pods/mutate", "/queues/mutate", "/queues/validate", "/podgroups/mutate", "/podgroups/validate"),
+    *("/jobs/mutate", "/jobs/validate"),
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Case:
     request: Obj
     #: All that were given to one question: the order of a Go map is another each time.
     responses: tuple[Obj, ...]
+    #: What an API server with Volcano's definitions and no webhook said to the same object, where it was asked.
+    by_definition: Obj | None = None
 
     def __str__(self) -> str:
         return f"{self.id} {self.path} {self.request['operation']} {self.request.get('name', '')}"
@@ -57,6 +62,7 @@ def read_cases() -> list[Case]:
             server=raw["server"],
             request=raw["request"],
             responses=(raw["response"], *(raw.get("other_responses") or ())),
+            by_definition=raw.get("crd_dry_run"),
         )
         for raw in found
         if raw["path"] in PATHS

@@ -13,19 +13,22 @@ import yaml
 from agent_scheduler.admission import jobs, podgroups, pods, queues
 from agent_scheduler.admission.review import Reviewer, read_review, review, write_review
 from agent_scheduler.config.resource_groups import read_resource_groups
+from tests.decisions.volcano_webhooks import of_jobs
 from tests.decisions.volcano_webhooks.recording import Case, Obj, State
 
 GATES = "SchedulingGatesQueueAdmission"
 
 
-def replay(case: Case, state: State) -> Obj:
+def replay(case: Case, state: State, *, strict: bool = False) -> Obj:
+    """`strict`: whether jobs are refused whose minimum is not the sum of their tasks', which Volcano lets be."""
     body = {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {**case.request, "uid": case.id},
     }
     request = read_review(json.dumps(body).encode())
-    answered = write_review(request, review(reviewers(state, state.servers[case.server])[case.path], request))
+    asked = reviewers(state, state.servers[case.server], strict=strict)[case.path]
+    answered = write_review(request, review(asked, request))
     response = json.loads(answered)["response"]
     assert response["uid"] == case.id
     assert ("patch" in response) == (response.get("patchType") == "JSONPatch")
@@ -36,7 +39,7 @@ def replay(case: Case, state: State) -> Obj:
     }
 
 
-def reviewers(state: State, server: Mapping[str, Any]) -> Mapping[str, Reviewer]:
+def reviewers(state: State, server: Mapping[str, Any], *, strict: bool) -> Mapping[str, Reviewer]:
     """As a webhook with Volcano's flags has them."""
     pod_rules = pods.PodRules(
         schedulers=frozenset(server["scheduler_names"]),
@@ -48,21 +51,26 @@ def reviewers(state: State, server: Mapping[str, Any]) -> Mapping[str, Reviewer]
         keep_allocated=server["queue_allocated_pods_check"],
         protect_root=server["root_queue_protection"],
     )
+    job_rules = jobs.JobRules(scheduler=server["scheduler_names"][0], strict_min_available=strict)
     return {
         "/pods/mutate": lambda request: pods.mutate(request, pod_rules),
         "/queues/mutate": queues.mutate,
         "/queues/validate": lambda request: queues.validate(request, state.queues, queue_rules),
         "/podgroups/mutate": lambda request: podgroups.mutate(request, state.namespaces),
         "/podgroups/validate": lambda request: podgroups.validate(request, state.queues),
+        "/jobs/mutate": lambda request: jobs.mutate(request, job_rules),
+        "/jobs/validate": lambda request: jobs.validate(request, state.queues, job_rules),
     }
 
 
-def is_equal(answer: Obj, response: Obj) -> bool:
+def is_equal(case: Case, answer: Obj, response: Obj) -> bool:
     """Several errors of one message are a set, and so are names of queues. No patch is as good as an empty one."""
-    return (
-        answer["allowed"] == response["allowed"]
-        and problems(answer["message"]) == problems(response.get("message") or "")
-        and answer["patch"] == (response.get("patch") or [])
+    if answer["allowed"] != response["allowed"]:
+        return False
+    if case.path.startswith("/jobs/"):
+        return of_jobs.is_equal(case, answer, response)
+    return problems(answer["message"]) == problems(response.get("message") or "") and answer["patch"] == (
+        response.get("patch") or []
     )
 
 
