@@ -13,6 +13,7 @@ from tests.kustomize import CONFIG
 CRDS = (
     CONFIG / "crd" / "scheduling.volcano.sh_queues.yaml",
     CONFIG / "crd" / "scheduling.volcano.sh_podgroups.yaml",
+    CONFIG / "crd" / "batch.volcano.sh_jobs.yaml",
 )
 GROUP = "scheduling.volcano.sh/v1beta1"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
@@ -27,7 +28,7 @@ OWNERS = {
 
 
 async def install(cluster: EmbeddedCluster) -> None:
-    """The kinds Queue and PodGroup."""
+    """The kinds Queue, PodGroup and Job of Volcano."""
     for file in CRDS:
         await cluster.ask(
             "POST",

@@ -72,6 +72,9 @@ def mutate(request: Request, rules: JobRules) -> Answer:
     job = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused("expect operation to be 'CREATE' ")
+    if not _has_spec(request.object):
+        # Nothing can be added to it, and a review says what it lacks.
+        return ALLOWED
     spec, patch = job.spec, list[Change]()
     tasks = spec.tasks or ()
     if not spec.queue:
@@ -88,6 +91,10 @@ def mutate(request: Request, rules: JobRules) -> Answer:
     if is_dependent(tasks):
         patch.append(_dependent(job))
     return allowed_with(patch)
+
+
+def _has_spec(raw: msgspec.Raw) -> bool:
+    return msgspec.json.decode(raw).get("spec") is not None
 
 
 def _of_task(spec: JobSpec, index: int, task: TaskSpec) -> Iterator[Change]:

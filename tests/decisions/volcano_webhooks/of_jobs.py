@@ -23,7 +23,9 @@ _VALID = re.compile(r",? valid (?:events|actions) are \[.*?\]")
 #: Volcano takes the number of the task for that of a pod.
 _POD = re.compile(r"(create pod with name \S+-)\d+ ")
 #: What Volcano's message has between its problems.
-_BETWEEN = re.compile(r"[\s;.*]|\d+ errors? occurred:|spec(?:\.tasks)?\.policies: |spec\.tasks?\[\d+\]\.[\w.\[\]]+: ")
+_BETWEEN = re.compile(
+    r"[\s;.*]|\d+ errors? occurred:|spec(?:\.tasks)?\.policies: |spec\.tasks?\[\d+\]\.[\w.\[\]]+: "
+)
 
 
 def is_equal(case: Case, answer: Obj, response: Obj) -> bool:

@@ -33,8 +33,13 @@ def _action_beside_an_exit_code(case: Case, answer: Obj, state: State) -> bool:
         return False
     problems = answer["message"].split("; ")
     spec = case.request["object"]["spec"]
-    policies = [*(spec.get("policies") or ()), *(each for task in _tasks(case) for each in task.get("policies") or ())]
-    return all("invalid policy action" in each for each in problems) and any("exitCode" in each for each in policies)
+    policies = [
+        *(spec.get("policies") or ()),
+        *(each for task in _tasks(case) for each in task.get("policies") or ()),
+    ]
+    return all("invalid policy action" in each for each in problems) and any(
+        "exitCode" in each for each in policies
+    )
 
 
 def _named_twice(case: Case, answer: Obj, state: State) -> bool:
@@ -50,12 +55,18 @@ def _named_twice(case: Case, answer: Obj, state: State) -> bool:
 def _unreadable(case: Case, answer: Obj, state: State) -> bool:
     """What cannot be read is told in Go's words there."""
     theirs = case.responses[0].get("message") or ""
-    return theirs.startswith("json: cannot unmarshal") and answer["message"].startswith("cannot read the object: ")
+    return theirs.startswith("json: cannot unmarshal") and answer["message"].startswith(
+        "cannot read the object: "
+    )
 
 
 def _minimum_of_the_only_task(case: Case, answer: Obj, state: State) -> bool:
     """Volcano's design gives the only task of a job the job's minimum; its webhook all replicas."""
-    if case.path != "/jobs/mutate" or len(_tasks(case)) != 1 or _tasks(case)[0].get("minAvailable") is not None:
+    if (
+        case.path != "/jobs/mutate"
+        or len(_tasks(case)) != 1
+        or _tasks(case)[0].get("minAvailable") is not None
+    ):
         return False
     ours, theirs = made(case, answer), made(case, case.responses[0])
     if ours["spec"]["tasks"][0]["minAvailable"] != case.request["object"]["spec"].get("minAvailable"):
@@ -66,7 +77,9 @@ def _minimum_of_the_only_task(case: Case, answer: Obj, state: State) -> bool:
 
 def _marked_as_dependent(case: Case, answer: Obj, state: State) -> bool:
     """Volcano's design marks a job with tasks that wait for others; its webhook does not."""
-    if case.path != "/jobs/mutate" or not any((task.get("dependsOn") or {}).get("name") for task in _tasks(case)):
+    if case.path != "/jobs/mutate" or not any(
+        (task.get("dependsOn") or {}).get("name") for task in _tasks(case)
+    ):
         return False
     rest = [each for each in answer["patch"] if "dependent-job" not in str(each)]
     return made(case, {"patch": rest}) == made(case, case.responses[0])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.decisions.volcano_webhooks.deliberate import is_meant
-from tests.decisions.volcano_webhooks.recording import PATHS, Case, State, read_cases, read_state
+from tests.decisions.volcano_webhooks.recording import PATHS, Case, Obj, State, read_cases, read_state
 from tests.decisions.volcano_webhooks.replay import is_equal, replay
 
 #: The share of cases that are equal without a rule: rules excuse few.
@@ -41,3 +41,33 @@ def test_reviews_answer_as_volcanos_did(cases: Sequence[Case], state: State, pat
     assert not differ, "\n".join(differ)
     assert chosen
     assert equal >= _EQUAL * len(chosen)
+
+
+def test_with_strict_minimums_jobs_are_refused_for_these_and_nothing_else(
+    cases: Sequence[Case], state: State
+) -> None:
+    more = 0
+    for case in cases:
+        if case.path != "/jobs/validate":
+            continue
+        lax, strict = replay(case, state), replay(case, state, strict=True)
+        refused = [each for each in told(strict) if each not in told(lax)]
+        assert [each for each in told(lax) if each not in told(strict)] == []
+        assert len(refused) <= 1
+        assert lax["allowed"] == (not told(lax))
+        if refused:
+            spec = case.request["object"]["spec"]
+            assert refused[0].startswith(
+                f"spec.minAvailable: {spec['minAvailable']} is not the sum of the tasks'"
+            )
+            assert spec["minAvailable"] != sum(
+                task.get("minAvailable", task["replicas"]) for task in spec["tasks"]
+            )
+            more += lax["allowed"]
+    print(f"{more} jobs that Volcano allows are refused for their minimums")
+    assert more
+
+
+def told(answer: Obj) -> list[str]:
+    """The problems, without what is allowed instead."""
+    return [each for each in answer["message"].split("; ") if each and not each.startswith("allowed: ")]

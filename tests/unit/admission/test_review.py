@@ -90,7 +90,7 @@ def test_answers_name_the_request_and_have_only_what_they_say() -> None:
 
 def test_an_object_with_a_field_of_another_type_is_refused() -> None:
     answer = review(queues.mutate, request({"metadata": {"name": "q"}, "spec": {"weight": "many"}}))
-    assert answer == (False, "cannot read the object: Expected `int`, got `str` - at `$.spec.weight`", ())
+    assert answer == refused("cannot read the object: Expected `int`, got `str` - at `$.spec.weight`")
 
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)

@@ -1,4 +1,4 @@
-"""The kinds Queue and PodGroup, as `config/crd` defines them, on an API server."""
+"""The kinds Queue, PodGroup and Job, as `config/crd` defines them, on an API server."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from agent_scheduler.objects import batch
+from agent_scheduler.objects.job import Job, job_path, jobs
 from tests.batched import add_group, add_queue, install, pod_group, queue
 from tests.embedded import EmbeddedCluster, embedded_cluster
+from tests.kustomize import CONFIG
 
 GROUPS = batch.pod_groups("default")
+JOBS = jobs("default")
 MERGE = "application/merge-patch+json"
 
 LIMITS = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": 2}
@@ -72,6 +76,116 @@ WHOLE_GROUP = pod_group(
         ],
     },
 )
+
+POLICY = {"action": "RestartJob", "events": ["PodFailed", "*"], "timeout": "10s"}
+TOPOLOGY = {"mode": "soft", "highestTierAllowed": 2}
+WHOLE_JOB = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Job",
+    "metadata": {"name": "whole"},
+    "spec": {
+        "schedulerName": "volcano",
+        "minAvailable": 2,
+        "volumes": [
+            {"mountPath": "/a", "volumeClaimName": "c"},
+            {"mountPath": "/b", "volumeClaim": {"resources": {"requests": {"storage": "1Gi"}}}},
+        ],
+        "tasks": [
+            {
+                "name": "ps",
+                "replicas": 4,
+                "minAvailable": 2,
+                "template": {
+                    "metadata": {"labels": {"app": "x"}, "name": "t"},
+                    "spec": {
+                        "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}]}]
+                    },
+                },
+                "policies": [POLICY, {"action": "AbortJob", "exitCode": -1}],
+                "topologyPolicy": "best-effort",
+                "maxRetry": 2,
+                "dependsOn": {"name": ["worker"], "iteration": "any"},
+                "partitionPolicy": {
+                    "totalPartitions": 2,
+                    "partitionSize": 2,
+                    "minPartitions": 1,
+                    "networkTopology": TOPOLOGY,
+                },
+            },
+            {"name": "worker", "replicas": 1},
+        ],
+        "policies": [POLICY, {"action": "AbortJob", "event": "PodEvicted"}],
+        "plugins": {"svc": [], "ssh": ["--no-root"]},
+        "runningEstimate": "2h",
+        "queue": "research",
+        "maxRetry": 5,
+        "ttlSecondsAfterFinished": 60,
+        "priorityClassName": "high",
+        "minSuccess": 1,
+        "networkTopology": TOPOLOGY,
+    },
+}
+STATUS = {
+    "state": {
+        "phase": "Running",
+        "reason": "R",
+        "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    },
+    "minAvailable": 2,
+    "taskStatusCount": {"ps": {"phase": {"Running": 2}}},
+    **dict.fromkeys(("pending", "running", "succeeded", "failed", "terminating", "unknown"), 1),
+    "version": 3,
+    "retryCount": 1,
+    "runningDuration": "12m5s",
+    "controlledResources": {"plugin-svc": "svc"},
+    "conditions": [
+        {"status": "Pending", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"status": "Running"},
+    ],
+}
+
+
+async def test_a_job_with_every_field_of_volcanos_api_is_kept_whole_and_its_status_apart() -> None:
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        created = await cluster.ask("POST", JOBS, {**WHOLE_JOB, "status": STATUS})
+        assert created["spec"] == WHOLE_JOB["spec"]
+        assert "status" not in created
+        path = job_path("default", "whole")
+        patched = await cluster.ask("PATCH", f"{path}/status", {"status": STATUS}, content_type=MERGE)
+        assert patched["status"] == STATUS
+        read = msgspec.json.decode(json.dumps(patched), type=Job)
+        assert read.status.state.phase == "Running"
+        assert json.loads(msgspec.json.encode(read.status)) == STATUS
+        assert [task.minimum for task in read.spec.tasks or ()] == [2, 1]
+
+
+@pytest.mark.parametrize("phase", ["Running", "Done"])
+async def test_a_job_is_in_a_phase_that_there_is(phase: str) -> None:
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        await cluster.ask("POST", JOBS, WHOLE_JOB)
+        answer = await cluster.call(
+            "PATCH",
+            f"{job_path('default', 'whole')}/status",
+            {"status": {"state": {"phase": phase}}},
+            content_type=MERGE,
+        )
+        assert answer.status == (200 if phase == "Running" else 422)
+
+
+def test_jobs_are_listed_with_volcanos_columns() -> None:
+    (version,) = yaml.safe_load((CONFIG / "crd" / "batch.volcano.sh_jobs.yaml").read_text())["spec"][
+        "versions"
+    ]
+    assert [(each["name"], each["jsonPath"]) for each in version["additionalPrinterColumns"]] == [
+        ("STATUS", ".status.state.phase"),
+        ("minAvailable", ".status.minAvailable"),
+        ("RUNNINGS", ".status.running"),
+        ("AGE", ".metadata.creationTimestamp"),
+        ("QUEUE", ".spec.queue"),
+    ]
 
 
 async def test_an_object_with_every_field_of_volcanos_api_is_kept_whole() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_scheduler.admission.jobs import JobRules
 from agent_scheduler.admission.queues import QueueRules
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
@@ -32,6 +33,7 @@ def test_the_defaults_make_a_certificate_and_gate_pods_of_both_schedulers() -> N
     assert found.schedulers == ("volcano", "agent-scheduler")
     assert found.gates
     assert found.queues == QueueRules(max_depth=5, keep_allocated=False, protect_root=True)
+    assert found.jobs == JobRules(scheduler="volcano", strict_min_available=True)
     assert (found.serving.bind_address, found.serving.port) == ("127.0.0.1", 8443)
     own = found.certificate
     assert own is not None
@@ -53,6 +55,7 @@ def test_flags_say_something_else(tmp_path: Path) -> None:
         *("--feature-gates", "SchedulingGatesQueueAdmission=false", "--admission-conf", str(file)),
         *("--max-queue-depth", "3", "--enable-queue-allocated-pods-check"),
         *("--enable-root-queue-protection=false", "--shutdown-delay", "1m"),
+        "--strict-min-available=false",
         *("--service-name", "s", "--certificate-secret", "c", "--certificate-host", "10.0.0.7"),
         *("--mutating-webhook-configuration", "", "--validating-webhook-configuration", "v"),
         *("--port", "9443", "--bind-address", "0.0.0.0", "--authorize-metrics"),
@@ -61,6 +64,7 @@ def test_flags_say_something_else(tmp_path: Path) -> None:
     assert not found.gates
     assert len(found.groups) == 1
     assert found.queues == QueueRules(max_depth=3, keep_allocated=True, protect_root=False)
+    assert found.jobs == JobRules(scheduler="a", strict_min_available=False)
     own = found.certificate
     assert own is not None
     assert own.hosts == ("s.here.svc", "s.here.svc.cluster.local", "10.0.0.7")
@@ -99,6 +103,7 @@ def test_a_certificate_that_is_given_is_not_made() -> None:
             "--enable-root-queue-protection=maybe",
             "--enable-root-queue-protection: found 'maybe'; allowed: true, false",
         ),
+        ("--strict-min-available=warn", "--strict-min-available: found 'warn'; allowed: true, false"),
         ("--service-name a/b", "--service-name: found 'a/b'; allowed: an object's name"),
         (
             "--shutdown-delay 5",

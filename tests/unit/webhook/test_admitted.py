@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from agent_scheduler.objects.batch import QUEUES, pod_groups
+from agent_scheduler.objects.job import jobs
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.kustomize import CONFIG
@@ -154,6 +155,41 @@ async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> Non
         await until(lambda: picture.queues["research"].status.state == "Open")
         stored = await cluster.ask("POST", pod_groups("team"), group)
         assert stored["spec"]["queue"] == "research"
+
+
+async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_circle() -> None:
+    async with reached() as world:
+        cluster = world.cluster
+        await cluster.ask("POST", QUEUES, {"apiVersion": _VERSION, "kind": "Queue", **queue("default")})
+        status = {"status": {"state": "Open"}}
+        await cluster.ask("PATCH", f"{QUEUES}/default/status", status, content_type=_MERGE)
+        (process,) = world._running
+        picture = process._picture
+        assert picture is not None
+        await until(lambda: "default" in picture.queues and picture.queues["default"].status.state == "Open")
+        template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        tasks = [
+            {"name": "ps", "replicas": 2, "template": template, "dependsOn": {"name": ["worker"]}},
+            {"name": "worker", "replicas": 3, "minAvailable": 1, "template": template},
+        ]
+        made = {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": "j"},
+            "spec": {"tasks": tasks},
+        }
+        stored = await cluster.ask("POST", jobs("default"), made)
+        assert stored["spec"]["minAvailable"] == 3
+        assert stored["metadata"]["annotations"] == {"dependent-job": "true"}
+        tasks[1]["dependsOn"] = {"name": ["ps"]}
+        told = await refused(cluster, "POST", jobs("default"), {**made, "metadata": {"name": "k"}})
+        assert told.startswith('admission webhook "jobs.validate.agent-scheduler" denied the request: ')
+        assert "ps -> worker -> ps" in told
+        # The minimum of one task of several is no longer that of the job.
+        answer = await cluster.call(
+            "PATCH", f"{jobs('default')}/j", {"spec": {"minAvailable": 2}}, content_type=_MERGE
+        )
+        assert "allowed: 3 (ps 2 + worker 1)" in json.loads(answer.body)["message"]
 
 
 async def test_while_no_webhook_answers_pods_are_made_and_queues_are_not() -> None:

@@ -112,6 +112,8 @@ def test_each_path_is_asked_about_what_it_reviews() -> None:
         "/queues/validate": {("queues", "CREATE", "UPDATE", "DELETE")},
         "/podgroups/mutate": {("podgroups", "CREATE")},
         "/podgroups/validate": {("podgroups", "CREATE")},
+        "/jobs/mutate": {("jobs", "CREATE")},
+        "/jobs/validate": {("jobs", "CREATE", "UPDATE")},
     }
     policies = {path: hook["failurePolicy"] for path, hook in HOOKS.items()}
     assert {path for path, policy in policies.items() if policy == "Ignore"} == {"/pods/mutate"}

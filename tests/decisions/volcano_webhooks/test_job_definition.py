@@ -1,0 +1,43 @@
+"""The kind Job as `config/crd` defines it, beside what an API server with Volcano's said to the same jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from agent_scheduler.objects.job import jobs
+from tests.batched import install
+from tests.decisions.volcano_webhooks.recording import read_cases
+from tests.embedded import embedded_cluster
+
+#: A field at the begin of what is said of it.
+_FIELD = re.compile(r"(?<![\w.])(?:spec|metadata)(?:\.\w+|\[\d+\])+(?=: )")
+#: A template is kept as it is here, where Volcano's definition repeats all of a pod's: the review looks at it.
+_IN_A_TEMPLATE = ".template."
+
+
+async def test_the_definition_refuses_what_volcanos_refuses_by_the_same_fields() -> None:
+    differ, checked = [], 0
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        await cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "plain-ns"}})
+        for case in read_cases():
+            if case.path != "/jobs/validate" or case.by_definition is None:
+                continue
+            path = f"{jobs(case.request['namespace'])}?dryRun=All"
+            answer = await cluster.call("POST", path, case.request["object"])
+            ours = _fields(json.loads(answer.body)["message"]) if answer.status == 422 else set()
+            theirs = {
+                each for each in _fields(case.by_definition.get("message", "")) if _IN_A_TEMPLATE not in each
+            }
+            # A pod's template alone is no reason here.
+            code = 201 if case.by_definition["code"] == 422 and not theirs else case.by_definition["code"]
+            checked += 1
+            if (answer.status, ours) != (code, theirs):
+                differ.append(f"{case}: ours {answer.status} {answer.body!r}, theirs {case.by_definition}")
+    assert not differ, "\n".join(differ)
+    assert checked
+
+
+def _fields(message: str) -> set[str]:
+    return set(_FIELD.findall(message))

@@ -1,0 +1,341 @@
+"""Jobs: what they are given, and what is said of those that make no sense."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent_scheduler.admission.jobs import JobRules, mutate, validate
+from agent_scheduler.admission.review import UnreadableObject, write_review
+from agent_scheduler.objects.batch import Queue
+
+from .reviews import patched, queue, request
+
+STRICT = JobRules(scheduler="volcano")
+LAX = JobRules(scheduler="volcano", strict_min_available=False)
+QUEUES = {
+    each["metadata"]["name"]: msgspec.convert(each, Queue)
+    for each in (queue("root", parent=""), queue("default"), queue("above"), queue("below", parent="above"))
+}
+
+
+def task(name: str = "a", replicas: int = 2, **more: Any) -> Any:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    return {"name": name, "replicas": replicas, "template": template, **more}
+
+
+def job(*tasks: Any, minimum: int | None = None, **spec: Any) -> Any:
+    given = {} if minimum is None else {"minAvailable": minimum}
+    return {
+        "metadata": {"name": "j"},
+        "spec": {"queue": "default", "tasks": list(tasks or (task(),)), **given, **spec},
+    }
+
+
+def waiting(name: str, *others: str, **more: Any) -> Any:
+    return task(name, dependsOn={"name": list(others), **more})
+
+
+def made(given: Any) -> Any:
+    return patched(given, mutate(request(given), STRICT))
+
+
+def told(given: Any, *, old: Any = None, rules: JobRules = STRICT) -> list[str]:
+    """Problems without what is allowed instead."""
+    operation = "CREATE" if old is None else "UPDATE"
+    answer = validate(request(given, old=old, operation=operation), QUEUES, rules)
+    assert answer.allowed == (not answer.message)
+    return [each for each in answer.message.split("; ") if each and not each.startswith("allowed: ")]
+
+
+# ---- defaults
+
+
+def test_a_job_that_says_little_is_given_the_rest() -> None:
+    bare = {
+        "metadata": {"name": "j"},
+        "spec": {"tasks": [{"replicas": 2}, {"replicas": 3, "minAvailable": 1}]},
+    }
+    assert made(bare)["spec"] == {
+        "queue": "default",
+        "schedulerName": "volcano",
+        "maxRetry": 3,
+        "minAvailable": 3,
+        "tasks": [
+            {"name": "default0", "replicas": 2, "minAvailable": 2, "maxRetry": 3},
+            {"name": "default1", "replicas": 3, "minAvailable": 1, "maxRetry": 3},
+        ],
+    }
+
+
+def test_what_a_job_says_stays() -> None:
+    whole = job(task(minAvailable=1, maxRetry=1), minimum=1, schedulerName="s", maxRetry=1)
+    assert mutate(request(whole), STRICT).patch == ()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "minimum", "expected"),
+    [
+        # The table of Volcano's design: the job's minimum, then those of its tasks.
+        ((task(), task("b", 3)), None, (5, [2, 3])),
+        ((task(minAvailable=1), task("b", 3, minAvailable=2)), None, (3, [1, 2])),
+        ((task(minAvailable=1), task("b", 3)), None, (4, [1, 3])),
+        ((task(),), 1, (1, [1])),
+        ((task(), task("b", 3)), 5, (5, [2, 3])),
+        ((task(minAvailable=0), task("b", 3)), None, (3, [0, 3])),
+        (
+            (task("p", 4, partitionPolicy={"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1}),),
+            4,
+            (4, [2]),
+        ),
+    ],
+)
+def test_minimums_that_are_missing_follow_from_those_that_are_there(
+    tasks: tuple[Any, ...], minimum: int | None, expected: tuple[int, list[int]]
+) -> None:
+    spec = made(job(*tasks, minimum=minimum))["spec"]
+    assert (spec["minAvailable"], [each["minAvailable"] for each in spec["tasks"]]) == expected
+
+
+def test_tasks_on_the_hosts_network_find_services() -> None:
+    on_host = task()
+    on_host["template"]["spec"]["hostNetwork"] = True
+    own = json.loads(json.dumps(on_host))
+    own["template"]["spec"]["dnsPolicy"] = "Default"
+    tasks = made(job(on_host, {**own, "name": "b"}))["spec"]["tasks"]
+    assert [each["template"]["spec"]["dnsPolicy"] for each in tasks] == ["ClusterFirstWithHostNet", "Default"]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "expected"),
+    [
+        ({"mpi": []}, {"mpi": [], "ssh": [], "svc": []}),
+        ({"pytorch": ["--port=1"], "svc": ["x"]}, {"pytorch": ["--port=1"], "svc": ["x"]}),
+        ({"env": []}, {"env": []}),
+    ],
+)
+def test_frameworks_get_the_plugins_that_they_need(plugins: Any, expected: Any) -> None:
+    assert made(job(plugins=plugins))["spec"]["plugins"] == expected
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"dependent-job": "no", "x": "y"}])
+def test_a_job_whose_tasks_wait_for_others_is_marked(annotations: Any) -> None:
+    given = job(task(), waiting("b", "a"))
+    if annotations is not None:
+        given["metadata"]["annotations"] = annotations
+    assert made(given)["metadata"]["annotations"] == {**(annotations or {}), "dependent-job": "true"}
+
+
+def test_a_job_whose_tasks_wait_for_none_is_not_marked() -> None:
+    assert "annotations" not in made(job(task(), waiting("b")))["metadata"]
+
+
+# ---- minimums
+
+
+@pytest.mark.parametrize(
+    ("tasks", "minimum", "wanted"),
+    [
+        ((task(), task("b", 3)), 4, "5 (a 2 + b 3)"),
+        ((task(minAvailable=1), task("b", 3, minAvailable=2)), 5, "3 (a 1 + b 2)"),
+        ((task(minAvailable=1),), 2, "1 (a 1)"),
+    ],
+)
+def test_a_minimum_that_is_not_the_sum_of_the_tasks_is_refused_or_warned_of(
+    tasks: tuple[Any, ...], minimum: int, wanted: str
+) -> None:
+    given = job(*tasks, minimum=minimum)
+    strict = validate(request(given), QUEUES, STRICT)
+    assert strict.message == (
+        f"spec.minAvailable: {minimum} is not the sum of the tasks' minAvailable, or replicas where a task has none; "
+        f"allowed: {wanted}, or none, which is made that"
+    )
+    lax = validate(request(given), QUEUES, LAX)
+    assert (lax.allowed, lax.warnings) == (True, (strict.message,))
+    written = json.loads(write_review(request(given), lax))["response"]
+    assert (written["allowed"], written["warnings"]) == (True, [strict.message])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [job(minimum=1), job(task(), task("b", 3), minimum=5), job(task(minAvailable=0), task("b"), minimum=2)],
+)
+def test_what_is_made_of_a_job_is_allowed(given: Any) -> None:
+    assert told(made(given)) == []
+
+
+def test_jobs_of_before_may_be_changed_but_for_their_minimums() -> None:
+    old = job(task(minAvailable=1), minimum=2)
+    assert told({**old, "metadata": {"name": "j", "labels": {"x": "y"}}}, old=old) == []
+    assert told(job(task(minAvailable=1), minimum=2, priorityClassName="high"), old=old) == []
+    assert told(job(task(replicas=3, minAvailable=1), minimum=1), old=old) == []
+    (problem,) = told(job(task(replicas=3, minAvailable=1), minimum=2), old=old)
+    assert problem.startswith("spec.minAvailable: 2 is not the sum")
+
+
+def test_replicas_may_change_while_minimums_stay() -> None:
+    old = job(task(minAvailable=1), minimum=1)
+    assert told(job(task(replicas=9, minAvailable=1), minimum=1), old=old) == []
+
+
+# ---- dependencies
+
+NO_DAG = "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "cycle"),
+    [
+        ((waiting("a", "a"),), "a -> a"),
+        ((waiting("a", "b"), waiting("b", "a")), "a -> b -> a"),
+        (
+            (waiting("x", "a"), waiting("a", "c"), waiting("b", "a"), waiting("c", "x", "b")),
+            "x -> a -> c -> x",
+        ),
+    ],
+)
+def test_tasks_that_wait_in_a_circle_are_named(tasks: tuple[Any, ...], cycle: str) -> None:
+    assert told(job(*tasks)) == [f"spec.tasks[0].dependsOn.name: {NO_DAG}: {cycle}"]
+
+
+@pytest.mark.parametrize("first", [waiting("x", "a"), task("x")])
+def test_a_circle_is_found_behind_and_beside_other_tasks(first: Any) -> None:
+    given = job(first, waiting("a", "b"), waiting("b", "a"))
+    assert told(given) == [f"spec.tasks[1].dependsOn.name: {NO_DAG}: a -> b -> a"]
+
+
+def test_a_task_that_is_not_there_is_named() -> None:
+    answer = validate(request(job(task(), waiting("b", "a", "ghost"))), QUEUES, STRICT)
+    assert answer.message == (
+        f"spec.tasks[1].dependsOn.name: {NO_DAG}: there is no task 'ghost'; allowed: names of other tasks: a"
+    )
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        (task(), waiting("b", "a", "a")),
+        (task(), waiting("b", "a", iteration="any"), waiting("c", "a", "b", iteration="all")),
+        (task(), waiting("b", "a"), waiting("c", "a"), waiting("d", "b", "c")),
+    ],
+)
+def test_tasks_may_wait_for_others_twice_and_by_several_ways(tasks: tuple[Any, ...]) -> None:
+    assert told(job(*tasks)) == []
+
+
+def test_many_tasks_in_a_row_are_followed() -> None:
+    row = [task("t0"), *(waiting(f"t{number}", f"t{number - 1}") for number in range(1, 3000))]
+    assert told(job(*row)) == []
+
+
+def test_an_iteration_is_any_or_all() -> None:
+    answer = validate(request(job(task(), waiting("b", "a", iteration="some"))), QUEUES, STRICT)
+    assert answer.message == "spec.tasks[1].dependsOn.iteration: found 'some'; allowed: any, all"
+
+
+# ---- the rest
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    wrong = job(
+        task(minAvailable=3, policies=[{"action": "SyncJob", "exitCode": 3}]),
+        task("a", partitionPolicy={"totalPartitions": 0, "partitionSize": 0}),
+        minimum=9,
+        policies=[{"action": "RestartJob", "event": "No"}, {"action": "Nope", "event": "*"}],
+        plugins={"bogus": []},
+        volumes=[{"mountPath": "/d"}, {"mountPath": "/d", "volumeClaimName": "Bad"}],
+        queue="above",
+    )
+    assert [each.split(": ")[0] for each in told(wrong)] == [
+        "spec.tasks[0].minAvailable",
+        "spec.tasks[0].policies[0].action",
+        "spec.tasks[1].name",
+        "spec.tasks[1].partitionPolicy.totalPartitions",
+        "spec.tasks[1].partitionPolicy.partitionSize",
+        "spec.minAvailable",
+        "spec.policies[0].event",
+        "spec.policies[1].action",
+        "spec.policies",
+        "spec.plugins",
+        "spec.volumes[0]",
+        "spec.volumes[1].mountPath",
+        "spec.volumes[1].volumeClaimName",
+        "spec.queue",
+        "spec.minAvailable",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("root", ["spec.queue: can not submit job to root queue"]),
+        ("above", ["spec.queue: can only submit job to leaf queue, queue `above` has 1 child queues"]),
+        ("none", ['spec.queue: unable to find job queue: queue.scheduling.volcano.sh "none" not found']),
+        ("below", []),
+    ],
+)
+def test_a_job_is_in_a_queue_that_takes_pods(name: str, expected: list[str]) -> None:
+    assert told(job(queue=name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"image": ""}, "image"),
+        ({"env": [{"name": "a=b"}]}, "env[0].name"),
+        ({"ports": [{"containerPort": 0}]}, "ports[0].containerPort"),
+        ({"ports": [{"containerPort": 1, "hostPort": 70000}]}, "ports[0].hostPort"),
+        ({"resources": {"requests": {"cpu": "-1"}}}, "resources.requests[cpu]"),
+        ({"resources": {"requests": {"cpu": "much"}}}, "resources.requests[cpu]"),
+        ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}, "resources.requests"),
+        ({"resources": {"requests": {"a.example/gpu": 1}}}, "resources.limits"),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/"}]}, "volumeMounts[0].name"),
+        ({"readinessProbe": {"timeoutSeconds": -1}}, "readinessProbe.timeoutSeconds"),
+    ],
+)
+def test_a_template_of_which_no_pod_could_be_made_is_refused(container: Any, field: str) -> None:
+    given = task()
+    given["template"]["spec"]["containers"][0] |= container
+    (problem,) = told(job(given))
+    assert problem.startswith(f"spec.tasks[0].template.spec.containers[0].{field}: ")
+
+
+def test_a_changed_job_keeps_all_but_its_numbers_and_its_priority() -> None:
+    old = job(task(minAvailable=1), minimum=1, plugins={"svc": None})
+    new = job(task(minAvailable=1, maxRetry=1), minimum=1, schedulerName="x", plugins={"svc": [], "ssh": []})
+    (problem,) = told(new, old=old)
+    assert problem.startswith(
+        "spec.plugins, spec.schedulerName, spec.tasks[0].maxRetry: job updates may not change"
+    )
+    assert told(job(task(minAvailable=1), minimum=1, plugins={"svc": []}, volumes=[]), old=old) == []
+
+
+def test_what_clients_leave_empty_is_no_change() -> None:
+    old = job(task(minAvailable=1), minimum=1)
+    new = json.loads(json.dumps(old))
+    template = new["spec"]["tasks"][0]["template"]
+    template["metadata"] = {"creationTimestamp": None}
+    template["spec"]["containers"][0]["resources"] = {}
+    assert told({**new, "spec": {**new["spec"], "minAvailable": 1, "priorityClassName": "p"}}, old=old) == []
+
+
+def test_a_job_that_was_made_wrong_may_lose_its_finalizers() -> None:
+    old = job(task(minAvailable=9), minimum=99)
+    assert told({**old, "metadata": {"name": "j", "finalizers": []}}, old=old) == []
+
+
+def test_a_job_without_a_spec_is_left_for_what_is_said_of_it() -> None:
+    bare = {"metadata": {"name": "j"}}
+    assert mutate(request(bare), STRICT).patch == ()
+    assert "spec.tasks: No task specified in job spec" in told(bare)
+
+
+def test_an_object_of_another_form_is_refused_with_its_place() -> None:
+    with pytest.raises(UnreadableObject, match=r"spec\.tasks\[0\]\.replicas"):
+        validate(request(job({**task(), "replicas": "two"})), QUEUES, STRICT)
+    with pytest.raises(UnreadableObject, match="containers"):
+        validate(request(job({"name": "a", "template": {"spec": {"containers": "c"}}})), QUEUES, STRICT)
