@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.admission import podgroups, pods, queues
+from agent_scheduler.admission import jobs, podgroups, pods, queues
 from agent_scheduler.admission.review import (
     ALLOWED,
     Answer,
@@ -99,6 +99,33 @@ _RESOURCES = st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "a.exampl
 _ANNOTATIONS = st.dictionaries(
     st.sampled_from([queues.HIERARCHY, queues.HIERARCHY_WEIGHTS, "x"]), st.text("root/1.-", max_size=12)
 )
+_POLICIES = st.lists(
+    st.fixed_dictionaries({"action": _SCALARS}, optional={"event": _SCALARS, "exitCode": _SCALARS}),
+    max_size=2,
+)
+_CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"name": _SCALARS},
+        optional={
+            "resources": st.fixed_dictionaries({}, optional={"requests": _RESOURCES, "limits": _RESOURCES}),
+            "ports": st.lists(st.fixed_dictionaries({"containerPort": _SCALARS}), max_size=1),
+            "livenessProbe": _SCALARS | st.fixed_dictionaries({"periodSeconds": _SCALARS}),
+        },
+    ),
+    max_size=2,
+)
+_TASKS = st.fixed_dictionaries(
+    {"name": st.sampled_from("ab")},
+    optional={
+        "replicas": _SCALARS | st.integers(-1, 3),
+        "minAvailable": st.none() | st.integers(-1, 3),
+        "template": st.fixed_dictionaries({"spec": st.fixed_dictionaries({"containers": _CONTAINERS})})
+        | _SCALARS,
+        "policies": _POLICIES,
+        "topologyPolicy": st.sampled_from(["", "none", "restricted"]),
+        "dependsOn": st.fixed_dictionaries({"name": st.lists(st.sampled_from("abc"), max_size=2)}) | _SCALARS,
+    },
+)
 _FIELDS = {
     "capability": _RESOURCES,
     "deserved": _RESOURCES,
@@ -107,6 +134,11 @@ _FIELDS = {
     "queue": st.text(max_size=4),
     "weight": _SCALARS,
     "schedulingGates": st.lists(st.fixed_dictionaries({"name": _SCALARS}), max_size=2) | _SCALARS,
+    "tasks": st.lists(_TASKS, max_size=2) | _SCALARS,
+    "policies": _POLICIES,
+    "plugins": st.dictionaries(st.sampled_from(["mpi", "x"]), st.lists(_SCALARS, max_size=2) | _SCALARS),
+    "volumes": st.lists(st.fixed_dictionaries({"mountPath": _SCALARS}), max_size=2),
+    "minAvailable": _SCALARS,
     "nodeSelector": _SCALARS | st.dictionaries(st.text(max_size=3), _SCALARS, max_size=2),
 }
 _OBJECTS = st.fixed_dictionaries(
@@ -133,6 +165,8 @@ def test_whatever_an_object_says_there_is_an_answer(made: Any, old: Any, operati
         lambda asked: queues.validate(asked, known, rules),
         lambda asked: podgroups.mutate(asked, {}),
         lambda asked: podgroups.validate(asked, known),
+        lambda asked: jobs.mutate(asked, jobs.JobRules(scheduler="s")),
+        lambda asked: jobs.validate(asked, known, jobs.JobRules(scheduler="s")),
     ]
     asked = request(made, old=old, operation=operation, name="a")
     for each in reviewers:
