@@ -19,7 +19,7 @@ from .pod_templates import template_problems
 _NONE: Final = msgspec.Raw(b"null")
 _MPI: Final = "mpi"
 _MPI_MASTER: Final = "master"
-PLUGINS: Final = frozenset({"env", "hcclrank", _MPI, "pytorch", "ray", "ssh", "svc", "tensorflow"})
+_PLUGINS: Final = frozenset({"env", "hcclrank", _MPI, "pytorch", "ray", "ssh", "svc", "tensorflow"})
 
 
 def problems(job: Job) -> Iterator[str]:
@@ -103,8 +103,8 @@ def _of_topology(topology: NetworkTopology | None, field: str) -> Iterator[str]:
 def _of_plugins(job: Job, tasks: Sequence[TaskSpec]) -> Iterator[str]:
     plugins = job.spec.plugins or {}
     for name in plugins:
-        if name not in PLUGINS:
-            yield f"spec.plugins: unable to find job plugin: {name}; allowed: {', '.join(sorted(PLUGINS))}"
+        if name not in _PLUGINS:
+            yield f"spec.plugins: unable to find job plugin: {name}; allowed: {', '.join(sorted(_PLUGINS))}"
     if _MPI in plugins and _mpi_master(plugins[_MPI] or ()) not in [task.name for task in tasks]:
         yield (
             f"spec.plugins[{_MPI}]: The specified mpi master task was not found; allowed: --master=NAME of a task, "

@@ -14,11 +14,11 @@ from __future__ import annotations
 from agent_scheduler.objects.job import JobSpec, TaskSpec
 
 
-def minimum_given(spec: JobSpec, task: TaskSpec) -> int:
-    """The minimum that a task is given which has none."""
+def minimum_of(spec: JobSpec, task: TaskSpec) -> int:
+    """The minimum that a task of the job has, or is given if it has none."""
     partition = task.partition_policy
-    parted = partition is not None and partition.min_partitions > 0
-    if not parted and spec.min_available and len(spec.tasks or ()) == 1:
+    has_one = task.min_available is not None or (partition is not None and partition.min_partitions > 0)
+    if not has_one and spec.min_available and len(spec.tasks or ()) == 1:
         return spec.min_available
     return task.minimum
 
@@ -26,7 +26,7 @@ def minimum_given(spec: JobSpec, task: TaskSpec) -> int:
 def strict_problem(spec: JobSpec) -> str:
     """Why the minimums do not fit together, or empty. The job's is one that was given."""
     tasks = spec.tasks or ()
-    wanted = sum(minimum_given(spec, task) if task.min_available is None else task.minimum for task in tasks)
+    wanted = sum(minimum_of(spec, task) for task in tasks)
     if spec.min_available == wanted:
         return ""
     parts = " + ".join(f"{task.name} {task.minimum}" for task in tasks)

@@ -18,7 +18,7 @@ from agent_scheduler.objects.job import DEPENDENT_JOB, Job, JobSpec, TaskSpec
 from .job_changes import changes
 from .job_checks import problems
 from .job_dependencies import is_dependent
-from .job_minimums import minimum_given, strict_problem
+from .job_minimums import minimum_of, strict_problem
 from .review import (
     ALLOWED,
     CREATE,
@@ -105,7 +105,7 @@ def _of_task(spec: JobSpec, index: int, task: TaskSpec) -> Iterator[Change]:
     if template.host_network and not template.dns_policy:
         yield Change("add", f"{path}/template/spec/dnsPolicy", _HOST_NETWORK_DNS)
     if task.min_available is None:
-        yield Change("add", f"{path}/minAvailable", minimum_given(spec, task))
+        yield Change("add", f"{path}/minAvailable", minimum_of(spec, task))
     if task.max_retry == 0:
         yield Change("add", f"{path}/maxRetry", _MAX_RETRY)
 
