@@ -24,7 +24,8 @@ _VALID = re.compile(r",? valid (?:events|actions) are \[.*?\]")
 _POD = re.compile(r"(create pod with name \S+-)\d+ ")
 #: What Volcano's message has between its problems.
 _BETWEEN = re.compile(
-    r"[\s;.*]|\d+ errors? occurred:|spec(?:\.tasks)?\.policies: |(?:spec\.tasks?\[\d+\]\.)?(?:template|metadata)\.[\w.\[\]]+: "
+    r"[\s;.*]|\d+ errors? occurred:|spec(?:\.tasks)?\.policies: |"
+    r"(?:spec\.tasks?\[\d+\]\.)?(?:template|metadata)\.[\w.\[\]]+: "
 )
 
 
