@@ -19,13 +19,14 @@ from agent_scheduler.config.flag_values import checked, scheduler_names, section
 from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, LOCK_NAMESPACE, Flag, given
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
+from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
 
 #: What `--enable` takes.
-SHARDING, QUEUE, PODGROUP = "sharding", "queue", "podgroup"
-CONTROLLERS = (PODGROUP, QUEUE, SHARDING)
+SHARDING, QUEUE, PODGROUP, JOB = "sharding", "queue", "podgroup", "job"
+CONTROLLERS = (JOB, PODGROUP, QUEUE, SHARDING)
 
 LEASE = "agent-scheduler-controllers"
 PORT = 10252
@@ -58,6 +59,7 @@ class ControllersSettings:
     logging: Logging
     sharding: ControllerSettings
     podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
+    job: JobSettings = field(default_factory=JobSettings)
     #: What was said and is deprecated or has no effect: for the log.
     warnings: tuple[str, ...] = ()
 

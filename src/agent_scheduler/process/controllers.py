@@ -19,6 +19,7 @@ import msgspec
 
 from agent_scheduler import __version__
 from agent_scheduler.controllers.controller import Controller
+from agent_scheduler.controllers.jobs.controller import JobController
 from agent_scheduler.controllers.podgroups.controller import PodGroupController
 from agent_scheduler.controllers.queues.controller import QueueController
 from agent_scheduler.controllers.reconciling import Reconciler, Reconciling
@@ -36,7 +37,7 @@ from agent_scheduler.serving.sources import Sources
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.pauses import GcPolicy
 
-from .controller_flags import PODGROUP, QUEUE, SHARDING, ControllersSettings
+from .controller_flags import JOB, PODGROUP, QUEUE, SHARDING, ControllersSettings
 
 #: reportingController of events about the lease, and of what a controller says under no name of its own.
 NAME = "agent-scheduler-controllers"
@@ -209,6 +210,10 @@ class ControllersProcess(Process):
         if PODGROUP in enabled:
             reconcilers.append(
                 PodGroupController(self._settings.podgroup, transport=transport, timing=timing)
+            )
+        if JOB in enabled:
+            reconcilers.append(
+                JobController(self._settings.job, transport=transport, events=events, timing=timing)
             )
         if reconcilers:
             self._reconciling = Reconciling(

@@ -1,0 +1,156 @@
+"""Volcano's Job, wire-compatible with its batch.volcano.sh/v1alpha1: tasks of pods that run as one.
+
+As in `wire`, only the fields that something here asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .batch import NetworkTopology
+from .wire import Metadata, Wire
+
+JOB_VERSION: Final = "batch.volcano.sh/v1alpha1"
+#: Those of all namespaces.
+JOBS: Final = f"/apis/{JOB_VERSION}/jobs"
+
+#: An annotation of a job, and of its PodGroup: `true` where a task waits for another, so that pods come in stages.
+DEPENDENT_JOB: Final = "dependent-job"
+
+ANY: Final = "any"
+ALL: Final = "all"
+
+
+def jobs(namespace: str) -> str:
+    """Where the jobs of a namespace are."""
+    return f"/apis/{JOB_VERSION}/namespaces/{namespace}/jobs"
+
+
+def job_path(namespace: str, name: str) -> str:
+    return f"{jobs(namespace)}/{name}"
+
+
+class LifecyclePolicy(Wire, frozen=True):
+    """What is done on one of some events, or on an exit code of a pod's container. `timeout` is a Go duration."""
+
+    action: str = ""
+    event: str = ""
+    events: tuple[str, ...] | None = None
+    exit_code: int | None = None
+    timeout: str | None = None
+
+
+class DependsOn(Wire, frozen=True):
+    """Tasks that have to run or to have ended well first. `iteration` is any or all; an empty one is all."""
+
+    name: tuple[str, ...] | None = None
+    iteration: str = ""
+
+
+class PartitionPolicy(Wire, frozen=True):
+    """A task's pods in `total_partitions` parts of `partition_size` each; `min_partitions` 0 is none given."""
+
+    total_partitions: int = 0
+    partition_size: int = 0
+    min_partitions: int = 0
+    network_topology: NetworkTopology | None = None
+
+
+class TaskSpec(Wire, frozen=True):
+    """`min_available` None is as all replicas, where no partition says less. `template` is a PodTemplateSpec."""
+
+    name: str = ""
+    replicas: int = 0
+    min_available: int | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    policies: tuple[LifecyclePolicy, ...] | None = None
+    topology_policy: str = ""
+    max_retry: int = 0
+    depends_on: DependsOn | None = None
+    partition_policy: PartitionPolicy | None = None
+
+    @property
+    def minimum(self) -> int:
+        """How many pods of it have to run at once, as it says itself."""
+        if self.min_available is not None:
+            return self.min_available
+        parts = self.partition_policy
+        if parts is not None and parts.min_partitions > 0:
+            return parts.min_partitions * parts.partition_size
+        return self.replicas
+
+
+class VolumeSpec(Wire, frozen=True):
+    """`volume_claim` is a PersistentVolumeClaimSpec, from which a claim is made."""
+
+    mount_path: str = ""
+    volume_claim_name: str = ""
+    volume_claim: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class JobSpec(Wire, frozen=True):
+    """`min_available` 0 is the sum of the tasks' minimums once defaults were given."""
+
+    scheduler_name: str = ""
+    min_available: int = 0
+    volumes: tuple[VolumeSpec, ...] | None = None
+    tasks: tuple[TaskSpec, ...] | None = None
+    policies: tuple[LifecyclePolicy, ...] | None = None
+    #: Arguments by the name of a plugin.
+    plugins: dict[str, tuple[str, ...] | None] | None = None
+    queue: str = ""
+    max_retry: int = 0
+    ttl_seconds_after_finished: int | None = None
+    priority_class_name: str = ""
+    min_success: int | None = None
+    network_topology: NetworkTopology | None = None
+
+
+class JobState(Wire, frozen=True):
+    """`phase` is Pending, Aborting, Aborted, Running, Restarting, Completing, Completed, Terminating, Terminated or
+    Failed."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class TaskState(Wire, frozen=True):
+    """Numbers of pods by their phase."""
+
+    phase: dict[str, int] | None = None
+
+
+class JobCondition(Wire, frozen=True):
+    """When the job came into a phase (`status`) last."""
+
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class JobStatus(Wire, frozen=True):
+    state: JobState = JobState()
+    min_available: int = 0
+    task_status_count: dict[str, TaskState] | None = None
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    unknown: int = 0
+    version: int = 0
+    retry_count: int = 0
+    running_duration: str | None = None
+    controlled_resources: dict[str, str] | None = None
+    conditions: tuple[JobCondition, ...] | None = None
+
+
+class Job(Wire, frozen=True):
+    """Its status is a subresource."""
+
+    metadata: Metadata = Metadata()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
