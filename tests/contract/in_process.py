@@ -1,4 +1,4 @@
-"""The product's `Transport` to an embedded API server in the same process, without sockets, so that time may be virtual."""
+"""The product's `Transport` to an embedded API server in the same process, without sockets: time may be virtual."""
 
 from __future__ import annotations
 

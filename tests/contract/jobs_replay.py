@@ -35,6 +35,8 @@ from .jobs_state import KINDS, path_of, recorded, take
 _MERGE: Final = "application/merge-patch+json"
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
+#: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else.
+_BETWEEN: Final = 0.03
 #: Seconds until a step has come to rest.
 _REST: Final = 3.0
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
@@ -71,14 +73,21 @@ class _Replay:
         running = asyncio.create_task(process.run(signals=False))
         await asyncio.sleep(_REST)
         argued = Argued(self._scenario)
-        found, uids = [], {}
+        found: list[list[str]] = []
+        uids: dict[str, str] = {}
+        owners: dict[str, str] = {}
         try:
             for number, step in enumerate(self._scenario["steps"]):
                 result = self._scenario["results"][number]
-                codes = [await self._do(self._filled(op)) for op in step["ops"]]
+                codes = []
+                for op in step["ops"]:
+                    codes.append(await self._do(self._filled(op)))
+                    await asyncio.sleep(_BETWEEN)
                 await asyncio.sleep(_REST)
-                state = await take(self._ask, self._namespace, uids)
-                found.append(argued.compare(number, step, result["op_codes"], recorded(result["state"]), codes, state))
+                state = await take(self._ask, self._namespace, uids, owners)
+                found.append(
+                    argued.compare(number, (result["op_codes"], recorded(result["state"])), (codes, state))
+                )
         finally:
             process.stop()
             await running
@@ -137,10 +146,14 @@ class _Replay:
                 return await self._call("PATCH", path, {"status": op["status"]})
             case "podgroup_phase":
                 status = {key: op[key] for key in ("phase", "conditions") if key in op}
-                return await self._call("PATCH", await self._at("PodGroup", f"of:{op['job']}"), {"status": status})
+                return await self._call(
+                    "PATCH", await self._at("PodGroup", f"of:{op['job']}"), {"status": status}
+                )
             case "bind":
                 body = {"metadata": {"name": op["name"]}, "target": {"kind": "Node", "name": "node-1"}}
-                return await self._call("POST", path_of("Pod", self._namespace, op["name"]) + "/binding", body)
+                return await self._call(
+                    "POST", path_of("Pod", self._namespace, op["name"]) + "/binding", body
+                )
             case "delete":
                 options = {"gracePeriodSeconds": op["grace"]} if "grace" in op else None
                 return await self._call("DELETE", await self._at(op["kind"], op["name"]), options)

@@ -44,13 +44,16 @@ def path_of(kind: str, namespace: str, name: str = "") -> str:
     return f"{path}{within}/{plural}" + (f"/{name}" if name else "")
 
 
-async def take(ask: Ask, namespace: str, uids: dict[str, str]) -> dict[str, Any]:
-    """What is there. `uids`: those of the pods of the step before, by name; they are brought up to date."""
+async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str, str]) -> dict[str, Any]:
+    """What is there. `uids`: those of the pods of the step before, by name; `owners`: placeholders by the UIDs of all
+    that there was. They are brought up to date."""
 
     async def items(kind: str) -> list[Any]:
         return (await ask("GET", path_of(kind, namespace)))["items"]  # type: ignore[no-any-return]
 
     jobs, pods, groups = await items("Job"), await items("Pod"), await items("PodGroup")
+    # Where a Job was made again, the groups of both have one name; that of the first is shown.
+    groups.sort(key=lambda each: str(each["metadata"]["uid"]), reverse=True)
     state: dict[str, Any] = {
         "jobs": {each["metadata"]["name"]: _job(each) for each in jobs},
         "pods": {each["metadata"]["name"]: _pod(each, uids) for each in pods},
@@ -81,8 +84,9 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str]) -> dict[str, Any]
     uids.update({each["metadata"]["name"]: each["metadata"]["uid"] for each in pods})
     text = json.dumps(state)
     for kind, found in (("Job", jobs), ("Pod", pods)):
-        for each in found:
-            text = text.replace(each["metadata"]["uid"], f"<uid:{kind}/{each['metadata']['name']}>")
+        owners.update({each["metadata"]["uid"]: f"<uid:{kind}/{each['metadata']['name']}>" for each in found})
+    for uid, placeholder in owners.items():
+        text = text.replace(uid, placeholder)
     return json.loads(text.replace(namespace, "<ns>"))  # type: ignore[no-any-return]
 
 
@@ -102,13 +106,16 @@ def recorded(state: dict[str, Any]) -> dict[str, Any]:
             }
             for name, each in state.get("pods", {}).items()
         },
-        "podgroups": state.get("podgroups", {}),
+        "podgroups": {name: _timeless(each) for name, each in state.get("podgroups", {}).items()},
         "commands": sorted(state.get("commands", [])),
         "services": state.get("services", {}),
         "networkpolicies": state.get("networkpolicies", {}),
         "configmaps": state.get("configmaps", {}),
         "secrets": {
-            name: {"ownerReferences": each.get("ownerReferences") or [], "keys": sorted(each.get("data") or each.get("keys") or {})}
+            name: {
+                "ownerReferences": each.get("ownerReferences") or [],
+                "keys": sorted(each.get("data") or each.get("keys") or {}),
+            }
             for name, each in state.get("secrets", {}).items()
         },
         "pvcs": {
@@ -123,18 +130,24 @@ def _job(each: dict[str, Any]) -> dict[str, Any]:
     spec, status = each["spec"], dict(each.get("status") or {})
     status.pop("runningDuration", None)
     if "state" in status:
-        status["state"] = {key: value for key, value in status["state"].items() if key != "lastTransitionTime"}
+        status["state"] = {
+            key: value for key, value in status["state"].items() if key != "lastTransitionTime"
+        }
     if "conditions" in status:
         status["conditions"] = [condition["status"] for condition in status["conditions"]]
     return {
         "deleting": "deletionTimestamp" in each["metadata"],
+        **({"finalizers": each["metadata"]["finalizers"]} if each["metadata"].get("finalizers") else {}),
         "spec": {
-            **{key: spec[key] for key in ("minAvailable", "queue", "priorityClassName", "volumes") if spec.get(key)},
+            "minAvailable": spec.get("minAvailable"),
+            "queue": spec.get("queue"),
+            **{key: spec[key] for key in ("priorityClassName", "volumes") if spec.get(key)},
             "tasks": [
-                {key: task[key] for key in ("name", "replicas", "minAvailable", "maxRetry") if key in task}
+                {key: task.get(key) for key in ("name", "replicas", "minAvailable", "maxRetry")}
                 for task in spec["tasks"]
             ],
         },
+        **({"annotations": each["metadata"]["annotations"]} if each["metadata"].get("annotations") else {}),
         "status": status,
     }
 
@@ -188,8 +201,19 @@ def _group(each: dict[str, Any]) -> dict[str, Any]:
             "ownerReferences": _owners(each),
         },
         "spec": {key: value for key, value in each["spec"].items() if value not in (0, "")},
-        "status": each.get("status") or {},
+        "status": _timeless(each)["status"],
     }
+
+
+def _timeless(group: dict[str, Any]) -> dict[str, Any]:
+    """A group without the times of its conditions."""
+    status = dict(group.get("status") or {})
+    if "conditions" in status:
+        status["conditions"] = [
+            {key: value for key, value in each.items() if key != "lastTransitionTime"}
+            for each in status["conditions"]
+        ]
+    return {**group, "status": status}
 
 
 def _owned(each: dict[str, Any], *, spec: bool = False) -> dict[str, Any]:

@@ -16,18 +16,21 @@ from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
-from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
+from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
 from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.times import time_text
 
+from .belongings import Belongings
 from .cluster import JobsCluster
 from .depends import Waiting, waiting_tasks
 from .group import group_for, renewal
+from .plugins.registry import changed, unknown
 from .pods import partition_of, pod_for, wanted_pods
 from .policies import Happened
 from .states import CLOSED, ENDED, FAILED, PENDING, RESTARTING, Kill, Scope, next_phase, tasks_of
-from .status import counted, explained, moved
+from .status import controlled_by, counted, explained, moved, without_plugins
+from .volumes import mounted
 from .writes import Wanted, Writes
 
 #: reportingController of its events.
@@ -40,10 +43,17 @@ class Carrying:
     """What is done for one Job at a time, by `JobsCluster` and nothing else."""
 
     def __init__(
-        self, cluster: JobsCluster, writes: Writes, *, events: EventRecorder, timing: Timing
+        self,
+        cluster: JobsCluster,
+        writes: Writes,
+        belongings: Belongings,
+        *,
+        events: EventRecorder,
+        timing: Timing,
     ) -> None:
         self._cluster = cluster
         self._writes = writes
+        self._belongings = belongings
         self._events = events
         self._timing = timing
 
@@ -79,6 +89,8 @@ class Carrying:
             retry_count=job.status.retry_count + kill.restarts,
         )
         status = counted(status, _after(pods, targets))
+        if whole:
+            status = without_plugins(status)
         if not await self._writes.status(job, moved(status, kill.to, self._now()), wanted):
             return False
         swept = await self._writes.delete_pods(targets.values(), wanted)
@@ -117,7 +129,7 @@ class Carrying:
         if job.status.state.phase == RESTARTING and next_phase(job, job.status) == FAILED:
             # No pod is made for a Job that is not tried again.
             return await self._writes.status(job, moved(job.status, FAILED, self._now()), wanted)
-        if not await self._keep_group(job, wanted):
+        if not await self._keep_belongings(job, wanted) or not await self._keep_group(job, wanted):
             return False
         group = self._cluster.group(job)
         if group is None or group.status.phase in _OUTSIDE:
@@ -137,13 +149,14 @@ class Carrying:
             pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
         ]
         deleted = await self._writes.delete_pods(surplus, wanted)
-        return await self._write_status(job, waiting, wanted) and made and deleted
+        status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
+        return await self._write_status(job, waiting, wanted, status) and made and deleted
 
     async def _make_pods(self, job: Job, missing: Collection[tuple[TaskSpec, int]], wanted: Wanted) -> bool:
         problems: list[str] = []
 
         async def make(each: tuple[TaskSpec, int]) -> bool:
-            body = pod_for(job, *each)
+            body = changed(job, *each, mounted(job, pod_for(job, *each)))
             made = await self._writes.make_pod(body, wanted)
             if made.failure is None:
                 return True
@@ -172,7 +185,21 @@ class Carrying:
             return False
         if group is not None and not await self._writes.delete_group(group, wanted):
             return False
+        if not await self._belongings.remove(job, wanted):
+            return False
         return await self._write_status(job, {}, wanted)
+
+    async def _keep_belongings(self, job: Job, wanted: Wanted) -> bool:
+        """What its pods need beside the group: without it none is made."""
+        if names := unknown(job):
+            self.say(job, "PluginError", f"unable to find job plugin: {', '.join(names)}", warning=True)
+            return False
+        if not await self._belongings.keep(job, wanted):
+            return False
+        problem = await self._belongings.claim(job, wanted)
+        if problem:
+            self.say(job, "PVCError", f"Failed to create PVC, err: {problem}", warning=True)
+        return problem == ""
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
         try:
@@ -186,9 +213,17 @@ class Carrying:
         patch = renewal(group, body)
         return patch is None or await self._writes.renew_group(group, patch, wanted)
 
-    async def _write_status(self, job: Job, waiting: Mapping[str, Waiting], wanted: Wanted) -> bool:
-        status = counted(job.status, self._cluster.pods(job).values())
+    async def _write_status(
+        self,
+        job: Job,
+        waiting: Mapping[str, Waiting],
+        wanted: Wanted,
+        status: JobStatus | None = None,
+    ) -> bool:
+        status = counted(status or job.status, self._cluster.pods(job).values())
         status = msgspec.structs.replace(status, min_available=job.spec.min_available)
+        if status.state.phase in CLOSED:
+            status = without_plugins(status)
         status = moved(status, next_phase(job, status), self._now())
         return await self._writes.status(job, explained(status, waiting), wanted)
 

@@ -28,12 +28,14 @@ from agent_scheduler.objects.batch import (
     PriorityClass,
     command_path,
 )
+from agent_scheduler.objects.durations import format_duration
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 
+from .belongings import Belongings
 from .carrying import Carrying, has_partitions
 from .cluster import JobsCluster, job_key
-from .policies import POD_PENDING, Answer, Happened, answer, pending_timeouts
+from .policies import POD_PENDING, Answer, Happened, answer, pending_limit
 from .states import ACTIVE, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
 from .writes import Wanted, Writes
 
@@ -66,13 +68,15 @@ class JobController:
         self._timing = timing
         self._cluster = JobsCluster()
         self._writes = Writes(self._cluster, transport=transport, timing=timing)
-        self._carrying = Carrying(self._cluster, self._writes, events=events, timing=timing)
+        self._belongings = Belongings(self._writes, transport=transport, timing=timing)
+        self._carrying = Carrying(self._cluster, self._writes, self._belongings, events=events, timing=timing)
         self._put: Put = _nothing
         #: What is answered after a timeout, by key of the Job: when, by the clock.
         self._delayed: dict[str, list[tuple[float, Happened]]] = {}
         #: UIDs of commands that are carried out and not deleted yet.
         self._obeyed: set[str] = set()
-        #: UIDs of pods of which it is answered that they were pending for too long.
+        #: UIDs of pods that are pending and may not be for ever, and of those for which that is answered.
+        self._known_pending: dict[str, set[str]] = {}
         self._overdue: dict[str, set[str]] = {}
 
     # ---- watches
@@ -119,6 +123,8 @@ class JobController:
         while wanted():
             job = self._cluster.jobs.get(key)
             if job is None or job.metadata.deletion_timestamp is not None:
+                if job is not None:
+                    self._belongings.forget(job)
                 return await self._leave(key, wanted)
             self._await_pending(key, job)
             if (command := self._next_command(key)) is not None:
@@ -142,7 +148,7 @@ class JobController:
         """Of a Job that is not there, or goes: what it owns goes with it."""
         self._cluster.forget(key)
         self._delayed.pop(key, None)
-        self._overdue.pop(key, None)
+        self._forget_pending(key)
         while (command := self._next_command(key)) is not None:
             if not await self._drop(command, wanted):
                 return False
@@ -152,7 +158,7 @@ class JobController:
         """Whether it is answered, if only by a timeout that runs."""
         found = answer(job, happened)
         if found.after and not happened.waited:
-            self._delay(key, happened, found)
+            self._delay(key, job, happened, found)
             return True
         return await self._act(job, found.action, happened, wanted)
 
@@ -197,10 +203,15 @@ class JobController:
 
     # ---- timeouts
 
-    def _delay(self, key: str, happened: Happened, found: Answer) -> None:
+    def _delay(self, key: str, job: Job, happened: Happened, found: Answer) -> None:
         due = self._timing.clock() + found.after
         self._delayed.setdefault(key, []).append((due, happened._replace(waited=True)))
         self._put(key, found.after)
+        self._tell_delay(job, found)
+
+    def _tell_delay(self, job: Job, found: Answer) -> None:
+        note = f"Execute action {found.action} after {format_duration(found.after)}"
+        self._carrying.say(job, "ExecuteAction", note)
 
     def _due(self, key: str) -> Happened | None:
         waiting = self._delayed.get(key, [])
@@ -213,25 +224,32 @@ class JobController:
     def _await_pending(self, key: str, job: Job) -> None:
         """Note which pods are pending for longer than they may be, and come again when the next one will be."""
         if job.status.state.phase not in ACTIVE:
-            self._overdue.pop(key, None)
+            self._forget_pending(key)
             return
-        limits = {task.name: pending_timeouts(job, task) for task in tasks_of(job)}
-        if not any(limit is not None for limit in limits.values()):
+        limits = {task.name: pending_limit(job, task) for task in tasks_of(job)}
+        if not any(limits.values()):
             return
-        overdue = self._overdue.setdefault(key, set())
+        known, overdue = self._known_pending.setdefault(key, set()), self._overdue.setdefault(key, set())
         for name, pod in self._cluster.pods(job).items():
             metadata, task = pod.metadata, pod.annotation(TASK_SPEC)
             limit = limits.get(task)
             is_waiting = pod.status.phase == "Pending" and metadata.deletion_timestamp is None
             if limit is None or not is_waiting or metadata.uid in overdue:
                 continue
-            left = limit - self._age(metadata.creation_timestamp)
+            left = limit.after - self._age(metadata.creation_timestamp)
             if left > 0:
+                if metadata.uid not in known:
+                    known.add(metadata.uid)
+                    self._tell_delay(job, limit)
                 self._put(key, left)
                 continue
             overdue.add(metadata.uid)
             happened = Happened(POD_PENDING, task, name, metadata.uid, version=pod.version, waited=True)
             self._cluster.give_back(key, happened)
+
+    def _forget_pending(self, key: str) -> None:
+        self._known_pending.pop(key, None)
+        self._overdue.pop(key, None)
 
     def _age(self, since: str | None) -> float:
         """Seconds since a time of the API server."""

@@ -85,7 +85,8 @@ def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
     numbers = dict.fromkeys((task.name for task, _, _ in usages), 0)
     if left >= sum(task.minimum for task, _, _ in usages):
         for task, _, _ in usages:
-            numbers[task.name] = min(task.minimum, left)
+            # One that says no minimum gets what is left.
+            numbers[task.name] = min(task.min_available or 0, left)
             left -= numbers[task.name]
     for task, _, _ in usages:
         more = min(task.replicas - numbers[task.name], left)

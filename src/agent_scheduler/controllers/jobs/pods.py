@@ -68,6 +68,8 @@ def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     if not spec.get("schedulerName") and job.spec.scheduler_name:
         spec["schedulerName"] = job.spec.scheduler_name
+    if not spec.get("priorityClassName") and job.spec.priority_class_name:
+        spec["priorityClassName"] = job.spec.priority_class_name
     labels = {
         TASK_SPEC: task.name,
         TASK_INDEX: str(index),

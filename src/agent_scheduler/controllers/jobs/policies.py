@@ -67,10 +67,10 @@ def seconds_of(policy: LifecyclePolicy) -> float:
         return 0.0
 
 
-def pending_timeouts(job: Job, task: TaskSpec) -> float | None:
-    """For how many seconds a pod of the task may be pending, if that is limited."""
+def pending_limit(job: Job, task: TaskSpec) -> Answer | None:
+    """What is done to a pod of the task that is pending for so long, if anything is."""
     found = answer(job, Happened(POD_PENDING, task.name))
-    return found.after if found.action != SYNC_JOB else None
+    return found if found.action != SYNC_JOB else None
 
 
 def _policies(job: Job, task: str) -> Iterator[LifecyclePolicy]:

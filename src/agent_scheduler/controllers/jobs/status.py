@@ -8,14 +8,16 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.objects.batch import TASK_SPEC
-from agent_scheduler.objects.job import JobCondition, JobState, JobStatus, TaskState
+from agent_scheduler.objects.job import Job, JobCondition, JobState, JobStatus, TaskState
 from agent_scheduler.objects.job_pod import JobPod
 
 from .depends import REASON, Waiting
+from .volumes import controlled
 
 #: Fields that count pods, by the phase of these.
 _COUNTED: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _UNKNOWN: Final = "Unknown"
+_PLUGIN: Final = "plugin-"
 
 
 def counted(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
@@ -56,6 +58,18 @@ def explained(status: JobStatus, waiting: Mapping[str, Waiting]) -> JobStatus:
         return status
     state = msgspec.structs.replace(state, reason=REASON if text else "", message=text)
     return msgspec.structs.replace(status, state=state)
+
+
+def controlled_by(job: Job) -> dict[str, str]:
+    """What was made for a Job: its plugins, by `plugin-` and their names, and its claims."""
+    return {**{f"{_PLUGIN}{name}": name for name in job.spec.plugins or ()}, **controlled(job)}
+
+
+def without_plugins(status: JobStatus) -> JobStatus:
+    """`status` of a Job whose plugins' objects are gone."""
+    known = status.controlled_resources or {}
+    left = {key: value for key, value in known.items() if not key.startswith(_PLUGIN)}
+    return msgspec.structs.replace(status, controlled_resources=left or None)
 
 
 def status_patch(before: JobStatus, after: JobStatus) -> dict[str, Any] | None:
