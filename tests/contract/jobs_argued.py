@@ -8,7 +8,6 @@ place, but for numbers that Volcano's own runs disagree about.
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,13 +20,13 @@ _OUTSIDE: Final = ("", "Pending")
 
 
 class Argued:
-    """Of one scenario. `used` counts the steps in which each rule was needed."""
+    """Of one scenario. `used` are the rules that were needed."""
 
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.scenario = scenario
         #: The step that is compared.
         self.number = 0
-        self.used: Counter[str] = Counter()
+        self.used: set[str] = set()
         #: Pods that Volcano has made and that are not made here yet.
         self.early: set[str] = set()
 
@@ -47,7 +46,7 @@ class Argued:
         """What is different at a step: codes of its operations, and then the state."""
         self.number = number
         if reason := _incomparable(self):
-            self.used[reason] += 1
+            self.used.add(reason)
             return []
         (codes, expected), (found_codes, state) = recorded, found
         texts = [] if codes == found_codes else [f"codes {codes} expected, {found_codes} found"]
@@ -56,12 +55,12 @@ class Argued:
                 break
             changed = rule(self, copy.deepcopy(expected), state)
             if changed != expected:
-                self.used[rule.__name__] += 1
+                self.used.add(rule.__name__)
             expected = changed
         texts += difference(expected, state)
         if texts and (unstable := self.scenario.get("unstable", {}).get(str(number))):
             # Two runs of Volcano's disagree about it.
-            self.used["unstable"] += 1
+            self.used.add("unstable")
             places = [place.removeprefix("/state").replace("/", ".") for place in unstable]
             return [text for text in texts if not any(_is_near(text, place) for place in places)]
         return texts
@@ -87,6 +86,10 @@ def _incomparable(argued: Argued) -> str:
         op["op"] == "wait" and op["seconds"] > 2 for op in ops
     ):
         return "a_timeout_is_carried_out"
+    if any(
+        not each.get("volumeClaim") and not each.get("volumeClaimName") for each in spec.get("volumes", ())
+    ):
+        return "a_volume_of_nothing_makes_no_group"
     return ""
 
 
@@ -221,6 +224,44 @@ def numbers_are_those_of_the_pods(argued: Argued, expected: State, found: State)
     return expected
 
 
+def a_generated_name_of_a_claim_is_told_in_the_status(argued: Argued, expected: State, found: State) -> State:
+    """Volcano writes it into the Job's spec. Here it follows from the Job."""
+    for name, job in expected["jobs"].items():
+        for index, volume in enumerate(job["spec"].get("volumes", ())):
+            others = found["jobs"].get(name, {}).get("spec", {}).get("volumes", ())
+            is_told = index < len(others) and "volumeClaimName" in others[index]
+            if "<rand" in volume.get("volumeClaimName", "") and not is_told:
+                del volume["volumeClaimName"]
+    return expected
+
+
+def a_claim_is_mounted_at_all_its_paths(argued: Argued, expected: State, found: State) -> State:
+    """Volcano drops all but the first."""
+    paths: dict[str, list[str]] = {}
+    for volume in argued.job.get("spec", {}).get("volumes", ()):
+        paths.setdefault(volume.get("volumeClaimName", ""), []).append(volume["mountPath"])
+    for pod in expected["pods"].values():
+        for container in pod["spec"]["containers"]:
+            mounts = container.get("volumeMounts", [])
+            for each in [each for name, each in paths.items() if name and len(each) > 1]:
+                first = next((mount for mount in mounts if mount["mountPath"] == each[0]), None)
+                mounts += [{**first, "mountPath": path} for path in each[1:] if first is not None]
+    return expected
+
+
+def a_restart_keeps_what_plugins_made(argued: Argued, expected: State, found: State) -> State:
+    """Volcano deletes it and makes a part of it again."""
+    if any(_phase(job) in ("Restarting", "Pending") for job in expected["jobs"].values()):
+        for kind in ("services", "networkpolicies", "secrets", "configmaps"):
+            for name in found[kind].keys() - expected[kind].keys():
+                expected[kind][name] = copy.deepcopy(found[kind][name])
+    return expected
+
+
+def _phase(job: State) -> Any:
+    return job["status"].get("state", {}).get("phase")
+
+
 def _is_closed(job: State) -> bool:
     return job["status"].get("state", {}).get("phase") not in ("Pending", "Running", "Restarting")
 
@@ -266,6 +307,9 @@ RULES: Final[tuple[Rule, ...]] = (
     a_name_that_is_taken_is_told_and_tried_again,
     who_waits_is_told,
     an_action_about_no_partition_is_none,
+    a_generated_name_of_a_claim_is_told_in_the_status,
+    a_claim_is_mounted_at_all_its_paths,
+    a_restart_keeps_what_plugins_made,
     numbers_are_those_of_the_pods,
     a_version_is_counted_once_a_change,
 )

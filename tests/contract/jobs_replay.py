@@ -7,15 +7,17 @@ that `agent-scheduler controllers` runs. A step is over when nothing has changed
 from __future__ import annotations
 
 import asyncio
+import gzip
 import itertools
 import json
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
+from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.kube.retry import Timing
@@ -26,6 +28,7 @@ from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.store import Store
 from tests.kustomize import CONFIG
+from tests.needed import recording
 from tests.sim.loop import SimLoop
 
 from .in_process import InProcessTransport
@@ -42,15 +45,35 @@ _REST: Final = 3.0
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
-def replay(scenario: dict[str, Any]) -> list[list[str]]:
-    """Differences, by step."""
+class Outcome(NamedTuple):
+    """Differences by step; and by step by which rules it differs on purpose, of which there are none where it is equal."""
+
+    differences: list[list[str]]
+    argued: list[set[str]]
+
+
+def scenarios() -> list[dict[str, Any]]:
+    """Those in which Jobs are made, of the file that the environment names, or of the one beside the checkout."""
+    path = recording("volcano-jobs/controllers.jsonl.gz", "AGENT_SCHEDULER_VOLCANO_CONTROLLERS")
+    if not path.is_file():
+        return []
+    with gzip.open(path, "rt") as lines:
+        found = [json.loads(line) for line in lines]
+    return [each for each in found if any(_makes_job(op) for step in each["steps"] for op in step["ops"])]
+
+
+def _makes_job(op: dict[str, Any]) -> bool:
+    return bool(op.get("object", {}).get("apiVersion", "").startswith("batch.volcano.sh"))
+
+
+def replay(scenario: dict[str, Any]) -> Outcome:
     loop = SimLoop(0)
     try:
-        found: list[list[str]] = loop.run_until_complete(_Replay(scenario, loop).run())
+        found: Outcome = loop.run_until_complete(_Replay(scenario, loop).run())
     finally:
         loop.close()
     if loop.complaints:
-        found[-1].extend(loop.complaints)
+        found.differences[-1].extend(loop.complaints)
     return found
 
 
@@ -67,13 +90,13 @@ class _Replay:
         self._commands = itertools.count(1)
         self._created: dict[str, str] = {}
 
-    async def run(self) -> list[list[str]]:
+    async def run(self) -> Outcome:
         await self._install()
         process = self._process()
         running = asyncio.create_task(process.run(signals=False))
         await asyncio.sleep(_REST)
         argued = Argued(self._scenario)
-        found: list[list[str]] = []
+        found = Outcome([], [])
         uids: dict[str, str] = {}
         owners: dict[str, str] = {}
         try:
@@ -85,9 +108,10 @@ class _Replay:
                     await asyncio.sleep(_BETWEEN)
                 await asyncio.sleep(_REST)
                 state = await take(self._ask, self._namespace, uids, owners)
-                found.append(
-                    argued.compare(number, (result["op_codes"], recorded(result["state"])), (codes, state))
-                )
+                argued.used = set()
+                of_volcano = (result["op_codes"], recorded(result["state"]))
+                found.differences.append(argued.compare(number, of_volcano, (codes, state)))
+                found.argued.append(argued.used)
         finally:
             process.stop()
             await running
@@ -102,6 +126,7 @@ class _Replay:
             election=LeaderElection(leader_elect=False),
             serving=Serving(port=0),
             logging=Logging(),
+            job=JobSettings(ssh=True),
             sharding=ControllerSettings(flags=ShardingSettings(plan, 60.0, True, "the flags")),
         )
         loop = self._loop

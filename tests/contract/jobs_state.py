@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
@@ -34,6 +35,12 @@ _POD_SPEC: Final = (
     "subdomain",
     "volumes",
 )
+
+#: What the API server adds to a service.
+_SERVERS: Final = ("clusterIPs", "internalTrafficPolicy", "ipFamilies", "ipFamilyPolicy", "sessionAffinity")
+#: Names of claims and volumes: here they follow from the Job and their number, and in Volcano they are random.
+_CLAIM: Final = re.compile(r"-pvc-[0-9a-f]{10}(\d\d)")
+_VOLUME: Final = re.compile(r"vol-\d+")
 
 Ask = Callable[[str, str], Awaitable[Any]]
 
@@ -72,6 +79,11 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
             for each in await items("Secret")
         },
         "pvcs": {each["metadata"]["name"]: _owned(each) for each in await items("PersistentVolumeClaim")},
+        "queues": {
+            each["metadata"]["name"]: _queue(each)
+            for each in await items("Queue")
+            if each["metadata"]["name"].startswith(f"{namespace}-")
+        },
         "events": sorted(
             [
                 f"{each['regarding']['kind']}/{each['regarding']['name']}",
@@ -87,7 +99,8 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
         owners.update({each["metadata"]["uid"]: f"<uid:{kind}/{each['metadata']['name']}>" for each in found})
     for uid, placeholder in owners.items():
         text = text.replace(uid, placeholder)
-    return json.loads(text.replace(namespace, "<ns>"))  # type: ignore[no-any-return]
+    text = _CLAIM.sub(lambda match: f"-pvc-<rand{int(match[1]) + 1}>", text)
+    return json.loads(_VOLUME.sub("<rand>", text.replace(namespace, "<ns>")))  # type: ignore[no-any-return]
 
 
 def recorded(state: dict[str, Any]) -> dict[str, Any]:
@@ -122,6 +135,7 @@ def recorded(state: dict[str, Any]) -> dict[str, Any]:
             name: {"ownerReferences": each.get("ownerReferences") or []}
             for name, each in state.get("pvcs", {}).items()
         },
+        "queues": {name: _queue(each) for name, each in state.get("queues", {}).items()},
         "events": sorted([list(each) for each in state.get("events", [])]),
     }
 
@@ -216,10 +230,21 @@ def _timeless(group: dict[str, Any]) -> dict[str, Any]:
     return {**group, "status": status}
 
 
+def _queue(each: dict[str, Any]) -> dict[str, Any]:
+    """Without the numbers of its groups, which Volcano has in metrics alone."""
+    return {
+        "annotations": (each.get("metadata") or each).get("annotations") or {},
+        "spec": each["spec"],
+        "state": (each.get("status") or {}).get("state"),
+    }
+
+
 def _owned(each: dict[str, Any], *, spec: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"ownerReferences": _owners(each)}
     if spec:
-        found["spec"] = each["spec"]
+        found["spec"] = {key: value for key, value in each["spec"].items() if key not in _SERVERS}
+        if found["spec"].get("clusterIP", "None") != "None":
+            found["spec"]["clusterIP"] = "<ip>"
     return found
 
 

@@ -79,6 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="scheduler whose pods get groups; may be given several times (default: volcano)",
     )
     parser.add_argument(
+        "--enable-ssh-plugin",
+        action="store_true",
+        help="let Jobs have the plugin ssh, for which the job controller has to write Secrets",
+    )
+    parser.add_argument(
         "--authorize-metrics",
         action="store_true",
         help="give metrics and configuration only to tokens that the API server accepts and authorizes",
@@ -126,6 +131,7 @@ def settings_of(
         logging=section(values, Logging, {}),
         sharding=sharding,
         podgroup=PodGroupSettings(schedulers=scheduler_names(args.scheduler_name, ("volcano",))),
+        job=JobSettings(ssh=args.enable_ssh_plugin),
         warnings=warnings,
     )
 

@@ -20,22 +20,20 @@ from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.wire import Metadata, Wire
 
 from .plugins.registry import objects_of
+from .plugins.ssh import with_keys
+from .ssh_keys import new_pair
 from .volumes import claim_for, claim_name
 from .writes import Wanted, Writes
 
 _encode = msgspec.json.Encoder().encode
 
-_PLURALS: Final = {
-    "ConfigMap": "api/v1",
-    "Service": "api/v1",
-    "NetworkPolicy": "apis/networking.k8s.io/v1",
-    "PersistentVolumeClaim": "api/v1",
-}
-_NAMES: Final = {
-    "ConfigMap": "configmaps",
-    "Service": "services",
-    "NetworkPolicy": "networkpolicies",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
+#: Where each kind is.
+_PLACES: Final = {
+    "ConfigMap": ("api/v1", "configmaps"),
+    "Secret": ("api/v1", "secrets"),
+    "Service": ("api/v1", "services"),
+    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
+    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
 }
 
 
@@ -104,7 +102,8 @@ class Belongings:
     async def _keep(self, body: dict[str, Any], wanted: Wanted) -> bool:
         metadata, kind = body["metadata"], body["kind"]
         path = _path(kind, metadata["namespace"])
-        made = await self._writes.create(path, metadata["name"], body, wanted)
+        first = with_keys(body, new_pair()) if kind == "Secret" else body
+        made = await self._writes.create(path, metadata["name"], first, wanted)
         what = f"{kind} {metadata['namespace']}/{metadata['name']}"
         if not made.found:
             return self._writes.failed(what, made.failure)
@@ -152,4 +151,5 @@ class Belongings:
 
 
 def _path(kind: str, namespace: str) -> str:
-    return f"/{_PLURALS[kind]}/namespaces/{segment(namespace)}/{_NAMES[kind]}"
+    version, plural = _PLACES[kind]
+    return f"/{version}/namespaces/{segment(namespace)}/{plural}"

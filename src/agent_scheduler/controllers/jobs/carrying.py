@@ -48,12 +48,14 @@ class Carrying:
         writes: Writes,
         belongings: Belongings,
         *,
+        plugins: Collection[str],
         events: EventRecorder,
         timing: Timing,
     ) -> None:
         self._cluster = cluster
         self._writes = writes
         self._belongings = belongings
+        self._plugins = plugins
         self._events = events
         self._timing = timing
 
@@ -191,7 +193,7 @@ class Carrying:
 
     async def _keep_belongings(self, job: Job, wanted: Wanted) -> bool:
         """What its pods need beside the group: without it none is made."""
-        if names := unknown(job):
+        if names := unknown(job, self._plugins):
             self.say(job, "PluginError", f"unable to find job plugin: {', '.join(names)}", warning=True)
             return False
         if not await self._belongings.keep(job, wanted):

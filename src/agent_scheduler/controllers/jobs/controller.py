@@ -35,16 +35,19 @@ from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 from .belongings import Belongings
 from .carrying import Carrying, has_partitions
 from .cluster import JobsCluster, job_key
+from .plugins.registry import PLUGINS, SSH
 from .policies import POD_PENDING, Answer, Happened, answer, pending_limit
-from .states import ACTIVE, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
+from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
 from .writes import Wanted, Writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """`workers`: Jobs that are worked on at the same time."""
+    """`workers`: Jobs that are worked on at the same time. `ssh`: whether Jobs may have the plugin ssh, for which the
+    controller writes Secrets."""
 
     workers: int = 4
+    ssh: bool = False
 
 
 #: Seconds from a change to the work that sees it.
@@ -69,7 +72,14 @@ class JobController:
         self._cluster = JobsCluster()
         self._writes = Writes(self._cluster, transport=transport, timing=timing)
         self._belongings = Belongings(self._writes, transport=transport, timing=timing)
-        self._carrying = Carrying(self._cluster, self._writes, self._belongings, events=events, timing=timing)
+        self._carrying = Carrying(
+            self._cluster,
+            self._writes,
+            self._belongings,
+            plugins=[name for name in PLUGINS if settings.ssh or name != SSH],
+            events=events,
+            timing=timing,
+        )
         self._put: Put = _nothing
         #: What is answered after a timeout, by key of the Job: when, by the clock.
         self._delayed: dict[str, list[tuple[float, Happened]]] = {}
@@ -141,8 +151,19 @@ class JobController:
                 return False
             now = self._cluster.jobs.get(key)
             if now is None or now.status == job.status:
-                return True
+                return now is None or await self._expire(key, now, wanted)
         return False
+
+    async def _expire(self, key: str, job: Job, wanted: Wanted) -> bool:
+        """Delete a Job that has been finished for long enough; else come again when it has."""
+        seconds = job.spec.ttl_seconds_after_finished
+        if seconds is None or job.status.state.phase not in FINISHED:
+            return True
+        left = seconds - self._age(job.status.state.last_transition_time)
+        if left > 0:
+            self._put(key, left)
+            return True
+        return await self._writes.delete_job(job, wanted)
 
     async def _leave(self, key: str, wanted: Wanted) -> bool:
         """Of a Job that is not there, or goes: what it owns goes with it."""

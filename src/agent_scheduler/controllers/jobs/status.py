@@ -18,6 +18,8 @@ from .volumes import controlled
 _COUNTED: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _UNKNOWN: Final = "Unknown"
 _PLUGIN: Final = "plugin-"
+#: Plugins that make nothing, and that Volcano does not name.
+_UNTOLD: Final = frozenset({"hcclrank"})
 
 
 def counted(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
@@ -62,7 +64,10 @@ def explained(status: JobStatus, waiting: Mapping[str, Waiting]) -> JobStatus:
 
 def controlled_by(job: Job) -> dict[str, str]:
     """What was made for a Job: its plugins, by `plugin-` and their names, and its claims."""
-    return {**{f"{_PLUGIN}{name}": name for name in job.spec.plugins or ()}, **controlled(job)}
+    return {
+        **{f"{_PLUGIN}{name}": name for name in job.spec.plugins or () if name not in _UNTOLD},
+        **controlled(job),
+    }
 
 
 def without_plugins(status: JobStatus) -> JobStatus:

@@ -11,9 +11,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from agent_scheduler.kube.create import Made, create_once, delete_once
+from agent_scheduler.kube.answers import Verb, asked_at
+from agent_scheduler.kube.create import Made, create_once, delete_once, is_gone
+from agent_scheduler.kube.driver import Send, send_once
 from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import is_about_another_pod, patch_once
+from agent_scheduler.kube.patch import called_off, is_about_another_pod, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import PodGroup, pod_group_path, pod_groups
@@ -67,6 +69,15 @@ class Writes:
             )
         )
         return True
+
+    async def delete_job(self, job: Job, wanted: Wanted) -> bool:
+        """It goes after all that it owns has gone."""
+        metadata = job.metadata
+        path = job_path(segment(metadata.namespace), segment(metadata.name))
+        body = _encode({"preconditions": {"uid": metadata.uid}, "propagationPolicy": "Foreground"})
+        send = Send("DELETE", path, asked_at(path, Verb.DELETE, metadata.uid), body)
+        failure = (await send_once(self._transport, send, refuse=called_off(wanted))).failure
+        return failure is None or is_gone(failure) or self.failed(path, failure)
 
     # ---- pods
 

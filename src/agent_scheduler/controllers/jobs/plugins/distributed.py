@@ -1,4 +1,4 @@
-"""`pytorch`, `tensorflow` and `mpi`: what these frameworks read to find the other pods of a Job."""
+"""`pytorch`, `tensorflow`, `mpi` and `hcclrank`: what these frameworks read to find the other pods of a Job."""
 
 from __future__ import annotations
 
@@ -105,3 +105,15 @@ def change_mpi(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str,
     if task.name in (master, worker):
         for container in containers(pod):
             add_port(container, "mpijob-port", port)
+
+
+# ---- hcclrank
+
+
+def change_hcclrank(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
+    """Where pods do not say it themselves: the masters first, and then the workers."""
+    master, worker = given.get("master", "master"), given.get("worker", "worker")
+    first = _task(job, master)
+    rank = {master: index, worker: index + (first.replicas if first is not None else 0)}.get(task.name)
+    if rank is not None:
+        pod["metadata"]["annotations"].setdefault("hccl/rankIndex", str(rank))

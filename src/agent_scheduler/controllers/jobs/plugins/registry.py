@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from agent_scheduler.objects.job import Job, TaskSpec
 
-from . import env, svc
-from .distributed import change_mpi, change_pytorch, change_tensorflow, no_objects
+from . import env, ray, ssh, svc
+from .distributed import change_hcclrank, change_mpi, change_pytorch, change_tensorflow, no_objects
 from .parts import Body, arguments
+
+SSH: Final = "ssh"
 
 Change = Callable[[Job, TaskSpec, int, Body, dict[str, str]], None]
 Objects = Callable[[Job, dict[str, str]], list[Body]]
@@ -26,6 +28,9 @@ PLUGINS: Final[dict[str, Plugin]] = {
     "pytorch": Plugin(change_pytorch, no_objects),
     "tensorflow": Plugin(change_tensorflow, no_objects),
     "mpi": Plugin(change_mpi, no_objects),
+    "hcclrank": Plugin(change_hcclrank, no_objects),
+    "ray": Plugin(ray.change, ray.objects),
+    SSH: Plugin(ssh.change, ssh.objects),
     "env": Plugin(env.change, env.objects),
     "svc": Plugin(svc.change, svc.objects),
 }
@@ -37,8 +42,9 @@ def of_job(job: Job) -> list[tuple[str, Plugin, dict[str, str]]]:
     return [(name, each, arguments(asked[name] or ())) for name, each in PLUGINS.items() if name in asked]
 
 
-def unknown(job: Job) -> list[str]:
-    return sorted((job.spec.plugins or {}).keys() - PLUGINS.keys())
+def unknown(job: Job, known: Collection[str]) -> list[str]:
+    """Plugins that it asks for and that are not among `known`."""
+    return sorted((job.spec.plugins or {}).keys() - set(known))
 
 
 def changed(job: Job, task: TaskSpec, index: int, pod: dict[str, Any]) -> dict[str, Any]:
