@@ -39,14 +39,14 @@ _MERGE: Final = "application/merge-patch+json"
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
 #: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else.
-_BETWEEN: Final = 0.03
+_BETWEEN: Final = 0.012
 #: Seconds until a step has come to rest.
 _REST: Final = 3.0
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Outcome(NamedTuple):
-    """Differences by step; and by step by which rules it differs on purpose, of which there are none where it is equal."""
+    """Differences by step; and the rules by which each step differs on purpose, of which an equal one has none."""
 
     differences: list[list[str]]
     argued: list[set[str]]

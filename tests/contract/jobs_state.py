@@ -89,7 +89,9 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
                 f"{each['regarding']['kind']}/{each['regarding']['name']}",
                 *(each["type"], each["reason"], each["note"]),
             ]
-            for each in (await ask("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"))["items"]
+            for each in (await ask("GET", "/apis/events.k8s.io/v1/events"))["items"]
+            if each["regarding"].get("namespace") == namespace
+            or each["regarding"]["name"].startswith(f"{namespace}-")
         ),
     }
     uids.clear()

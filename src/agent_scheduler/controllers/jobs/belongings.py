@@ -113,11 +113,10 @@ class Belongings:
         if not any(each.get("uid") == metadata["ownerReferences"][0]["uid"] for each in owners):
             self._writes.complain(what, "there is one that is not of this Job")
             return False
-        if kind == "PersistentVolumeClaim":
-            # The API server adds to it, and nothing of it may be changed.
+        if "data" not in body:
+            # The API server adds to all others, and what is of the Job never changes.
             return True
-        patch = {"metadata": {"uid": made.found["metadata"]["uid"]}}
-        patch |= {key: body[key] for key in ("data", "spec") if key in body}
+        patch = {"metadata": {"uid": made.found["metadata"]["uid"]}, "data": body["data"]}
         patched = await patch_once(
             self._transport,
             f"{path}/{segment(metadata['name'])}",
