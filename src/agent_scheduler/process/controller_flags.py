@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -113,6 +114,8 @@ def settings_of(
                 raise ConfigurationError(
                     f"{flag.names[0]}: does nothing without leader election; leave it out"
                 )
+    if args.enable_ssh_plugin and find_spec("cryptography") is None:
+        raise ConfigurationError("--enable-ssh-plugin: needs the package cryptography")
     own = namespace()
     namespace_from = LOCK_NAMESPACE.names[0]
     if not election.resource_namespace:

@@ -155,9 +155,7 @@ class JobsWorld:
                 "kind": "Command",
                 "metadata": {"generateName": "order-"},
                 "action": action,
-                "target": {
-                    "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"
-                },
+                "target": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"},
             },
         )
 

@@ -248,3 +248,32 @@ async def test_pods_of_an_earlier_job_of_the_name_are_not_taken_for_its_own() ->
         await it.ask("DELETE", f"{PODS}/j-a-0", {"gracePeriodSeconds": 0})
         await asyncio.sleep(60.0)
         assert (await it.status())["pending"] == 1
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"containers": 5}},
+        {"spec": {"containers": [{"name": "c", "env": {}}]}},
+        {"metadata": {"labels": []}, "spec": {}},
+        {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}},
+    ],
+    ids=str,
+)
+def test_a_template_of_no_pod_is_told_and_ends_nothing(template: object) -> None:
+    @virtual_time
+    async def told() -> None:
+        async with jobs_world() as it:
+            it.start()
+            await asyncio.sleep(REST)
+            await it.add_job({**task("a", 1), "template": template}, plugins={"env": [], "svc": []})
+            if (await it.ask("GET", GROUPS))["items"]:
+                await it.group_is("Inqueue")
+            (note,) = await it.notes()
+            assert note.startswith("template of no pod: ")
+            await it.ask("PATCH", f"{JOBS}/j", {"spec": {"tasks": [task("a", 1)]}})
+            await asyncio.sleep(REST)
+            await it.group_is("Inqueue")
+            assert sorted(await it.pods()) == ["j-a-0"]
+
+    told()

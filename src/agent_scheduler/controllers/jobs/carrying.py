@@ -118,6 +118,14 @@ class Carrying:
 
     async def sync(self, job: Job, wanted: Wanted) -> bool:
         """Whether all is as it should be, as far as is known."""
+        try:
+            return await self._sync(job, wanted)
+        except (QuantityError, msgspec.DecodeError) as error:
+            # Nothing can be made of it until it is another.
+            self.say(job, "PodGroupError", f"template of no pod: {error}", warning=True)
+            return True
+
+    async def _sync(self, job: Job, wanted: Wanted) -> bool:
         if not await self._sweep(job, wanted):
             return False
         if job.status.state.phase in CLOSED:
@@ -204,11 +212,7 @@ class Carrying:
         return problem == ""
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
-        try:
-            body = group_for(job, self._cluster.priorities)
-        except (QuantityError, msgspec.DecodeError) as error:
-            self._writes.complain(f"PodGroup of {job.metadata.name}", str(error))
-            return False
+        body = group_for(job, self._cluster.priorities)
         group = self._cluster.group(job)
         if group is None:
             return await self._writes.make_group(body, wanted)

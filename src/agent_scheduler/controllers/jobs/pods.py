@@ -19,6 +19,7 @@ from agent_scheduler.objects.job_pod import (
     TEMPLATE_UID,
     VERSION,
 )
+from agent_scheduler.objects.wire import Wire
 
 from .states import tasks_of
 
@@ -27,6 +28,34 @@ _NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 _COPIED: Final = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
 _BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 
+_Items = list[dict[str, Any]] | None
+
+
+class _Container(Wire, frozen=True):
+    env: _Items = None
+    ports: _Items = None
+    volume_mounts: _Items = None
+
+
+class _Spec(Wire, frozen=True):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: _Items = None
+
+
+class _Metadata(Wire, frozen=True):
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class _Template(Wire, frozen=True):
+    """What is added to, and so has to be of its kind: the API server has not looked into it."""
+
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+_check = msgspec.json.Decoder(_Template).decode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -63,7 +92,8 @@ def owner_of(job: Job) -> dict[str, Any]:
 
 
 def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
-    """One pod as it is to be made, without what plugins add."""
+    """One pod as it is to be made, without what plugins add. Raises msgspec.ValidationError for a template of none."""
+    _check(task.template)
     template = _decode(task.template)
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     if not spec.get("schedulerName") and job.spec.scheduler_name:

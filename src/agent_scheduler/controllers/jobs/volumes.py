@@ -14,6 +14,8 @@ from agent_scheduler.objects.job import Job, VolumeSpec
 
 from .pods import owner_of
 
+_decode = msgspec.json.Decoder(dict[str, Any] | None).decode
+
 
 def claim_name(job: Job, index: int) -> str:
     """Of the volume number `index`."""
@@ -65,5 +67,4 @@ def controlled(job: Job) -> dict[str, str]:
 
 
 def _claim_spec(volume: VolumeSpec) -> dict[str, Any] | None:
-    spec: dict[str, Any] | None = msgspec.json.decode(volume.volume_claim)
-    return spec or None
+    return _decode(volume.volume_claim) or None

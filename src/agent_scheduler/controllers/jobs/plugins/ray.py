@@ -23,7 +23,7 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
     if first is None:
         return
     for container in containers(pod):
-        if task.name == head and container["name"] == given.get("headContainer", "head"):
+        if task.name == head and container.get("name") == given.get("headContainer", "head"):
             ports = _ports(given)
             container["command"] = [
                 "sh",
@@ -34,7 +34,7 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
             ]
             for name, port in ports.items():
                 add_port(container, name, port)
-        elif task.name == worker and container["name"] == given.get("workerContainer", "worker"):
+        elif task.name == worker and container.get("name") == given.get("workerContainer", "worker"):
             address = f"{host(job, first, 0)}:{_ports(given)['gcs']}"
             container["command"] = ["sh", "-c", f"ray start --block --address={address}"]
 
