@@ -95,9 +95,10 @@ class Carrying:
             status = without_plugins(status)
         if not await self._writes.status(job, moved(status, kill.to, self._now()), wanted):
             return False
-        swept = await self._writes.delete_pods(targets.values(), wanted)
+        # What is not deleted now is marked.
+        await self._writes.delete_pods(targets.values(), wanted)
         if whole and group is not None:
-            swept = await self._writes.delete_group(group, wanted) and swept
+            await self._writes.delete_group(group, wanted)
         return True
 
     async def _sweep(self, job: Job, wanted: Wanted) -> bool:
