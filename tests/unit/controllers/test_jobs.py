@@ -152,6 +152,7 @@ async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
         # Whoever takes over while it goes sees a pod that is being deleted.
         await it.kill(first)
         it.start()
+        await asyncio.sleep(REST)
         await it.reap()
         status = await it.status()
         assert "retryCount" not in status
