@@ -245,6 +245,7 @@ class ControllersProcess(Process):
             configuration=lambda: {
                 "controllers": list(self._settings.enabled),
                 **({"sharding": _shown(self.sharding)} if self.sharding is not None else {}),
+                **({"job": msgspec.to_builtins(self._settings.job)} if JOB in self._settings.enabled else {}),
                 **(
                     {"podgroup": msgspec.to_builtins(self._settings.podgroup)}
                     if PODGROUP in self._settings.enabled
