@@ -476,6 +476,7 @@ async def test_the_controllers_use_each_right_that_they_have_and_need_no_other(t
             ("podgroups.scheduling.volcano.sh", "create"),
             ("queues.scheduling.volcano.sh", "create"),
             ("queues/status", "patch"),
+            ("jobs/status", "patch"),
         )
     ]
     components = ["crd", "controllers", "default"]
@@ -530,6 +531,61 @@ async def _queues_and_groups(installed: Installation) -> None:
     await until(gone, seconds=60)
 
 
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+
+
+def _job(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "queue": "default",
+            "schedulerName": "volcano",
+            "minAvailable": 1,
+            "tasks": [{"name": "a", "replicas": replicas, "minAvailable": 1, "template": template}],
+            **spec,
+        },
+    }
+
+
+async def _jobs(installed: Installation) -> None:
+    """A Job runs, grows, is completed and deleted in the end."""
+    groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    await installed.ask("POST", claims, {"metadata": {"name": "there"}, "spec": claim})
+    volumes = [{"mountPath": "/a", "volumeClaim": claim}, {"mountPath": "/b", "volumeClaimName": "there"}]
+    body = _job("train", 1, plugins={"svc": []}, volumes=volumes, ttlSecondsAfterFinished=1)
+    uid = (await installed.ask("POST", JOBS, body))["metadata"]["uid"]
+
+    async def has(number: int) -> bool:
+        return len([name for name in await names() if name.startswith("train-a-")]) == number
+
+    async def names() -> list[str]:
+        return [each["metadata"]["name"] for each in (await installed.ask("GET", PODS))["items"]]
+
+    async def let_in() -> bool:
+        phase = {"status": {"phase": "Inqueue"}}
+        answer = await installed.call("PATCH", f"{groups}/train-{uid}", phase, content_type=MERGE)
+        return answer.status == 200
+
+    await until(let_in, seconds=60)
+    await until(lambda: has(1), seconds=60)
+    grown = {"spec": {"tasks": _job("train", 2)["spec"]["tasks"]}}
+    await installed.ask("PATCH", f"{JOBS}/train", grown, content_type=MERGE)
+    await until(lambda: has(2), seconds=60)
+    order = command("CompleteJob", "train")
+    order["target"] |= {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+    await installed.ask("POST", COMMANDS, order)
+
+    async def gone() -> bool:
+        return (await installed.call("GET", f"{JOBS}/train")).status == 404
+
+    await until(gone, seconds=60)
+
+
 async def _all_rights_of_the_controllers(installed: Installation) -> None:
     token = await scraper(installed)
     controllers = await installed.start("agent-scheduler-controllers", "controllers")
@@ -554,6 +610,7 @@ async def _all_rights_of_the_controllers(installed: Installation) -> None:
     )
     await until(lambda: planned("volcano"), seconds=60)
     await _queues_and_groups(installed)
+    await _jobs(installed)
     status, text = await asyncio.to_thread(controllers.get, "/metrics", token=token)
     assert status == 200, text
 

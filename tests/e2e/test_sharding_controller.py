@@ -260,5 +260,6 @@ def test_a_wrong_flag_ends_it_with_2(tmp_path: Path) -> None:
     started = Process("controllers", ["controllers", "--enable", "jobs"], folder=tmp_path)
     assert started.ended_now() == 2
     assert started.said() == (
-        "agent-scheduler controllers: --enable: unknown controller 'jobs'; allowed: podgroup, queue, sharding\n"
+        "agent-scheduler controllers: --enable: unknown controller 'jobs'; did you mean job? "
+        "allowed: job, podgroup, queue, sharding\n"
     )

@@ -27,6 +27,12 @@ from .work_queue import WorkQueue
 PATIENCE: Final = 30.0
 
 
+class Put(Protocol):
+    """Takes the key of what is to be worked on: after so many seconds, or as soon as a change is."""
+
+    def __call__(self, key: str, seconds: float | None = None, /) -> None: ...
+
+
 class Reconciler(Protocol):
     """One controller. What it remembers comes from its watches alone, so that a restart loses nothing."""
 
@@ -39,7 +45,7 @@ class Reconciler(Protocol):
     #: Kinds that it cannot do without.
     needs: tuple[str, ...]
 
-    def kinds(self, put: Callable[[str], None]) -> Iterable[Kind]:
+    def kinds(self, put: Put) -> Iterable[Kind]:
         """What it watches; `put` takes the key of what has changed."""
 
     def all_keys(self) -> Iterable[str]:
@@ -95,10 +101,12 @@ class Reconciling:
         queue = WorkQueue(work, workers=reconciler.workers, timing=self._timing, settle=reconciler.settle)
         return _Running(reconciler, queue)
 
-    def _putting(self, running: _Running) -> Callable[[str], None]:
-        def put(key: str) -> None:
-            if self._leading:
+    def _putting(self, running: _Running) -> Put:
+        def put(key: str, seconds: float | None = None, /) -> None:
+            if self._leading and seconds is None:
                 running.queue.put(key)
+            elif self._leading and seconds is not None:
+                running.queue.put_later(key, seconds)
 
         return put
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -19,13 +20,14 @@ from agent_scheduler.config.flag_values import checked, scheduler_names, section
 from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, LOCK_NAMESPACE, Flag, given
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
+from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
 
 #: What `--enable` takes.
-SHARDING, QUEUE, PODGROUP = "sharding", "queue", "podgroup"
-CONTROLLERS = (PODGROUP, QUEUE, SHARDING)
+SHARDING, QUEUE, PODGROUP, JOB = "sharding", "queue", "podgroup", "job"
+CONTROLLERS = (JOB, PODGROUP, QUEUE, SHARDING)
 
 LEASE = "agent-scheduler-controllers"
 PORT = 10252
@@ -58,6 +60,7 @@ class ControllersSettings:
     logging: Logging
     sharding: ControllerSettings
     podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
+    job: JobSettings = field(default_factory=JobSettings)
     #: What was said and is deprecated or has no effect: for the log.
     warnings: tuple[str, ...] = ()
 
@@ -75,6 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         help="scheduler whose pods get groups; may be given several times (default: volcano)",
+    )
+    parser.add_argument(
+        "--enable-ssh-plugin",
+        action="store_true",
+        help="let Jobs have the plugin ssh, for which the job controller has to write Secrets",
     )
     parser.add_argument(
         "--authorize-metrics",
@@ -106,6 +114,8 @@ def settings_of(
                 raise ConfigurationError(
                     f"{flag.names[0]}: does nothing without leader election; leave it out"
                 )
+    if args.enable_ssh_plugin and find_spec("cryptography") is None:
+        raise ConfigurationError("--enable-ssh-plugin: needs the package cryptography")
     own = namespace()
     namespace_from = LOCK_NAMESPACE.names[0]
     if not election.resource_namespace:
@@ -124,6 +134,7 @@ def settings_of(
         logging=section(values, Logging, {}),
         sharding=sharding,
         podgroup=PodGroupSettings(schedulers=scheduler_names(args.scheduler_name, ("volcano",))),
+        job=JobSettings(ssh=args.enable_ssh_plugin),
         warnings=warnings,
     )
 

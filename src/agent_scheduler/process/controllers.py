@@ -19,6 +19,7 @@ import msgspec
 
 from agent_scheduler import __version__
 from agent_scheduler.controllers.controller import Controller
+from agent_scheduler.controllers.jobs.controller import JobController
 from agent_scheduler.controllers.podgroups.controller import PodGroupController
 from agent_scheduler.controllers.queues.controller import QueueController
 from agent_scheduler.controllers.reconciling import Reconciler, Reconciling
@@ -36,7 +37,7 @@ from agent_scheduler.serving.sources import Sources
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.pauses import GcPolicy
 
-from .controller_flags import PODGROUP, QUEUE, SHARDING, ControllersSettings
+from .controller_flags import JOB, PODGROUP, QUEUE, SHARDING, ControllersSettings
 
 #: reportingController of events about the lease, and of what a controller says under no name of its own.
 NAME = "agent-scheduler-controllers"
@@ -210,6 +211,10 @@ class ControllersProcess(Process):
             reconcilers.append(
                 PodGroupController(self._settings.podgroup, transport=transport, timing=timing)
             )
+        if JOB in enabled:
+            reconcilers.append(
+                JobController(self._settings.job, transport=transport, events=events, timing=timing)
+            )
         if reconcilers:
             self._reconciling = Reconciling(
                 reconcilers, transport=transport, metrics=self.metrics, timing=timing
@@ -240,6 +245,7 @@ class ControllersProcess(Process):
             configuration=lambda: {
                 "controllers": list(self._settings.enabled),
                 **({"sharding": _shown(self.sharding)} if self.sharding is not None else {}),
+                **({"job": msgspec.to_builtins(self._settings.job)} if JOB in self._settings.enabled else {}),
                 **(
                     {"podgroup": msgspec.to_builtins(self._settings.podgroup)}
                     if PODGROUP in self._settings.enabled

@@ -7,20 +7,30 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import yaml
+
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.runtime import Runtime
 from tests.batched import member, owner
 from tests.embedded import PODS, until
+from tests.kustomize import CONFIG
 from tests.unit.controllers.batch_world import BatchWorld, batch_world
 
 from .test_end_to_end import CONFIGURATION
 
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+
 
 @asynccontextmanager
-async def whole() -> AsyncIterator[BatchWorld]:
+async def whole(*enabled: str) -> AsyncIterator[BatchWorld]:
     async with batch_world(kubelets=True) as it:
-        it.start()
+        # They may be installed already.
+        definition = yaml.safe_load((CONFIG / "crd" / "batch.volcano.sh_jobs.yaml").read_text())
+        await it.cluster.call("POST", _DEFINITIONS, definition)
+        it.start(*enabled)
         runtime = Runtime(load_text(CONFIGURATION), endpoint=Endpoint(it.cluster.server.url))
         ending = asyncio.create_task(runtime.run(signals=False))
         try:
@@ -78,3 +88,37 @@ async def test_nothing_is_bound_from_a_closed_queue_until_it_is_opened() -> None
         assert await placed(it)
         await it.command("OpenQueue", "default")
         await until(lambda: placed(it, "a"))
+
+
+def _task(name: str, replicas: int, minimum: int, **more: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    return {"name": name, "replicas": replicas, "minAvailable": minimum, "template": template, **more}
+
+
+async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.cluster.add_node("n1", cpu="3")
+        tasks = [_task("data", 2, 2), _task("train", 3, 1, dependsOn={"name": ["data"]})]
+        spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": 2, "tasks": tasks}
+        body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
+        await it.cluster.ask("POST", _JOBS, {**body, "spec": spec})
+        first = {"j-data-0", "j-data-1"}
+
+        async def both_run() -> bool:
+            return first <= (await it.cluster.placed()).keys()
+
+        await until(both_run)
+
+        async def the_rest_follows() -> bool:
+            return {f"j-train-{index}" for index in range(3)} <= (await it.cluster.pods()).keys()
+
+        await until(the_rest_follows)
+
+        async def runs() -> bool:
+            found = (await it.cluster.ask("GET", f"{_JOBS}/j")).get("status") or {}
+            return found.get("state", {}).get("phase") == "Running" and found.get("running", 0) == 3
+
+        await until(runs)
+        await it.cluster.ask("DELETE", f"{_JOBS}/j")
+        await until(lambda: placed(it))

@@ -68,11 +68,12 @@ def test_flags_say_something_else() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("", "--enable: no controller is named; allowed: podgroup, queue, sharding"),
-        ("--enable ,", "--enable: no controller is named; allowed: podgroup, queue, sharding"),
+        ("", "--enable: no controller is named; allowed: job, podgroup, queue, sharding"),
+        ("--enable ,", "--enable: no controller is named; allowed: job, podgroup, queue, sharding"),
         (
             "--enable shrading",
-            "--enable: unknown controller 'shrading'; did you mean sharding? allowed: podgroup, queue, sharding",
+            "--enable: unknown controller 'shrading'; did you mean sharding? "
+            "allowed: job, podgroup, queue, sharding",
         ),
         (
             "--enable sharding --shard-sync-period 5",
@@ -109,13 +110,18 @@ def test_what_cannot_be_used_is_told_with_the_flag(line: str, expected: str) -> 
     assert problem(*line.split()) == expected
 
 
+def test_jobs_have_the_plugin_ssh_only_where_it_is_switched_on() -> None:
+    assert settings("--enable", "job").job.ssh is False
+    assert settings("--enable", "job", "--enable-ssh-plugin").job.ssh is True
+
+
 def test_a_wrong_flag_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["controllers", "--enable", "job"]) == 2
+    assert main(["controllers", "--enable", "cron"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert (
-        shown.err
-        == "agent-scheduler controllers: --enable: unknown controller 'job'; allowed: podgroup, queue, sharding\n"
+    assert shown.err == (
+        "agent-scheduler controllers: --enable: unknown controller 'cron'; "
+        "allowed: job, podgroup, queue, sharding\n"
     )
 
 

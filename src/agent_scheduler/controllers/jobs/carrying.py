@@ -1,0 +1,277 @@
+"""Brings what belongs to one Job to what it should be, and its status to what there is.
+
+A Job whose pods are taken away is marked first: the pods that go, and its group, get an annotation, and then the status
+says the new phase. What is marked is deleted whoever comes to see it, so that a process which is killed in between
+leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.kube.errors import FailureClass
+from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
+from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec
+from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
+from agent_scheduler.objects.quantity import QuantityError
+from agent_scheduler.objects.times import time_text
+
+from .belongings import Belongings
+from .cluster import JobsCluster
+from .depends import Waiting, waiting_tasks
+from .group import group_for, renewal
+from .plugins.registry import changed, unknown
+from .pods import partition_of, pod_for, wanted_pods
+from .policies import Happened
+from .states import CLOSED, ENDED, FAILED, PENDING, RESTARTING, Kill, Scope, next_phase, tasks_of
+from .status import controlled_by, counted, explained, moved, without_plugins
+from .volumes import mounted
+from .writes import Wanted, Writes
+
+#: reportingController of its events.
+REPORTER: Final = "agent-scheduler-job"
+#: Phases of a group that is not let in yet.
+_OUTSIDE: Final = frozenset({"", "Pending"})
+
+
+class Carrying:
+    """What is done for one Job at a time, by `JobsCluster` and nothing else."""
+
+    def __init__(
+        self,
+        cluster: JobsCluster,
+        writes: Writes,
+        belongings: Belongings,
+        *,
+        plugins: Collection[str],
+        events: EventRecorder,
+        timing: Timing,
+    ) -> None:
+        self._cluster = cluster
+        self._writes = writes
+        self._belongings = belongings
+        self._plugins = plugins
+        self._events = events
+        self._timing = timing
+
+    def say(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
+        metadata = job.metadata
+        self._events.event(
+            ObjectReference("Job", metadata.namespace, metadata.name, metadata.uid, JOB_VERSION),
+            type=WARNING if warning else NORMAL,
+            reason=reason,
+            action=reason,
+            note=note,
+            controller=REPORTER,
+        )
+
+    # ---- taking pods away
+
+    async def kill(self, job: Job, kill: Kill, happened: Happened, wanted: Wanted) -> bool:
+        """Whether the status says it; what is marked then goes with the next `sync`."""
+        pods = self._cluster.pods(job)
+        targets = {
+            name: pod
+            for name, pod in _targets(job, kill.scope, happened, pods).items()
+            if pod.metadata.deletion_timestamp is None and pod.status.phase not in kill.retain
+        }
+        if not await self._writes.mark_pods(targets.values(), wanted):
+            return False
+        group, whole = self._cluster.group(job), kill.scope is Scope.JOB
+        if whole and group is not None and not await self._writes.mark_group(group, wanted):
+            return False
+        status = msgspec.structs.replace(
+            job.status,
+            version=job.status.version + whole,
+            retry_count=job.status.retry_count + kill.restarts,
+        )
+        status = counted(status, _after(pods, targets))
+        if whole:
+            status = without_plugins(status)
+        if not await self._writes.status(job, moved(status, kill.to, self._now()), wanted):
+            return False
+        # What is not deleted now is marked.
+        await self._writes.delete_pods(targets.values(), wanted)
+        if whole and group is not None:
+            await self._writes.delete_group(group, wanted)
+        return True
+
+    async def _sweep(self, job: Job, wanted: Wanted) -> bool:
+        """Delete what is marked."""
+        pods = [
+            pod
+            for pod in self._cluster.pods(job).values()
+            if pod.is_marked and pod.metadata.deletion_timestamp is None
+        ]
+        group = self._cluster.group(job)
+        if not await self._writes.delete_pods(pods, wanted):
+            return False
+        if group is not None and (group.metadata.annotations or {}).get(OUT_OF_SYNC) == "true":
+            return await self._writes.delete_group(group, wanted)
+        return True
+
+    # ---- bringing everything up to date
+
+    async def sync(self, job: Job, wanted: Wanted) -> bool:
+        """Whether all is as it should be, as far as is known."""
+        try:
+            return await self._sync(job, wanted)
+        except (QuantityError, msgspec.DecodeError) as error:
+            # Nothing can be made of it until it is another.
+            self.say(job, "PodGroupError", f"template of no pod: {error}", warning=True)
+            return True
+
+    async def _sync(self, job: Job, wanted: Wanted) -> bool:
+        if not await self._sweep(job, wanted):
+            return False
+        if job.status.state.phase in CLOSED:
+            return await self._close(job, wanted)
+        if job.spec.queue not in self._cluster.queues:
+            self._writes.complain(job.metadata.name, f"there is no queue {job.spec.queue!r}")
+            return True
+        if not job.status.state.phase:
+            status = msgspec.structs.replace(job.status, min_available=job.spec.min_available)
+            return await self._writes.status(job, moved(status, PENDING, self._now()), wanted)
+        if job.status.state.phase == RESTARTING and next_phase(job, job.status) == FAILED:
+            # No pod is made for a Job that is not tried again.
+            return await self._writes.status(job, moved(job.status, FAILED, self._now()), wanted)
+        if not await self._keep_belongings(job, wanted) or not await self._keep_group(job, wanted):
+            return False
+        group = self._cluster.group(job)
+        if group is None or group.status.phase in _OUTSIDE:
+            return await self._write_status(job, {}, wanted)
+        self._say_unschedulable(job, group)
+        return await self._sync_pods(job, wanted)
+
+    async def _sync_pods(self, job: Job, wanted: Wanted) -> bool:
+        pods, wish = self._cluster.pods(job), wanted_pods(job)
+        waiting = waiting_tasks(job, pods.values())
+        missing = [each for name, each in wish.items() if name not in pods]
+        waiting = {
+            name: each for name, each in waiting.items() if any(task.name == name for task, _ in missing)
+        }
+        made = await self._make_pods(job, [each for each in missing if each[0].name not in waiting], wanted)
+        surplus = [
+            pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
+        ]
+        deleted = await self._writes.delete_pods(surplus, wanted)
+        status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
+        return await self._write_status(job, waiting, wanted, status) and made and deleted
+
+    async def _make_pods(self, job: Job, missing: Collection[tuple[TaskSpec, int]], wanted: Wanted) -> bool:
+        problems: list[str] = []
+
+        async def make(each: tuple[TaskSpec, int]) -> bool:
+            body = changed(job, *each, mounted(job, pod_for(job, *each)))
+            made = await self._writes.make_pod(body, wanted)
+            if made.failure is None:
+                return True
+            if made.failure.kind is not FailureClass.GONE:
+                problems.append(f"failed to create pod {body['metadata']['name']}, err: {made.failure}")
+            return False
+
+        done = all(await self._writes.each(missing, make))
+        if problems:
+            self.say(
+                job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True
+            )
+        return done
+
+    async def _close(self, job: Job, wanted: Wanted) -> bool:
+        """Of a Job that has ended, or is to end, nothing runs, and it has no group."""
+        alive = [
+            pod
+            for pod in self._cluster.pods(job).values()
+            if pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED
+        ]
+        group = self._cluster.group(job)
+        if not await self._writes.mark_pods(alive, wanted) or not await self._writes.delete_pods(
+            alive, wanted
+        ):
+            return False
+        if group is not None and not await self._writes.delete_group(group, wanted):
+            return False
+        if not await self._belongings.remove(job, wanted):
+            return False
+        return await self._write_status(job, {}, wanted)
+
+    async def _keep_belongings(self, job: Job, wanted: Wanted) -> bool:
+        """What its pods need beside the group: without it none is made."""
+        if names := unknown(job, self._plugins):
+            self.say(job, "PluginError", f"unable to find job plugin: {', '.join(names)}", warning=True)
+            return False
+        if not await self._belongings.keep(job, wanted):
+            return False
+        problem = await self._belongings.claim(job, wanted)
+        if problem:
+            self.say(job, "PVCError", f"Failed to create PVC, err: {problem}", warning=True)
+        return problem == ""
+
+    async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
+        body = group_for(job, self._cluster.priorities)
+        group = self._cluster.group(job)
+        if group is None:
+            return await self._writes.make_group(body, wanted)
+        patch = renewal(group, body)
+        return patch is None or await self._writes.renew_group(group, patch, wanted)
+
+    async def _write_status(
+        self,
+        job: Job,
+        waiting: Mapping[str, Waiting],
+        wanted: Wanted,
+        status: JobStatus | None = None,
+    ) -> bool:
+        status = counted(status or job.status, self._cluster.pods(job).values())
+        status = msgspec.structs.replace(status, min_available=job.spec.min_available)
+        if status.state.phase in CLOSED:
+            status = without_plugins(status)
+        status = moved(status, next_phase(job, status), self._now())
+        return await self._writes.status(job, explained(status, waiting), wanted)
+
+    def _say_unschedulable(self, job: Job, group: PodGroup) -> None:
+        conditions = group.status.conditions or ()
+        if conditions and conditions[-1].type == "Unschedulable":
+            place = f"{job.metadata.namespace}:{job.metadata.name}"
+            note = f"PodGroup {place} unschedulable, reason: {conditions[-1].message}"
+            self.say(job, "PodGroupPending", note, warning=True)
+
+    def _now(self) -> str:
+        return time_text(self._timing.now())
+
+
+def _targets(job: Job, scope: Scope, happened: Happened, pods: Mapping[str, JobPod]) -> dict[str, JobPod]:
+    """Those that an action is about."""
+    if scope is Scope.JOB:
+        return dict(pods)
+    if scope is Scope.POD:
+        return {name: pod for name, pod in pods.items() if name == happened.pod}
+    of_task = {name: pod for name, pod in pods.items() if pod.annotation(TASK_SPEC) == happened.task}
+    if scope is Scope.TASK:
+        return of_task
+    wish = wanted_pods(job)
+    if happened.pod not in wish:
+        return {}
+    task, index = wish[happened.pod]
+    part = partition_of(task, index)
+    return {name: pod for name, pod in of_task.items() if name in wish and partition_of(*wish[name]) == part}
+
+
+def has_partitions(job: Job, happened: Happened) -> bool:
+    return any(task.name == happened.task and task.partition_policy is not None for task in tasks_of(job))
+
+
+def _after(pods: Mapping[str, JobPod], targets: Mapping[str, Any]) -> list[JobPod]:
+    """The pods of a Job once the targets go."""
+    found = []
+    for name, pod in pods.items():
+        if name in targets:
+            metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="now")
+            pod = msgspec.structs.replace(pod, metadata=metadata)
+        found.append(pod)
+    return found

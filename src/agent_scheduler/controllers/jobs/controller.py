@@ -1,0 +1,292 @@
+"""Runs Jobs (batch.volcano.sh/v1alpha1): makes their PodGroups, and their pods once a group is let in; restarts, aborts
+and ends them as their policies, and Commands, say.
+
+Decisions are in the modules beside it, pure but for `carrying` and `writes`. What has to be known is in the cluster, so
+that a process which comes to lead takes up every Job where the last one left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.cluster.groups import pod_groups, queues
+from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.controllers.reconciling import Put
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.objects.batch import (
+    COMMANDS,
+    PRIORITY_CLASSES,
+    TASK_SPEC,
+    Command,
+    PriorityClass,
+    command_path,
+)
+from agent_scheduler.objects.durations import format_duration
+from agent_scheduler.objects.job import JOBS, Job
+from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
+
+from .belongings import Belongings
+from .carrying import Carrying, has_partitions
+from .cluster import JobsCluster, job_key
+from .plugins.registry import PLUGINS, SSH
+from .policies import POD_PENDING, Answer, Happened, answer, pending_limit
+from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
+from .writes import Wanted, Writes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """`workers`: Jobs that are worked on at the same time. `ssh`: whether Jobs may have the plugin ssh, for which the
+    controller writes Secrets."""
+
+    workers: int = 4
+    ssh: bool = False
+
+
+#: Seconds from a change to the work that sees it.
+_SETTLE: Final = 0.02
+
+
+class JobController:
+    """A `Reconciler`, by namespace and name of Jobs.
+
+    Owner of what waits for its time: actions after a timeout. All else is in `JobsCluster`.
+    """
+
+    name = "job"
+    settle = _SETTLE
+    needs: tuple[str, ...] = ("Job", "PodGroup", "Queue")
+
+    def __init__(
+        self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing
+    ) -> None:
+        self.workers = settings.workers
+        self._timing = timing
+        self._cluster = JobsCluster()
+        self._writes = Writes(self._cluster, transport=transport, timing=timing)
+        self._belongings = Belongings(self._writes, transport=transport, timing=timing)
+        self._carrying = Carrying(
+            self._cluster,
+            self._writes,
+            self._belongings,
+            plugins=[name for name in PLUGINS if settings.ssh or name != SSH],
+            events=events,
+            timing=timing,
+        )
+        self._put: Put = _nothing
+        #: What is answered after a timeout, by key of the Job: when, by the clock.
+        self._delayed: dict[str, list[tuple[float, Happened]]] = {}
+        #: UIDs of commands that are carried out and not deleted yet.
+        self._obeyed: set[str] = set()
+        #: UIDs of pods that are pending and may not be for ever, and of those for which that is answered.
+        self._known_pending: dict[str, set[str]] = {}
+        self._overdue: dict[str, set[str]] = {}
+
+    # ---- watches
+
+    def kinds(self, put: Put) -> list[Kind]:
+        self._put = self._cluster.put = put
+        known = self._cluster
+        return [
+            Kind("Job", JOBS, msgspec.json.Decoder(Job).decode, known.set_job, known.delete_job),
+            pod_groups(known.set_group, known.delete_group),
+            queues(known.set_queue, known.delete_queue),
+            Kind(
+                "Pod.volcano.sh/job-name",
+                "/api/v1/pods",
+                msgspec.json.Decoder(JobPod).decode,
+                known.set_pod,
+                known.delete_pod,
+                query={"labelSelector": JOB_NAME},
+            ),
+            Kind(
+                "PriorityClass",
+                PRIORITY_CLASSES,
+                msgspec.json.Decoder(PriorityClass).decode,
+                known.set_priority,
+                known.delete_priority,
+            ),
+            Kind(
+                "Command",
+                COMMANDS,
+                msgspec.json.Decoder(Command).decode,
+                known.set_command,
+                known.delete_command,
+                optional=True,
+            ),
+        ]
+
+    def all_keys(self) -> Iterable[str]:
+        self._cluster.begin()
+        return [*self._cluster.jobs, *map(_target_key, self._cluster.commands.values())]
+
+    # ---- what is done
+
+    async def reconcile(self, key: str, wanted: Wanted) -> bool:
+        while wanted():
+            job = self._cluster.jobs.get(key)
+            if job is None or job.metadata.deletion_timestamp is not None:
+                if job is not None:
+                    self._belongings.forget(job)
+                return await self._leave(key, wanted)
+            self._await_pending(key, job)
+            if (command := self._next_command(key)) is not None:
+                if not await self._obey(job, command, wanted):
+                    return False
+                continue
+            happened = self._cluster.take(key) or self._due(key)
+            if happened is not None:
+                if not await self._answer(key, job, happened, wanted):
+                    self._cluster.give_back(key, happened)
+                    return False
+                continue
+            if not await self._carrying.sync(job, wanted):
+                return False
+            now = self._cluster.jobs.get(key)
+            if now is None or now.status == job.status:
+                return now is None or await self._expire(key, now, wanted)
+        return False
+
+    async def _expire(self, key: str, job: Job, wanted: Wanted) -> bool:
+        """Delete a Job that has been finished for long enough; else come again when it has."""
+        seconds = job.spec.ttl_seconds_after_finished
+        if seconds is None or job.status.state.phase not in FINISHED:
+            return True
+        left = seconds - self._age(job.status.state.last_transition_time)
+        if left > 0:
+            self._put(key, left)
+            return True
+        return await self._writes.delete_job(job, wanted)
+
+    async def _leave(self, key: str, wanted: Wanted) -> bool:
+        """Of a Job that is not there, or goes: what it owns goes with it."""
+        self._cluster.forget(key)
+        self._delayed.pop(key, None)
+        self._forget_pending(key)
+        while (command := self._next_command(key)) is not None:
+            if not await self._drop(command, wanted):
+                return False
+        return True
+
+    async def _answer(self, key: str, job: Job, happened: Happened, wanted: Wanted) -> bool:
+        """Whether it is answered, if only by a timeout that runs."""
+        found = answer(job, happened)
+        if found.after and not happened.waited:
+            self._delay(key, job, happened, found)
+            return True
+        return await self._act(job, found.action, happened, wanted)
+
+    async def _act(self, job: Job, action: str, happened: Happened, wanted: Wanted) -> bool:
+        kill = kill_for(job, action)
+        if action == RESTART_PARTITION and not has_partitions(job, happened):
+            kill = None
+        if kill is not None and not await self._carrying.kill(job, kill, happened, wanted):
+            return False
+        if action != SYNC_JOB:
+            self._carrying.say(job, "ExecuteAction", f"Start to execute action {action} ")
+        return True
+
+    # ---- commands
+
+    def _next_command(self, key: str) -> Command | None:
+        """The one that was made first, of those for this Job."""
+        found = [each for each in self._cluster.commands.values() if _target_key(each) == key]
+        return min(found, key=_given, default=None)
+
+    async def _obey(self, job: Job, command: Command, wanted: Wanted) -> bool:
+        """Carry it out, and then delete it, so that none is lost."""
+        if command.metadata.uid not in self._obeyed:
+            if not await self._act(job, command.action, Happened(action=command.action), wanted):
+                return False
+            self._obeyed.add(command.metadata.uid)
+            self._carrying.say(
+                job,
+                "CommandIssued",
+                f"Start to execute command {command.action}, and clean it up to make sure executed not more than once.",
+            )
+        return await self._drop(command, wanted)
+
+    async def _drop(self, command: Command, wanted: Wanted) -> bool:
+        metadata = command.metadata
+        path = command_path(segment(metadata.namespace), segment(metadata.name))
+        if not await self._writes.delete(path, metadata, wanted):
+            return False
+        self._cluster.delete_command(command)
+        self._obeyed.discard(metadata.uid)
+        return True
+
+    # ---- timeouts
+
+    def _delay(self, key: str, job: Job, happened: Happened, found: Answer) -> None:
+        due = self._timing.clock() + found.after
+        self._delayed.setdefault(key, []).append((due, happened._replace(waited=True)))
+        self._put(key, found.after)
+        self._tell_delay(job, found)
+
+    def _tell_delay(self, job: Job, found: Answer) -> None:
+        note = f"Execute action {found.action} after {format_duration(found.after)}"
+        self._carrying.say(job, "ExecuteAction", note)
+
+    def _due(self, key: str) -> Happened | None:
+        waiting = self._delayed.get(key, [])
+        for index, (due, happened) in enumerate(waiting):
+            if due <= self._timing.clock():
+                del waiting[index]
+                return happened
+        return None
+
+    def _await_pending(self, key: str, job: Job) -> None:
+        """Note which pods are pending for longer than they may be, and come again when the next one will be."""
+        if job.status.state.phase not in ACTIVE:
+            self._forget_pending(key)
+            return
+        limits = {task.name: pending_limit(job, task) for task in tasks_of(job)}
+        if not any(limits.values()):
+            return
+        known, overdue = self._known_pending.setdefault(key, set()), self._overdue.setdefault(key, set())
+        for name, pod in self._cluster.pods(job).items():
+            metadata, task = pod.metadata, pod.annotation(TASK_SPEC)
+            limit = limits.get(task)
+            is_waiting = pod.status.phase == "Pending" and metadata.deletion_timestamp is None
+            if limit is None or not is_waiting or metadata.uid in overdue:
+                continue
+            left = limit.after - self._age(metadata.creation_timestamp)
+            if left > 0:
+                if metadata.uid not in known:
+                    known.add(metadata.uid)
+                    self._tell_delay(job, limit)
+                self._put(key, left)
+                continue
+            overdue.add(metadata.uid)
+            happened = Happened(POD_PENDING, task, name, metadata.uid, version=pod.version, waited=True)
+            self._cluster.give_back(key, happened)
+
+    def _forget_pending(self, key: str) -> None:
+        self._known_pending.pop(key, None)
+        self._overdue.pop(key, None)
+
+    def _age(self, since: str | None) -> float:
+        """Seconds since a time of the API server."""
+        return (self._timing.now() - datetime.fromisoformat(since)).total_seconds() if since else 0.0
+
+
+def _nothing(_key: str, _seconds: float | None = None, /) -> None: ...
+
+
+def _target_key(command: Command) -> str:
+    assert command.target is not None, "only those with a target are kept"
+    return job_key(command.metadata.namespace, command.target.name)
+
+
+def _given(command: Command) -> tuple[str, int, str]:
+    """In the order of this commands were made; versions of one store rise with time."""
+    metadata = command.metadata
+    version: Any = metadata.resource_version
+    return metadata.creation_timestamp or "", int(version) if version.isdecimal() else 0, metadata.uid

@@ -1,0 +1,68 @@
+"""Which tasks of a Job wait for others, and what they wait for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from agent_scheduler.objects.batch import TASK_SPEC
+from agent_scheduler.objects.job import ANY, Job, TaskSpec
+from agent_scheduler.objects.job_pod import JobPod
+
+from .states import tasks_of
+
+#: The reason in a Job's state while a task waits.
+REASON: Final = "TasksWaiting"
+
+
+class Waiting(NamedTuple):
+    """A task whose pods are not made yet; of each that it waits for, how many pods are ready and how many it takes."""
+
+    task: str
+    on: tuple[tuple[str, int, int], ...]
+    any_of: bool = False
+
+    def __str__(self) -> str:
+        sign = " or " if self.any_of else ", "
+        return f"{self.task} waits for " + sign.join(
+            f"{name} ({ready} of {least} ready)" for name, ready, least in self.on
+        )
+
+
+def waiting_tasks(job: Job, pods: Iterable[JobPod]) -> dict[str, Waiting]:
+    """Those tasks, by name. A name of no task is waited for by nobody: such a pod would never be made."""
+    ready: dict[str, int] = {}
+    for pod in pods:
+        if is_ready(pod):
+            name = pod.annotation(TASK_SPEC)
+            ready[name] = ready.get(name, 0) + 1
+    by_name = {task.name: task for task in tasks_of(job)}
+    found = {}
+    for task in by_name.values():
+        if (waiting := _waiting(task, by_name, ready)) is not None:
+            found[task.name] = waiting
+    return found
+
+
+def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str, int]) -> Waiting | None:
+    depends = task.depends_on
+    names = [name for name in (depends.name or () if depends is not None else ()) if name in by_name]
+    unmet = [
+        (name, ready.get(name, 0), least)
+        for name in dict.fromkeys(names)
+        if (least := by_name[name].minimum) > ready.get(name, 0)
+    ]
+    any_of = depends is not None and depends.iteration == ANY and len(names) > 1
+    if not unmet or (any_of and len(unmet) < len(set(names))):
+        return None
+    return Waiting(task.name, tuple(unmet), any_of)
+
+
+def is_ready(pod: JobPod) -> bool:
+    """Whether it has ended well, or all its containers are ready."""
+    if pod.metadata.deletion_timestamp is not None:
+        return False
+    if pod.status.phase == "Running":
+        reports = pod.status.container_statuses or ()
+        return bool(reports) and all(each.ready for each in reports)
+    return pod.status.phase == "Succeeded"

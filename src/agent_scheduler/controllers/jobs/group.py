@@ -1,0 +1,142 @@
+"""The PodGroup of a Job, as Volcano's controller makes it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from agent_scheduler.engine.state.podusage import Usage, quota_usage
+from agent_scheduler.objects.batch import API_VERSION, TASK_SPEC, PodGroup
+from agent_scheduler.objects.job import Job, TaskSpec
+from agent_scheduler.objects.job_pod import PARTITION_ID
+from agent_scheduler.objects.quantity import canonical
+from agent_scheduler.objects.wire import Wire
+from agent_scheduler.objects.workload import TemplateSpec
+
+from .pods import group_name_of, owner_of
+from .states import tasks_of
+
+
+class _Template(Wire, frozen=True):
+    spec: TemplateSpec = TemplateSpec()
+
+
+_decode = msgspec.json.Decoder(_Template).decode
+
+
+def group_for(job: Job, priorities: Mapping[str, int]) -> dict[str, Any]:
+    """The group as it is to be made. `priorities` are the values of priority classes, by name.
+
+    Raises QuantityError for a request that is no amount.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": group_name_of(job),
+            "namespace": job.metadata.namespace,
+            "annotations": job.metadata.annotations or {},
+            "labels": job.metadata.labels or {},
+            "ownerReferences": [owner_of(job)],
+        },
+        "spec": {
+            "minMember": job.spec.min_available,
+            "minTaskMember": {task.name: task.minimum for task in tasks_of(job)},
+            "minResources": min_resources(job, priorities),
+            **({"queue": job.spec.queue} if job.spec.queue else {}),
+            **({"priorityClassName": job.spec.priority_class_name} if job.spec.priority_class_name else {}),
+            **_topology(job),
+        },
+    }
+
+
+def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The merge patch by which a group comes to say what `body` does; None if it does. Its queue stays as it was."""
+    spec = body["spec"]
+    members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
+    priority = spec.get("priorityClassName", "")
+    if (known.spec.min_member, members, resources, known.spec.priority_class_name) == (
+        spec["minMember"],
+        spec["minTaskMember"],
+        spec["minResources"],
+        priority,
+    ):
+        return None
+    return {
+        "metadata": {"uid": known.metadata.uid},
+        "spec": {
+            "minMember": spec["minMember"],
+            "minTaskMember": dict.fromkeys(members) | spec["minTaskMember"],
+            "minResources": dict.fromkeys(resources) | spec["minResources"],
+            "priorityClassName": priority or None,
+        },
+    }
+
+
+def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
+    """What the pods ask for that have to run at least: those of tasks of a higher priority first, within it in the
+    order of the Job. Where the Job needs as many as its tasks do together, each task's minimum comes before all else.
+    """
+    usages = [(task, *_usage(task, priorities)) for task in tasks_of(job)]
+    usages.sort(key=lambda each: -each[2])
+    left = job.spec.min_available
+    numbers = dict.fromkeys((task.name for task, _, _ in usages), 0)
+    if left >= sum(task.minimum for task, _, _ in usages):
+        for task, _, _ in usages:
+            # One that says no minimum gets what is left.
+            numbers[task.name] = min(task.min_available or 0, left)
+            left -= numbers[task.name]
+    for task, _, _ in usages:
+        more = min(task.replicas - numbers[task.name], left)
+        if more > 0:
+            numbers[task.name] += more
+            left -= more
+    total: Usage = {}
+    for task, usage, _ in usages:
+        _add(total, usage, numbers[task.name])
+    return {name: canonical(amount) for name, amount in total.items()}
+
+
+def _usage(task: TaskSpec, priorities: Mapping[str, int]) -> tuple[Usage, int]:
+    spec = _decode(task.template).spec
+    return quota_usage(spec), priorities.get(spec.priority_class_name, 0)
+
+
+def _add(total: Usage, usage: Usage, number: int) -> None:
+    if number <= 0:
+        return
+    for name, amount in usage.items():
+        nano = amount.nano * number
+        before = total.get(name)
+        if before is None or before.nano == 0:
+            total[name] = amount._replace(nano=nano)
+        else:
+            total[name] = before._replace(nano=before.nano + nano)
+
+
+def _topology(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if job.spec.network_topology is not None:
+        found["networkTopology"] = msgspec.to_builtins(job.spec.network_topology)
+    if policies := [each for task in tasks_of(job) if (each := _sub_group(task)) is not None]:
+        found["subGroupPolicy"] = policies
+    return found
+
+
+def _sub_group(task: TaskSpec) -> dict[str, Any] | None:
+    policy = task.partition_policy
+    if policy is None:
+        return None
+    found: dict[str, Any] = {
+        "name": task.name,
+        "subGroupSize": policy.partition_size,
+        "labelSelector": {"matchLabels": {TASK_SPEC: task.name}},
+        "matchLabelKeys": [PARTITION_ID],
+    }
+    if policy.min_partitions:
+        found["minSubGroups"] = policy.min_partitions
+    if policy.network_topology is not None:
+        found["networkTopology"] = msgspec.to_builtins(policy.network_topology)
+    return found

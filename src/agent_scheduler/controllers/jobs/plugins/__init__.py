@@ -1,0 +1,1 @@
+"""What Jobs ask plugins for: the hosts of all, known to each pod, and what these need. As Volcano has them. Pure."""

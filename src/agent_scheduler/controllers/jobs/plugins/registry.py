@@ -1,0 +1,58 @@
+"""Plugins by the name that a Job has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
+
+from agent_scheduler.objects.job import Job, TaskSpec
+
+from . import env, ray, ssh, svc
+from .distributed import change_hcclrank, change_mpi, change_pytorch, change_tensorflow, no_objects
+from .parts import Body, arguments
+
+SSH: Final = "ssh"
+
+Change = Callable[[Job, TaskSpec, int, Body, dict[str, str]], None]
+Objects = Callable[[Job, dict[str, str]], list[Body]]
+
+
+class Plugin(NamedTuple):
+    """`change` adds to a pod that is to be made, `objects` are those that the Job's pods need, complete."""
+
+    change: Change
+    objects: Objects
+
+
+PLUGINS: Final[dict[str, Plugin]] = {
+    "pytorch": Plugin(change_pytorch, no_objects),
+    "tensorflow": Plugin(change_tensorflow, no_objects),
+    "mpi": Plugin(change_mpi, no_objects),
+    "hcclrank": Plugin(change_hcclrank, no_objects),
+    "ray": Plugin(ray.change, ray.objects),
+    SSH: Plugin(ssh.change, ssh.objects),
+    "env": Plugin(env.change, env.objects),
+    "svc": Plugin(svc.change, svc.objects),
+}
+
+
+def of_job(job: Job) -> list[tuple[str, Plugin, dict[str, str]]]:
+    """Those that it asks for, with their arguments, in the order in which they change pods."""
+    asked = job.spec.plugins or {}
+    return [(name, each, arguments(asked[name] or ())) for name, each in PLUGINS.items() if name in asked]
+
+
+def unknown(job: Job, known: Collection[str]) -> list[str]:
+    """Plugins that it asks for and that are not among `known`."""
+    return sorted((job.spec.plugins or {}).keys() - set(known))
+
+
+def changed(job: Job, task: TaskSpec, index: int, pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod with what the Job's plugins add to it."""
+    for _, plugin, given in of_job(job):
+        plugin.change(job, task, index, pod, given)
+    return pod
+
+
+def objects_of(job: Job) -> list[Body]:
+    return [body for _, plugin, given in of_job(job) for body in plugin.objects(job, given)]

@@ -1,0 +1,139 @@
+"""The pods of a Job as they should be: their names, and what they say, as Volcano's controller makes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.objects.batch import GROUP_NAME, PREEMPTABLE, TASK_SPEC
+from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
+from agent_scheduler.objects.job_pod import (
+    JOB_NAME,
+    JOB_NAMESPACE,
+    PARTITION_ID,
+    POD_QUEUE_NAME,
+    RETRY_COUNT,
+    TASK_INDEX,
+    TEMPLATE_UID,
+    VERSION,
+)
+from agent_scheduler.objects.wire import Wire
+
+from .states import tasks_of
+
+_NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
+#: Annotations of a Job that its pods get; of the last two the first one only.
+_COPIED: Final = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
+_BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+
+_Items = list[dict[str, Any]] | None
+
+
+class _Container(Wire, frozen=True):
+    env: _Items = None
+    ports: _Items = None
+    volume_mounts: _Items = None
+
+
+class _Spec(Wire, frozen=True):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: _Items = None
+
+
+class _Metadata(Wire, frozen=True):
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class _Template(Wire, frozen=True):
+    """What is added to, and so has to be of its kind: the API server has not looked into it."""
+
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+_check = msgspec.json.Decoder(_Template).decode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def pod_name(job: Job, task: TaskSpec, index: int) -> str:
+    return f"{job.metadata.name}-{task.name}-{index}"
+
+
+def group_name_of(job: Job) -> str:
+    return f"{job.metadata.name}-{job.metadata.uid}"
+
+
+def wanted_pods(job: Job) -> dict[str, tuple[TaskSpec, int]]:
+    """Task and index of each pod that there should be, by its name."""
+    return {
+        pod_name(job, task, index): (task, index) for task in tasks_of(job) for index in range(task.replicas)
+    }
+
+
+def partition_of(task: TaskSpec, index: int) -> int | None:
+    policy = task.partition_policy
+    return index // policy.partition_size if policy is not None and policy.partition_size > 0 else None
+
+
+def owner_of(job: Job) -> dict[str, Any]:
+    """The reference by which something belongs to a Job."""
+    return {
+        "apiVersion": JOB_VERSION,
+        "kind": "Job",
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
+    """One pod as it is to be made, without what plugins add. Raises msgspec.ValidationError for a template of none."""
+    _check(task.template)
+    template = _decode(task.template)
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    if not spec.get("schedulerName") and job.spec.scheduler_name:
+        spec["schedulerName"] = job.spec.scheduler_name
+    if not spec.get("priorityClassName") and job.spec.priority_class_name:
+        spec["priorityClassName"] = job.spec.priority_class_name
+    labels = {
+        TASK_SPEC: task.name,
+        TASK_INDEX: str(index),
+        JOB_NAME: job.metadata.name,
+        POD_QUEUE_NAME: job.spec.queue,
+    }
+    partition = partition_of(task, index)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job, task, index),
+            "namespace": job.metadata.namespace,
+            "annotations": (metadata.get("annotations") or {})
+            | labels
+            | {
+                GROUP_NAME: group_name_of(job),
+                VERSION: str(job.status.version),
+                RETRY_COUNT: str(job.status.retry_count),
+                TEMPLATE_UID: f"{job.metadata.name}-{task.name}",
+            }
+            | ({_NUMA_POLICY: task.topology_policy} if task.topology_policy else {})
+            | _copied(job.metadata.annotations or {}),
+            "labels": (metadata.get("labels") or {})
+            | labels
+            | {JOB_NAMESPACE: job.metadata.namespace}
+            | ({PARTITION_ID: str(partition)} if partition is not None else {})
+            | {key: value for key, value in (job.metadata.labels or {}).items() if key == PREEMPTABLE},
+            "ownerReferences": [owner_of(job)],
+        },
+        "spec": spec,
+    }
+
+
+def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
+    keys = (*_COPIED, *[key for key in _BUDGETS if key in annotations][:1])
+    return {key: annotations[key] for key in keys if key in annotations}

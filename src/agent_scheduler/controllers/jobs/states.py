@@ -1,0 +1,141 @@
+"""The phases of a Job, and what leads from one to the next, by Volcano's rules (`pkg/controllers/job/state`). Pure."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from agent_scheduler.objects.job import Job, JobStatus, TaskSpec
+
+PENDING: Final = "Pending"
+RUNNING: Final = "Running"
+RESTARTING: Final = "Restarting"
+ABORTING: Final = "Aborting"
+ABORTED: Final = "Aborted"
+TERMINATING: Final = "Terminating"
+TERMINATED: Final = "Terminated"
+COMPLETING: Final = "Completing"
+COMPLETED: Final = "Completed"
+FAILED: Final = "Failed"
+
+SYNC_JOB: Final = "SyncJob"
+ABORT_JOB: Final = "AbortJob"
+RESTART_JOB: Final = "RestartJob"
+RESTART_TASK: Final = "RestartTask"
+RESTART_POD: Final = "RestartPod"
+RESTART_PARTITION: Final = "RestartPartition"
+TERMINATE_JOB: Final = "TerminateJob"
+COMPLETE_JOB: Final = "CompleteJob"
+RESUME_JOB: Final = "ResumeJob"
+
+#: Phases in which pods are taken away, and where they lead once none is alive.
+ENDING: Final = {ABORTING: ABORTED, TERMINATING: TERMINATED, COMPLETING: COMPLETED}
+#: Of no Job in such a phase anything will run again.
+FINISHED: Final = frozenset({COMPLETED, FAILED, TERMINATED})
+#: Phases in which there is no group, and no pod is alive or stays so.
+CLOSED: Final = FINISHED | {ABORTED} | ENDING.keys()
+#: Phases in which policies count.
+ACTIVE: Final = frozenset({PENDING, RUNNING})
+
+#: Phases of pods that have ended.
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+#: How often a Job is restarted that does not say it.
+_MAX_RETRY: Final = 3
+
+
+class Scope(enum.Enum):
+    """Whose pods an action takes away."""
+
+    JOB = enum.auto()
+    TASK = enum.auto()
+    PARTITION = enum.auto()
+    POD = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Take pods away, save those in a phase of `retain`, and go on to phase `to`. `restarts`: it counts as a retry."""
+
+    to: str
+    scope: Scope = Scope.JOB
+    restarts: bool = False
+    retain: frozenset[str] = ENDED
+
+
+_CLOSING: Final = {ABORT_JOB: ABORTING, TERMINATE_JOB: TERMINATING, COMPLETE_JOB: COMPLETING}
+_RESTARTS: Final = {
+    RESTART_JOB: Scope.JOB,
+    RESTART_TASK: Scope.TASK,
+    RESTART_PARTITION: Scope.PARTITION,
+    RESTART_POD: Scope.POD,
+}
+
+
+def kill_for(job: Job, action: str) -> Kill | None:
+    """What an action takes away of a Job; None if nothing."""
+    phase = job.status.state.phase or PENDING
+    if action in _CLOSING and phase in ACTIVE | {RESTARTING}:
+        return Kill(_CLOSING[action])
+    if action in _RESTARTS and phase in ACTIVE:
+        scope = _RESTARTS[action]
+        # Of the last try is kept what shows how it ended.
+        last = scope is Scope.JOB and job.status.retry_count >= max_retry(job) - 1
+        return Kill(RESTARTING, scope, restarts=True, retain=ENDED if last else frozenset())
+    if action == RESUME_JOB and phase in (ABORTING, ABORTED):
+        return Kill(RESTARTING, restarts=True)
+    return None
+
+
+def tasks_of(job: Job) -> tuple[TaskSpec, ...]:
+    return job.spec.tasks or ()
+
+
+def max_retry(job: Job) -> int:
+    return job.spec.max_retry or _MAX_RETRY
+
+
+def next_phase(job: Job, status: JobStatus) -> str:
+    """Where `job`, of which `status` has the phase and the numbers of its pods, goes from there by itself."""
+    phase = status.state.phase
+    if phase in ENDING:
+        return phase if status.terminating or status.pending or status.running else ENDING[phase]
+    if phase == PENDING:
+        started = status.running + status.succeeded + status.failed
+        return RUNNING if started >= job.spec.min_available else PENDING
+    if phase == RUNNING:
+        return _from_running(job, status)
+    if phase == RESTARTING:
+        if status.retry_count >= max_retry(job):
+            return FAILED
+        there = sum(each.replicas for each in tasks_of(job)) - status.terminating
+        return PENDING if there >= job.spec.min_available else RESTARTING
+    return phase
+
+
+def _from_running(job: Job, status: JobStatus) -> str:
+    replicas = sum(each.replicas for each in tasks_of(job))
+    least = job.spec.min_success
+    if replicas == 0:
+        # Scaled to nothing, it goes on when it is scaled up.
+        return RUNNING
+    if least is not None and status.succeeded >= least:
+        return COMPLETED
+    if status.succeeded + status.failed == replicas:
+        if _lacks_a_task(job, status) or (least is not None and status.succeeded < least):
+            return FAILED
+        return COMPLETED if status.succeeded >= job.spec.min_available else FAILED
+    return PENDING if status.pending > replicas - job.spec.min_available else RUNNING
+
+
+def _lacks_a_task(job: Job, status: JobStatus) -> bool:
+    """Whether of a task fewer have succeeded than had to run. It does not count where the Job needs fewer than all
+    its tasks together."""
+    if job.spec.min_available < sum(task.minimum for task in tasks_of(job)):
+        return False
+    counts = status.task_status_count or {}
+    return any(
+        (counts[task.name].phase or {}).get("Succeeded", 0) < task.min_available
+        for task in tasks_of(job)
+        if task.min_available is not None and task.name in counts
+    )

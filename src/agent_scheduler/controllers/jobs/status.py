@@ -1,0 +1,95 @@
+"""The status of a Job: the numbers of its pods, its phase, and when it came into it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from agent_scheduler.objects.batch import TASK_SPEC
+from agent_scheduler.objects.job import Job, JobCondition, JobState, JobStatus, TaskState
+from agent_scheduler.objects.job_pod import JobPod
+
+from .depends import REASON, Waiting
+from .volumes import controlled
+
+#: Fields that count pods, by the phase of these.
+_COUNTED: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
+_UNKNOWN: Final = "Unknown"
+_PLUGIN: Final = "plugin-"
+#: Plugins that make nothing, and that Volcano does not name.
+_UNTOLD: Final = frozenset({"hcclrank"})
+
+
+def counted(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
+    """`status` with the numbers of these pods; those that are being deleted are in no phase."""
+    numbers = dict.fromkeys((*_COUNTED.values(), "unknown", "terminating"), 0)
+    tasks: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        if pod.metadata.deletion_timestamp is not None:
+            numbers["terminating"] += 1
+            continue
+        # A pod that the API server has just taken has no phase yet in its answer.
+        phase = pod.status.phase or "Pending"
+        numbers[_COUNTED.get(phase, "unknown")] += 1
+        of_task = tasks.setdefault(pod.annotation(TASK_SPEC), {})
+        shown = phase if phase in _COUNTED else _UNKNOWN
+        of_task[shown] = of_task.get(shown, 0) + 1
+    counts = {task: TaskState(phases) for task, phases in tasks.items()}
+    return msgspec.structs.replace(status, task_status_count=counts or None, **numbers)
+
+
+def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
+    """`status` in `phase` since `now`. There is one condition a phase, the newest at the end."""
+    if status.state.phase == phase:
+        return status
+    conditions = [each for each in status.conditions or () if each.status != phase]
+    return msgspec.structs.replace(
+        status,
+        state=JobState(phase, last_transition_time=now),
+        conditions=(*conditions, JobCondition(phase, now)),
+    )
+
+
+def explained(status: JobStatus, waiting: Mapping[str, Waiting]) -> JobStatus:
+    """`status` that says which tasks wait for which others."""
+    state = status.state
+    text = "; ".join(str(each) for each in waiting.values())
+    if not text and state.reason != REASON:
+        return status
+    state = msgspec.structs.replace(state, reason=REASON if text else "", message=text)
+    return msgspec.structs.replace(status, state=state)
+
+
+def controlled_by(job: Job) -> dict[str, str]:
+    """What was made for a Job: its plugins, by `plugin-` and their names, and its claims."""
+    return {
+        **{f"{_PLUGIN}{name}": name for name in job.spec.plugins or () if name not in _UNTOLD},
+        **controlled(job),
+    }
+
+
+def without_plugins(status: JobStatus) -> JobStatus:
+    """`status` of a Job whose plugins' objects are gone."""
+    known = status.controlled_resources or {}
+    left = {key: value for key, value in known.items() if not key.startswith(_PLUGIN)}
+    return msgspec.structs.replace(status, controlled_resources=left or None)
+
+
+def status_patch(before: JobStatus, after: JobStatus) -> dict[str, Any] | None:
+    """The merge patch that makes one of the other; None if they are equal."""
+    patch = _difference(msgspec.to_builtins(before), msgspec.to_builtins(after))
+    return patch or None
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        known = before.get(key)
+        if known == value:
+            continue
+        patch[key] = (
+            _difference(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        )
+    return patch

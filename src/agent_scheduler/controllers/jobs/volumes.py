@@ -1,0 +1,70 @@
+"""The claims that all containers of a Job mount. Pure.
+
+A claim that has no name gets one that follows from the Job, so that it is the same whoever makes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from agent_scheduler.objects.job import Job, VolumeSpec
+
+from .pods import owner_of
+
+_decode = msgspec.json.Decoder(dict[str, Any] | None).decode
+
+
+def claim_name(job: Job, index: int) -> str:
+    """Of the volume number `index`."""
+    volume = (job.spec.volumes or ())[index]
+    if volume.volume_claim_name:
+        return volume.volume_claim_name
+    suffix = hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:10]
+    return f"{job.metadata.name}-pvc-{suffix}{index:02d}"
+
+
+def claim_for(job: Job, index: int) -> dict[str, Any] | None:
+    """The claim that is to be made for it; None where one of its name has to be there."""
+    volume = (job.spec.volumes or ())[index]
+    spec = _claim_spec(volume)
+    if volume.volume_claim_name or spec is None:
+        return None
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": claim_name(job, index),
+            "namespace": job.metadata.namespace,
+            "ownerReferences": [owner_of(job)],
+        },
+        "spec": spec,
+    }
+
+
+def mounted(job: Job, pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod with the Job's volumes: each claim once, at all its paths."""
+    names: dict[str, str] = {}
+    spec = pod["spec"]
+    for index, volume in enumerate(job.spec.volumes or ()):
+        claim = claim_name(job, index)
+        if claim not in names:
+            names[claim] = f"{job.metadata.name}-vol-{index}"
+            source = {"name": names[claim], "persistentVolumeClaim": {"claimName": claim}}
+            spec["volumes"] = [*(spec.get("volumes") or ()), source]
+        for container in spec.get("containers") or ():
+            mount = {"name": names[claim], "mountPath": volume.mount_path}
+            container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+    return pod
+
+
+def controlled(job: Job) -> dict[str, str]:
+    """What the status says of them."""
+    names = [claim_name(job, index) for index in range(len(job.spec.volumes or ()))]
+    return {f"volume-pvc-{name}": name for name in names}
+
+
+def _claim_spec(volume: VolumeSpec) -> dict[str, Any] | None:
+    return _decode(volume.volume_claim) or None

@@ -1,0 +1,178 @@
+"""The requests of the job controller, each one until it is known what came of it.
+
+What was written is put into `JobsCluster` at once, for what is decided next has to see it; the watch may take a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from agent_scheduler.kube.answers import Verb, asked_at
+from agent_scheduler.kube.create import Made, create_once, delete_once, is_gone
+from agent_scheduler.kube.driver import Send, send_once
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import called_off, is_about_another_pod, patch_once
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.objects.batch import PodGroup, pod_group_path, pod_groups
+from agent_scheduler.objects.job import Job, JobStatus, job_path
+from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
+from agent_scheduler.objects.wire import Metadata
+from agent_scheduler.telemetry.logs import OncePer, get_logger
+
+from .cluster import JobsCluster
+from .status import status_patch
+
+_encode = msgspec.json.Encoder().encode
+
+#: Requests about pods of one Job that are under way at a time.
+_AT_ONCE: Final = 8
+_LOG_SECONDS: Final = 60.0
+_MARK: Final = {"annotations": {OUT_OF_SYNC: "true"}}
+
+Wanted = Callable[[], bool]
+T = TypeVar("T")
+
+
+class Writes:
+    """Each says whether what it is to do is done; a failure is logged."""
+
+    def __init__(self, cluster: JobsCluster, *, transport: Transport, timing: Timing) -> None:
+        self._cluster = cluster
+        self._transport = transport
+        self._timing = timing
+        self._log = get_logger("job-controller")
+        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+
+    # ---- the Job
+
+    async def status(self, job: Job, after: JobStatus, wanted: Wanted) -> bool:
+        """Make `after` the status of the Job. Done, too, where the Job is gone."""
+        patch = status_patch(job.status, after)
+        if patch is None:
+            return True
+        metadata = job.metadata
+        body = _encode({"metadata": {"uid": metadata.uid}, "status": patch})
+        path = f"{job_path(segment(metadata.namespace), segment(metadata.name))}/status"
+        patched = await patch_once(self._transport, path, body, wanted=wanted, timing=self._timing)
+        if patched.failure is not None:
+            gone = is_about_another_pod(patched.failure)
+            return gone or self.failed(f"Job {metadata.namespace}/{metadata.name}", patched.failure)
+        version = patched.resource_version or metadata.resource_version
+        self._cluster.set_job(
+            msgspec.structs.replace(
+                job, metadata=msgspec.structs.replace(metadata, resource_version=version), status=after
+            )
+        )
+        return True
+
+    async def delete_job(self, job: Job, wanted: Wanted) -> bool:
+        """It goes after all that it owns has gone."""
+        metadata = job.metadata
+        path = job_path(segment(metadata.namespace), segment(metadata.name))
+        body = _encode({"preconditions": {"uid": metadata.uid}, "propagationPolicy": "Foreground"})
+        send = Send("DELETE", path, asked_at(path, Verb.DELETE, metadata.uid), body)
+        failure = (await send_once(self._transport, send, refuse=called_off(wanted))).failure
+        return failure is None or is_gone(failure) or self.failed(path, failure)
+
+    # ---- pods
+
+    async def make_pod(self, body: dict[str, Any], wanted: Wanted) -> Made:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        made = await self.create(f"/api/v1/namespaces/{segment(namespace)}/pods", name, body, wanted)
+        if made.failure is None:
+            self._cluster.learn_pod(msgspec.convert(made.found, JobPod))
+        return made
+
+    async def mark_pods(self, pods: Iterable[JobPod], wanted: Wanted) -> bool:
+        """Have them say that it is the controller who deletes them, which a process that comes after this one sees."""
+
+        async def mark(pod: JobPod) -> bool:
+            if pod.is_marked:
+                return True
+            return await self._mark(_pod_path(pod), pod.metadata, wanted)
+
+        return all(await self.each(pods, mark))
+
+    async def delete_pods(self, pods: Iterable[JobPod], wanted: Wanted) -> bool:
+        async def delete(pod: JobPod) -> bool:
+            if not await self.delete(_pod_path(pod), pod.metadata, wanted):
+                return False
+            self._cluster.pod_leaves(pod)
+            return True
+
+        return all(await self.each(pods, delete))
+
+    # ---- the group
+
+    async def make_group(self, body: dict[str, Any], wanted: Wanted) -> bool:
+        metadata = body["metadata"]
+        made = await self.create(pod_groups(segment(metadata["namespace"])), metadata["name"], body, wanted)
+        if not made.found:
+            return self.failed(f"PodGroup {metadata['namespace']}/{metadata['name']}", made.failure)
+        self._cluster.set_group(msgspec.convert(made.found, PodGroup))
+        return True
+
+    async def renew_group(self, group: PodGroup, patch: dict[str, Any], wanted: Wanted) -> bool:
+        path = _group_path(group)
+        patched = await patch_once(self._transport, path, _encode(patch), wanted=wanted, timing=self._timing)
+        return patched.failure is None or self.failed(path, patched.failure)
+
+    async def mark_group(self, group: PodGroup, wanted: Wanted) -> bool:
+        return await self._mark(_group_path(group), group.metadata, wanted)
+
+    async def delete_group(self, group: PodGroup, wanted: Wanted) -> bool:
+        if not await self.delete(_group_path(group), group.metadata, wanted):
+            return False
+        self._cluster.delete_group(group)
+        return True
+
+    # ---- all of them
+
+    async def create(self, collection: str, name: str, body: dict[str, Any], wanted: Wanted) -> Made:
+        return await create_once(
+            self._transport, collection, segment(name), _encode(body), wanted=wanted, timing=self._timing
+        )
+
+    async def delete(self, path: str, metadata: Metadata, wanted: Wanted) -> bool:
+        failure = await delete_once(self._transport, path, metadata.uid, wanted=wanted, timing=self._timing)
+        return failure is None or self.failed(path, failure)
+
+    async def _mark(self, path: str, metadata: Metadata, wanted: Wanted) -> bool:
+        body = _encode({"metadata": {"uid": metadata.uid, **_MARK}})
+        patched = await patch_once(self._transport, path, body, wanted=wanted, timing=self._timing)
+        failure = patched.failure
+        return failure is None or is_about_another_pod(failure) or self.failed(path, failure)
+
+    async def each(self, items: Iterable[Any], work: Callable[[Any], Awaitable[T]]) -> list[T]:
+        """What `work` gives of each, some at a time."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(item: Any) -> T:
+            async with limit:
+                return await work(item)
+
+        return list(await asyncio.gather(*(one(item) for item in items)))
+
+    def failed(self, what: str, failure: Failure | None) -> bool:
+        """Never done with it: it is taken up again."""
+        if failure is not None and failure.kind is not FailureClass.GONE:
+            self.complain(what, str(failure))
+        return False
+
+    def complain(self, what: str, problem: str) -> None:
+        held = self._once.admit(problem[:60])
+        if held is not None:
+            self._log.error("job not brought up to date", object=what, problem=problem, held_back=held)
+
+
+def _pod_path(pod: JobPod) -> str:
+    return f"/api/v1/namespaces/{segment(pod.metadata.namespace)}/pods/{segment(pod.metadata.name)}"
+
+
+def _group_path(group: PodGroup) -> str:
+    return pod_group_path(segment(group.metadata.namespace), segment(group.metadata.name))

@@ -1,0 +1,58 @@
+"""What the job controller reads of the pods of a Job, and what it writes on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .wire import Metadata, Wire
+
+#: Annotations of the pods of a Job; some are labels, too.
+TASK_INDEX: Final = "volcano.sh/task-index"
+JOB_NAME: Final = "volcano.sh/job-name"
+JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
+POD_QUEUE_NAME: Final = "volcano.sh/queue-name"
+VERSION: Final = "volcano.sh/job-version"
+RETRY_COUNT: Final = "volcano.sh/job-retry-count"
+TEMPLATE_UID: Final = "volcano.sh/template-uid"
+PARTITION_ID: Final = "volcano.sh/partition-id"
+#: Of what the controller is about to delete: that it goes is no event.
+OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
+
+
+class Terminated(Wire, frozen=True):
+    exit_code: int = 0
+
+
+class ContainerState(Wire, frozen=True):
+    terminated: Terminated | None = None
+
+
+class ContainerReport(Wire, frozen=True):
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class JobPodStatus(Wire, frozen=True):
+    phase: str = ""
+    container_statuses: tuple[ContainerReport, ...] | None = None
+    init_container_statuses: tuple[ContainerReport, ...] | None = None
+
+
+class JobPod(Wire, frozen=True):
+    metadata: Metadata
+    status: JobPodStatus = JobPodStatus()
+
+    def annotation(self, name: str) -> str:
+        return (self.metadata.annotations or {}).get(name, "")
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the controller is about to delete it, or has begun to."""
+        return self.annotation(OUT_OF_SYNC) == "true"
+
+    @property
+    def version(self) -> int:
+        """That of its Job when it was made."""
+        text = self.annotation(VERSION)
+        return int(text) if text.isascii() and text.isdecimal() else 0

@@ -1,0 +1,357 @@
+"""Compares a state with the recorded one, but for what is different on purpose (decision 0045).
+
+Each rule is a function that makes of the recorded state what it would be with that one difference, or nothing of it
+where the difference does not show. A rule never takes a value out of the comparison without putting another one in its
+place, but for numbers that Volcano's own runs disagree about.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+State = dict[str, Any]
+
+COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "terminating")
+_PHASES: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
+_VERSION: Final = "volcano.sh/job-version"
+_OUTSIDE: Final = ("", "Pending")
+
+
+class Argued:
+    """Of one scenario. `used` are the rules that were needed."""
+
+    def __init__(self, scenario: dict[str, Any]) -> None:
+        self.scenario = scenario
+        #: The step that is compared.
+        self.number = 0
+        self.used: set[str] = set()
+        #: Pods that Volcano has made and that are not made here yet.
+        self.early: set[str] = set()
+
+    @property
+    def step(self) -> State:
+        return self.scenario["steps"][self.number]  # type: ignore[no-any-return]
+
+    @property
+    def job(self) -> State:
+        """Its Job as it was made first."""
+        ops = (op for step in self.scenario["steps"] for op in step["ops"])
+        return next((op["object"] for op in ops if op.get("object", {}).get("kind") == "Job"), {})
+
+    def compare(
+        self, number: int, recorded: tuple[list[int], State], found: tuple[list[int], State]
+    ) -> list[str]:
+        """What is different at a step: codes of its operations, and then the state."""
+        self.number = number
+        if reason := _incomparable(self):
+            self.used.add(reason)
+            return []
+        (codes, expected), (found_codes, state) = recorded, found
+        _skip_racy(expected, state)
+        codes = self._codes(codes, found_codes, expected)
+        texts = [] if codes == found_codes else [f"codes {codes} expected, {found_codes} found"]
+        for rule in RULES:
+            if not difference(expected, state):
+                break
+            changed = rule(self, copy.deepcopy(expected), state)
+            if changed != expected:
+                self.used.add(rule.__name__)
+            expected = changed
+        texts += difference(expected, state)
+        if texts and (unstable := self.scenario.get("unstable", {}).get(str(number))):
+            # Two runs of Volcano's disagree about it.
+            self.used.add("unstable")
+            places = [place.removeprefix("/state").replace("/", ".") for place in unstable]
+            return [text for text in texts if not any(_is_near(text, place) for place in places)]
+        return texts
+
+    def _codes(self, codes: list[int], found: list[int], expected: State) -> list[int]:
+        """Those of Volcano, or 404 where a pod that is gone in the end, there as here, went before the last of them."""
+        changed = list(codes)
+        for index, op in enumerate(self.step["ops"]):
+            is_late = op["op"] == "pod_status" and op["name"] not in expected["pods"]
+            if is_late and len(codes) > 1 and (codes[index], found[index]) == (200, 404):
+                changed[index] = 404
+                self.used.add(what_was_sent_at_once_is_seen_at_once.__name__)
+        return changed
+
+
+def _skip_racy(expected: State, found: State) -> None:
+    """Versions that the recorder found to be up to chance."""
+    for name, job in expected["jobs"].items():
+        if job["status"].get("version") == "<racy>":
+            del job["status"]["version"]
+            other = found["jobs"].get(name, {}).get("status", {})
+            if "version" in other:
+                job["status"]["version"] = other["version"]
+
+
+def _is_near(text: str, place: str) -> bool:
+    """Whether a difference is at a place, or in the same Job, or of its objects."""
+    return text.startswith(place) or place.split(".")[1] in ("jobs", "pods", "podgroups")
+
+
+def _incomparable(argued: Argued) -> str:
+    """Why the rest of a scenario is not compared; empty where it is."""
+    steps = argued.scenario["steps"][: argued.number + 1]
+    ops = [op for step in steps for op in step["ops"]]
+    if any(op.get("object", {}).get("kind") == "ResourceQuota" for op in ops) and argued.number > 1:
+        return "the_embedded_server_enforces_no_quota"
+    spec = argued.job.get("spec", {})
+    policies = [
+        *(spec.get("policies") or ()),
+        *(each for task in spec.get("tasks", ()) for each in task.get("policies") or ()),
+    ]
+    if any(each.get("timeout") for each in policies) and any(
+        op["op"] == "wait" and op["seconds"] > 2 for op in ops
+    ):
+        return "a_timeout_is_carried_out"
+    if any(
+        not each.get("volumeClaim") and not each.get("volumeClaimName") for each in spec.get("volumes", ())
+    ):
+        return "a_volume_of_nothing_makes_no_group"
+    return ""
+
+
+def _group_of(state: State, job: str) -> State | None:
+    for each in state["podgroups"].values():
+        if any(
+            (owner["kind"], owner["name"]) == ("Job", job) for owner in each["metadata"]["ownerReferences"]
+        ):
+            return each  # type: ignore[no-any-return]
+    return None
+
+
+def _is_let_in(state: State, job: str) -> bool:
+    group = _group_of(state, job)
+    return group is not None and group["status"].get("phase", "") not in _OUTSIDE
+
+
+def _pods_of(state: State, job: str) -> dict[str, State]:
+    return {
+        name: pod
+        for name, pod in state["pods"].items()
+        if any(owner["name"] == job for owner in pod["metadata"]["ownerReferences"])
+    }
+
+
+def no_pod_before_the_group_is_let_in(argued: Argued, expected: State, found: State) -> State:
+    """After a restart Volcano makes a pod by what it knows of the old group. Here it waits for the new one."""
+    for job in expected["jobs"]:
+        pods = _pods_of(expected, job)
+        if not _is_let_in(expected, job) and expected["jobs"][job]["status"].get("retryCount"):
+            for name, pod in pods.items():
+                made = pod["metadata"]["annotations"].get(_VERSION)
+                if name not in found["pods"] and pod["phase"] == "Pending" and made != "0":
+                    argued.early.add(name)
+                    del expected["pods"][name]
+        else:
+            for name in argued.early & pods.keys():
+                argued.early.discard(name)
+                if pods[name]["incarnation"] == "same":
+                    pods[name]["incarnation"] = "new"
+    return expected
+
+
+def a_restart_goes_on_once_its_pods_are_gone(argued: Argued, expected: State, found: State) -> State:
+    """Volcano goes by the numbers that it wrote when the restart began, until the new group is let in."""
+    for name, job in expected["jobs"].items():
+        status, other = job["status"], found["jobs"].get(name, {}).get("status", {})
+        phases = status.get("state", {}).get("phase"), other.get("state", {}).get("phase")
+        if phases == ("Restarting", "Pending") and not any(
+            pod["deleting"] for pod in _pods_of(expected, name).values()
+        ):
+            status["state"]["phase"] = "Pending"
+            conditions = [each for each in status["conditions"] if each != "Pending"]
+            status["conditions"] = [*conditions, "Pending"]
+    return expected
+
+
+def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found: State) -> State:
+    """Volcano acts on the first of several changes before it sees the next, and deletes pods that end meanwhile."""
+    ended = {
+        op["name"]
+        for op in argued.step["ops"]
+        if op["op"] == "pod_status" and op["status"].get("phase") in ("Succeeded", "Failed")
+    }
+    if len(argued.step["ops"]) > 1 and any(_is_closed(job) for job in expected["jobs"].values()):
+        for name in (ended & found["pods"].keys()) - expected["pods"].keys():
+            expected["pods"][name] = copy.deepcopy(found["pods"][name])
+    return expected
+
+
+def a_group_is_made_again(argued: Argued, expected: State, found: State) -> State:
+    """Volcano waits for a change of the Job."""
+    if any(op["op"] == "delete" and op["kind"] == "PodGroup" for op in argued.step["ops"]):
+        for name in found["podgroups"].keys() - expected["podgroups"].keys():
+            if found["podgroups"][name]["status"] == {}:
+                expected["podgroups"][name] = copy.deepcopy(found["podgroups"][name])
+    return expected
+
+
+def a_name_that_is_taken_is_told_and_tried_again(argued: Argued, expected: State, found: State) -> State:
+    """Volcano takes a pod of others for its own, and makes none when that is gone."""
+    ops = [op for step in argued.scenario["steps"] for op in step["ops"]]
+    others = {op["object"]["metadata"]["name"] for op in ops if op.get("object", {}).get("kind") == "Pod"}
+    for name in (others & found["pods"].keys()) - expected["pods"].keys():
+        expected["pods"][name] = copy.deepcopy(found["pods"][name])
+        for job in expected["jobs"]:
+            _count(expected, job)
+    if others:
+        told = [each for each in found["events"] if each[2] == "FailedCreate" and "already exists" in each[3]]
+        expected["events"] = sorted([*expected["events"], *told])
+    return expected
+
+
+def who_waits_is_told(argued: Argued, expected: State, found: State) -> State:
+    """Volcano says nowhere which task waits for which."""
+    waiting = {task["name"] for task in argued.job.get("spec", {}).get("tasks", ()) if task.get("dependsOn")}
+    for name, job in expected["jobs"].items():
+        state = found["jobs"].get(name, {}).get("status", {}).get("state", {})
+        there = {
+            pod["metadata"]["labels"].get("volcano.sh/task-spec") for pod in _pods_of(expected, name).values()
+        }
+        if state.get("reason") == "TasksWaiting" and all(
+            text.partition(" ")[0] in waiting - there for text in state["message"].split("; ")
+        ):
+            job["status"]["state"] |= {"reason": state["reason"], "message": state["message"]}
+    return expected
+
+
+def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> State:
+    """Volcano takes RestartPartition of a task without partitions for done, and does not look at the pods."""
+    tasks = argued.job.get("spec", {}).get("tasks", ())
+    if "RestartPartition" in str(argued.job) and not all(task.get("partitionPolicy") for task in tasks):
+        for name, job in expected["jobs"].items():
+            _count(expected, name)
+            ended = all(pod["phase"] == "Succeeded" for pod in _pods_of(expected, name).values())
+            if ended and job["status"]["state"]["phase"] == "Running":
+                job["status"]["state"]["phase"] = "Completed"
+                job["status"]["conditions"].append("Completed")
+                expected["podgroups"] = {}
+    return expected
+
+
+def numbers_are_those_of_the_pods(argued: Argued, expected: State, found: State) -> State:
+    """Volcano empties them when a Job ends, and leaves them as they are while a group is not let in."""
+    for name, job in expected["jobs"].items():
+        status = job["status"]
+        if status.get("state", {}).get("phase") in ("Pending", "Running") and _is_let_in(expected, name):
+            continue
+        _count(expected, name)
+        if status and job["spec"]["minAvailable"]:
+            status["minAvailable"] = job["spec"]["minAvailable"]
+    return expected
+
+
+def a_generated_name_of_a_claim_is_told_in_the_status(argued: Argued, expected: State, found: State) -> State:
+    """Volcano writes it into the Job's spec. Here it follows from the Job."""
+    for name, job in expected["jobs"].items():
+        for index, volume in enumerate(job["spec"].get("volumes", ())):
+            others = found["jobs"].get(name, {}).get("spec", {}).get("volumes", ())
+            is_told = index < len(others) and "volumeClaimName" in others[index]
+            if "<rand" in volume.get("volumeClaimName", "") and not is_told:
+                del volume["volumeClaimName"]
+    return expected
+
+
+def a_claim_is_mounted_at_all_its_paths(argued: Argued, expected: State, found: State) -> State:
+    """Volcano drops all but the first."""
+    paths: dict[str, list[str]] = {}
+    for volume in argued.job.get("spec", {}).get("volumes", ()):
+        paths.setdefault(volume.get("volumeClaimName", ""), []).append(volume["mountPath"])
+    for pod in expected["pods"].values():
+        for container in pod["spec"]["containers"]:
+            mounts = container.get("volumeMounts", [])
+            for each in [each for name, each in paths.items() if name and len(each) > 1]:
+                first = next((mount for mount in mounts if mount["mountPath"] == each[0]), None)
+                mounts += [{**first, "mountPath": path} for path in each[1:] if first is not None]
+    return expected
+
+
+def a_restart_keeps_what_plugins_made(argued: Argued, expected: State, found: State) -> State:
+    """Volcano deletes it and makes a part of it again."""
+    if any(_phase(job) in ("Restarting", "Pending") for job in expected["jobs"].values()):
+        for kind in ("services", "networkpolicies", "secrets", "configmaps"):
+            for name in found[kind].keys() - expected[kind].keys():
+                expected[kind][name] = copy.deepcopy(found[kind][name])
+    return expected
+
+
+def _phase(job: State) -> Any:
+    return job["status"].get("state", {}).get("phase")
+
+
+def _is_closed(job: State) -> bool:
+    return job["status"].get("state", {}).get("phase") not in ("Pending", "Running", "Restarting")
+
+
+def _count(expected: State, name: str) -> None:
+    """Give a Job the numbers of its pods."""
+    if status := expected["jobs"][name]["status"]:
+        for key in (*COUNTS, "taskStatusCount"):
+            status.pop(key, None)
+        for pod in _pods_of(expected, name).values():
+            if pod["deleting"]:
+                status["terminating"] = status.get("terminating", 0) + 1
+                continue
+            field = _PHASES.get(pod["phase"], "unknown")
+            status[field] = status.get(field, 0) + 1
+            task = pod["metadata"]["annotations"]["volcano.sh/task-spec"]
+            phases = status.setdefault("taskStatusCount", {}).setdefault(task, {"phase": {}})["phase"]
+            phases[pod["phase"]] = phases.get(pod["phase"], 0) + 1
+
+
+def a_version_is_counted_once_a_change(argued: Argued, expected: State, found: State) -> State:
+    """Volcano counts it up with every late event. That there is one is compared, and not which."""
+    for name, job in expected["jobs"].items():
+        other = found["jobs"].get(name, {}).get("status", {})
+        if "version" in job["status"]:
+            job["status"]["version"] = other.get("version", 1)
+    for name, pod in expected["pods"].items():
+        annotations = pod["metadata"]["annotations"]
+        made = found["pods"].get(name, {}).get("metadata", {}).get("annotations", {}).get(_VERSION)
+        if annotations.get(_VERSION, "0") != "0" and made not in (None, "0"):
+            annotations[_VERSION] = made
+    return expected
+
+
+Rule = Callable[[Argued, State, State], State]
+RULES: Final[tuple[Rule, ...]] = (
+    no_pod_before_the_group_is_let_in,
+    a_restart_goes_on_once_its_pods_are_gone,
+    what_was_sent_at_once_is_seen_at_once,
+    a_group_is_made_again,
+    a_name_that_is_taken_is_told_and_tried_again,
+    who_waits_is_told,
+    an_action_about_no_partition_is_none,
+    a_generated_name_of_a_claim_is_told_in_the_status,
+    a_claim_is_mounted_at_all_its_paths,
+    a_restart_keeps_what_plugins_made,
+    numbers_are_those_of_the_pods,
+    a_version_is_counted_once_a_change,
+)
+
+
+def difference(expected: Any, found: Any, where: str = "") -> list[str]:
+    """What is different, one text a place."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        texts = []
+        for key in sorted({*expected, *found}):
+            place = f"{where}.{key}"
+            if key not in expected:
+                texts.append(f"{place}: not expected: {found[key]!r}")
+            elif key not in found:
+                texts.append(f"{place}: missing: {expected[key]!r}")
+            else:
+                texts += difference(expected[key], found[key], place)
+        return texts
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        return [
+            text
+            for index, (one, other) in enumerate(zip(expected, found, strict=True))
+            for text in difference(one, other, f"{where}[{index}]")
+        ]
+    return [] if expected == found else [f"{where}: {expected!r} expected, {found!r} found"]

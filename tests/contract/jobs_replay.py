@@ -1,0 +1,239 @@
+"""Replays a recorded scenario of Volcano's job controller in virtual time, and tells what is different here.
+
+Each scenario has a cluster of its own, a bare API server as the recorded one was, and the process of the controllers
+that `agent-scheduler controllers` runs. A step is over when nothing has changed for some seconds, which take no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+import json
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from agent_scheduler.config.schema import LeaderElection, Logging, Serving
+from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
+from agent_scheduler.controllers.jobs.controller import JobSettings
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings
+from agent_scheduler.controllers.sharding.controller import ControllerSettings
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE, ControllersSettings
+from agent_scheduler.process.controllers import ControllersProcess
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.inproc import Door
+from embedded_kubernetes.store import Store
+from tests.in_process import InProcessTransport
+from tests.kustomize import CONFIG
+from tests.needed import recording
+from tests.sim.loop import SimLoop
+
+from .jobs_argued import Argued
+from .jobs_state import KINDS, path_of, recorded, take
+
+_MERGE: Final = "application/merge-patch+json"
+_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
+#: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else.
+_BETWEEN: Final = 0.012
+#: Seconds until a step has come to rest.
+_REST: Final = 3.0
+_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+class Outcome(NamedTuple):
+    """Differences by step; and the rules by which each step differs on purpose, of which an equal one has none."""
+
+    differences: list[list[str]]
+    argued: list[set[str]]
+
+
+def scenarios() -> list[dict[str, Any]]:
+    """Those in which Jobs are made, of the file that the environment names, or of the one beside the checkout."""
+    path = recording("volcano-jobs/controllers.jsonl.gz", "AGENT_SCHEDULER_VOLCANO_CONTROLLERS")
+    if not path.is_file():
+        return []
+    with gzip.open(path, "rt") as lines:
+        found = [json.loads(line) for line in lines]
+    return [each for each in found if any(_makes_job(op) for step in each["steps"] for op in step["ops"])]
+
+
+def _makes_job(op: dict[str, Any]) -> bool:
+    return bool(op.get("object", {}).get("apiVersion", "").startswith("batch.volcano.sh"))
+
+
+def replay(scenario: dict[str, Any]) -> Outcome:
+    loop = SimLoop(0)
+    try:
+        found: Outcome = loop.run_until_complete(_Replay(scenario, loop).run())
+    finally:
+        loop.close()
+    if loop.complaints:
+        found.differences[-1].extend(loop.complaints)
+    return found
+
+
+class _Replay:
+    def __init__(self, scenario: dict[str, Any], loop: SimLoop) -> None:
+        self._scenario = scenario
+        self._namespace = scenario["id"]
+        self._loop = loop
+        numbers = itertools.count(1)
+        store = Store(
+            clock=lambda: _EPOCH + loop.time(), uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}"
+        )
+        self._door = Door(Api(store, BUILTIN, controllers=False))
+        self._commands = itertools.count(1)
+        self._created: dict[str, str] = {}
+
+    async def run(self) -> Outcome:
+        await self._install()
+        process = self._process()
+        running = asyncio.create_task(process.run(signals=False))
+        await asyncio.sleep(_REST)
+        argued = Argued(self._scenario)
+        found = Outcome([], [])
+        uids: dict[str, str] = {}
+        owners: dict[str, str] = {}
+        try:
+            for number, step in enumerate(self._scenario["steps"]):
+                result = self._scenario["results"][number]
+                codes = []
+                for op in step["ops"]:
+                    codes.append(await self._do(self._filled(op)))
+                    await asyncio.sleep(_BETWEEN)
+                await asyncio.sleep(_REST)
+                state = await take(self._ask, self._namespace, uids, owners)
+                argued.used = set()
+                of_volcano = (result["op_codes"], recorded(result["state"]))
+                found.differences.append(argued.compare(number, of_volcano, (codes, state)))
+                found.argued.append(argued.used)
+        finally:
+            process.stop()
+            await running
+            self._door.close()
+        return found
+
+    def _process(self) -> ControllersProcess:
+        plan = parse_scheduler_configs(DEFAULT_SCHEDULER_CONFIGS).plan
+        settings = ControllersSettings(
+            enabled=(JOB, PODGROUP, QUEUE),
+            kubeconfig="",
+            election=LeaderElection(leader_elect=False),
+            serving=Serving(port=0),
+            logging=Logging(),
+            job=JobSettings(ssh=True),
+            sharding=ControllerSettings(flags=ShardingSettings(plan, 60.0, True, "the flags")),
+        )
+        loop = self._loop
+        timing = Timing(
+            clock=loop.time,
+            sleep=asyncio.sleep,
+            rng=lambda: 0.5,
+            now=lambda: datetime.fromtimestamp(_EPOCH + loop.time(), UTC),
+        )
+        return ControllersProcess(
+            settings, transport=InProcessTransport(self._door), timing=timing, identity="replay"
+        )
+
+    async def _install(self) -> None:
+        for file in sorted((CONFIG / "crd").glob("*.volcano.sh_*.yaml")):
+            assert await self._call("POST", _DEFINITIONS, yaml.safe_load(file.read_text())) == 201
+        await self._call("POST", "/api/v1/namespaces", {"metadata": {"name": self._namespace}})
+        await self._call("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
+        for name, value in _CLASSES.items():
+            body = {"metadata": {"name": name}, "value": value}
+            await self._call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+
+    # ---- operations
+
+    def _filled(self, op: dict[str, Any]) -> dict[str, Any]:
+        text = json.dumps(op).replace("<ns>", self._namespace)
+        for placeholder, uid in self._created.items():
+            text = text.replace(placeholder, uid)
+        return json.loads(text)  # type: ignore[no-any-return]
+
+    async def _do(self, op: dict[str, Any]) -> int:
+        match op["op"]:
+            case "create":
+                return await self._create(op["object"])
+            case "command":
+                return await self._command(op)
+            case "patch":
+                path = await self._at(op["kind"], op["name"]) + (f"/{op['sub']}" if op.get("sub") else "")
+                return await self._call("PATCH", path, op["patch"])
+            case "pod_status":
+                path = path_of("Pod", self._namespace, op["name"]) + "/status"
+                return await self._call("PATCH", path, {"status": op["status"]})
+            case "podgroup_phase":
+                status = {key: op[key] for key in ("phase", "conditions") if key in op}
+                return await self._call(
+                    "PATCH", await self._at("PodGroup", f"of:{op['job']}"), {"status": status}
+                )
+            case "bind":
+                body = {"metadata": {"name": op["name"]}, "target": {"kind": "Node", "name": "node-1"}}
+                return await self._call(
+                    "POST", path_of("Pod", self._namespace, op["name"]) + "/binding", body
+                )
+            case "delete":
+                options = {"gracePeriodSeconds": op["grace"]} if "grace" in op else None
+                return await self._call("DELETE", await self._at(op["kind"], op["name"]), options)
+            case "reap":
+                return await self._reap()
+            case "wait":
+                await asyncio.sleep(op["seconds"])
+                return 200
+        raise ValueError(f"unknown operation {op['op']}")
+
+    async def _create(self, body: dict[str, Any]) -> int:
+        path = path_of(body["kind"], self._namespace)
+        status, _, answer = await self._door.request(
+            "POST", path, body=json.dumps(body).encode(), headers={"content-type": "application/json"}
+        )
+        if status == 201:
+            metadata = json.loads(answer)["metadata"]
+            self._created[f"<uid:{body['kind']}/{metadata['name']}>"] = metadata["uid"]
+        return status
+
+    async def _command(self, op: dict[str, Any]) -> int:
+        version = KINDS[op["kind"]][0].removeprefix("/apis/")
+        return await self._create(
+            {
+                "apiVersion": "bus.volcano.sh/v1alpha1",
+                "kind": "Command",
+                "metadata": {"name": f"cmd-{next(self._commands)}", "namespace": self._namespace},
+                "action": op["action"],
+                "target": {"apiVersion": version, "kind": op["kind"], "name": op["name"], "uid": "u"},
+            }
+        )
+
+    async def _reap(self) -> int:
+        for pod in (await self._ask("GET", path_of("Pod", self._namespace)))["items"]:
+            if "deletionTimestamp" in pod["metadata"]:
+                path = path_of("Pod", self._namespace, pod["metadata"]["name"])
+                await self._call("DELETE", path, {"gracePeriodSeconds": 0})
+        return 200
+
+    async def _at(self, kind: str, name: str) -> str:
+        """Its path; `of:JOB` is the group that belongs to a Job."""
+        if name.startswith("of:"):
+            for each in (await self._ask("GET", path_of(kind, self._namespace)))["items"]:
+                owners = each["metadata"].get("ownerReferences") or []
+                if any((owner["kind"], owner["name"]) == ("Job", name[3:]) for owner in owners):
+                    return path_of(kind, self._namespace, each["metadata"]["name"])
+            name = "none"
+        return path_of(kind, self._namespace, name)
+
+    async def _call(self, method: str, path: str, body: Any = None) -> int:
+        kind = _MERGE if method == "PATCH" else "application/json"
+        data = None if body is None else json.dumps(body).encode()
+        status, _, _ = await self._door.request(method, path, body=data, headers={"content-type": kind})
+        return status
+
+    async def _ask(self, method: str, path: str) -> Any:
+        _, _, answer = await self._door.request(method, path)
+        return json.loads(answer)
