@@ -11,6 +11,8 @@ import copy
 from collections.abc import Callable
 from typing import Any, Final
 
+from agent_scheduler.objects.batch import WAITING_ROLES
+
 State = dict[str, Any]
 
 COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "terminating")
@@ -220,6 +222,16 @@ def who_waits_is_told(argued: Argued, expected: State, found: State) -> State:
     return expected
 
 
+def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: State) -> State:
+    """In Volcano nothing tells a scheduler that members are not there because they wait for others."""
+    waiting = {task["name"] for task in argued.job.get("spec", {}).get("tasks", ()) if task.get("dependsOn")}
+    for name, group in expected["podgroups"].items():
+        said = found["podgroups"].get(name, {}).get("metadata", {}).get("annotations", {}).get(WAITING_ROLES)
+        if said and waiting.issuperset(said.split(",")):
+            group["metadata"]["annotations"][WAITING_ROLES] = said
+    return expected
+
+
 def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> State:
     """Volcano takes RestartPartition of a task without partitions for done, and does not look at the pods."""
     tasks = argued.job.get("spec", {}).get("tasks", ())
@@ -326,6 +338,7 @@ RULES: Final[tuple[Rule, ...]] = (
     a_group_is_made_again,
     a_name_that_is_taken_is_told_and_tried_again,
     who_waits_is_told,
+    a_group_names_the_roles_that_wait,
     an_action_about_no_partition_is_none,
     a_generated_name_of_a_claim_is_told_in_the_status,
     a_claim_is_mounted_at_all_its_paths,

@@ -43,8 +43,8 @@ class GangChoice:
             for each in members
             if not (each.gates or each.deleting or each.finished or self._holds_room(each, reserved))
         ]
-        minimum, roles = effective_minimum(group)
         there = Counter(map(_role, (*holding, *gated, *loose)))
+        minimum, roles = effective_minimum(group, there)
         if there.total() < minimum or any(there[role] < least for role, least in roles.items()):
             return None
         first, others = needed(

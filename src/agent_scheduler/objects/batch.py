@@ -31,6 +31,8 @@ GROUP_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
 PREEMPTABLE: Final = "volcano.sh/preemptable"
 TASK_SPEC: Final = "volcano.sh/task-spec"
+#: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
+WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
 
 #: The queue at the top of the tree, and the queue of groups that name none.
 ROOT_QUEUE: Final = "root"

@@ -7,18 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import yaml
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.objects.batch import WAITING_ROLES
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.runtime import Runtime
 from tests.batched import member, owner
 from tests.embedded import PODS, until
 from tests.kustomize import CONFIG
 from tests.unit.controllers.batch_world import BatchWorld, batch_world
+from tests.unit.controllers.jobs_world import GROUPS
 
-from .test_end_to_end import CONFIGURATION
+from .test_end_to_end import CONFIGURATION, MERGE
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
@@ -122,3 +125,57 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
         await until(runs)
         await it.cluster.ask("DELETE", f"{_JOBS}/j")
         await until(lambda: placed(it))
+
+
+@pytest.mark.parametrize("room", [3, 1])
+async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(room: int) -> None:
+    """With room for both, and for the first alone until a node comes."""
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.cluster.add_node("n1", cpu=str(room))
+        if room < 3:
+            # So that the group is let in.
+            await it.cluster.add_node("n2", cpu="2", unschedulable=True)
+        tasks = [_task("master", 1, 1), _task("worker", 2, 2, dependsOn={"name": ["master"]})]
+        restart = [{"event": "Unknown", "action": "RestartJob"}]
+        spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": 3, "tasks": tasks}
+        body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
+        await it.cluster.ask("POST", _JOBS, {**body, "spec": {**spec, "policies": restart}})
+        workers = {"j-worker-0", "j-worker-1"}
+
+        async def job() -> dict[str, Any]:
+            return (await it.cluster.ask("GET", f"{_JOBS}/j")).get("status") or {}
+
+        async def group() -> dict[str, Any]:
+            (found,) = (await it.cluster.ask("GET", f"{GROUPS}"))["items"]
+            return dict(found)
+
+        async def workers_are_there() -> bool:
+            return workers <= (await it.cluster.pods()).keys()
+
+        await until(workers_are_there)
+        if room < 3:
+
+            async def workers_say_why() -> bool:
+                said = [await it.cluster.condition(name) for name in sorted(workers)]
+                return all(each is not None and each["reason"] == "Unschedulable" for each in said)
+
+            await until(workers_say_why)
+            assert set(await it.cluster.placed()) == {"j-master-0"}
+            found = await group()
+            assert found["status"]["phase"] == "Running"
+            assert found["metadata"]["annotations"][WAITING_ROLES] == "worker"
+            await it.cluster.ask(
+                "PATCH", "/api/v1/nodes/n2", {"spec": {"unschedulable": False}}, content_type=MERGE
+            )
+
+        async def all_run() -> bool:
+            state = (await job()).get("state", {}).get("phase")
+            return state == "Running" and await placed(it, "j-master-0", *workers)
+
+        await until(all_run)
+        assert not (await job()).get("retryCount")
+
+        async def nobody_waits() -> bool:
+            return WAITING_ROLES not in ((await group())["metadata"].get("annotations") or {})
+
+        await until(nobody_waits)

@@ -23,7 +23,7 @@ from agent_scheduler.objects.times import time_text
 
 from .belongings import Belongings
 from .cluster import JobsCluster
-from .depends import Waiting, waiting_tasks
+from .depends import Waiting, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .plugins.registry import changed, unknown
 from .pods import partition_of, pod_for, wanted_pods
@@ -213,8 +213,10 @@ class Carrying:
         return problem == ""
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
-        body = group_for(job, self._cluster.priorities)
         group = self._cluster.group(job)
+        body = group_for(
+            job, self._cluster.priorities, waiting_roles(job, group, self._cluster.pods(job).values())
+        )
         if group is None:
             return await self._writes.make_group(body, wanted)
         patch = renewal(group, body)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from agent_scheduler.objects.batch import TASK_SPEC
+from agent_scheduler.objects.batch import TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import ANY, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
@@ -13,6 +14,10 @@ from .states import tasks_of
 
 #: The reason in a Job's state while a task waits.
 REASON: Final = "TasksWaiting"
+
+
+#: Phases of pods that run, or did.
+_RAN: Final = frozenset(("Running", "Succeeded", "Failed"))
 
 
 class Waiting(NamedTuple):
@@ -56,6 +61,22 @@ def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str
     if not unmet or (any_of and len(unmet) < len(set(names))):
         return None
     return Waiting(task.name, tuple(unmet), any_of)
+
+
+def waiting_roles(job: Job, group: PodGroup | None, pods: Iterable[JobPod]) -> list[str]:
+    """What its group says of tasks that wait for others: those that have not had their minimum of pods running since
+    the group was made. Their pods need not be there for others to run."""
+    ran = Counter(pod.annotation(TASK_SPEC) for pod in pods if pod.status.phase in _RAN)
+    names = {task.name for task in tasks_of(job)}
+    said = None if group is None else (group.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")
+    return [
+        task.name
+        for task in tasks_of(job)
+        if task.depends_on is not None
+        and not names.isdisjoint(task.depends_on.name or ())
+        and ran[task.name] < task.minimum
+        and (said is None or task.name in said)
+    ]
 
 
 def is_ready(pod: JobPod) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
-from agent_scheduler.objects.batch import API_VERSION, TASK_SPEC, PodGroup
+from agent_scheduler.objects.batch import API_VERSION, TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
 from agent_scheduler.objects.quantity import canonical
@@ -26,8 +26,9 @@ class _Template(Wire, frozen=True):
 _decode = msgspec.json.Decoder(_Template).decode
 
 
-def group_for(job: Job, priorities: Mapping[str, int]) -> dict[str, Any]:
-    """The group as it is to be made. `priorities` are the values of priority classes, by name.
+def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str]) -> dict[str, Any]:
+    """The group as it is to be made. `priorities` are the values of priority classes, by name; `waiting` are tasks that
+    wait for others and have not run yet.
 
     Raises QuantityError for a request that is no amount.
     """
@@ -37,7 +38,10 @@ def group_for(job: Job, priorities: Mapping[str, int]) -> dict[str, Any]:
         "metadata": {
             "name": group_name_of(job),
             "namespace": job.metadata.namespace,
-            "annotations": job.metadata.annotations or {},
+            "annotations": {
+                **(job.metadata.annotations or {}),
+                **({WAITING_ROLES: ",".join(waiting)} if waiting else {}),
+            },
             "labels": job.metadata.labels or {},
             "ownerReferences": [owner_of(job)],
         },
@@ -57,15 +61,21 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     spec = body["spec"]
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
-    if (known.spec.min_member, members, resources, known.spec.priority_class_name) == (
+    waiting = body["metadata"]["annotations"].get(WAITING_ROLES)
+    said = (known.metadata.annotations or {}).get(WAITING_ROLES)
+    if (known.spec.min_member, members, resources, known.spec.priority_class_name, said) == (
         spec["minMember"],
         spec["minTaskMember"],
         spec["minResources"],
         priority,
+        waiting,
     ):
         return None
     return {
-        "metadata": {"uid": known.metadata.uid},
+        "metadata": {
+            "uid": known.metadata.uid,
+            **({"annotations": {WAITING_ROLES: waiting}} if said != waiting else {}),
+        },
         "spec": {
             "minMember": spec["minMember"],
             "minTaskMember": dict.fromkeys(members) | spec["minTaskMember"],

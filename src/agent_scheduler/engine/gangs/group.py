@@ -6,7 +6,7 @@ Three sources: Volcano's PodGroup, a pod that names no group (a group of one), a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -61,6 +61,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     minimum: int = 1
     #: The same of members of one role.
     role_minimums: Mapping[str, int] = NO_MINIMUMS
+    #: Roles that wait for others, and have not had their minimum yet.
+    waiting_roles: frozenset[str] = frozenset()
     sub_groups: tuple[SubGroup, ...] = ()
     #: What has to be there before the group is let into its queue; None asks for nothing.
     min_resources: Vector | None = None
@@ -75,25 +77,22 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return f"{self.key.namespace}/{self.key.name}"
 
 
-def effective_minimum(
-    group: Group, waiting: Mapping[str, int] = NO_MINIMUMS
-) -> tuple[int, Mapping[str, int]]:
+def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int, Mapping[str, int]]:
     """How many members have to run, and how many of each role, where roles count.
 
     Minimums a role count only if the group's own is at least their sum: a group that asks for fewer members in all
-    means any of them (`job_info.go`, `CheckTaskReady`). `waiting`: members of roles that are not created yet, as these
-    wait for others; nobody waits for them.
+    means any of them (`job_info.go`, `CheckTaskReady`). `present`: roles that have members. Nobody waits for those that
+    have none as they wait for others; what the group asks for without them is what the rest may be asked for.
     """
-    roles = group.role_minimums
+    roles, least = group.role_minimums, group.minimum
     if not roles:
-        return group.minimum, NO_MINIMUMS
-    if waiting:
-        absent = {role: min(least, waiting.get(role, 0)) for role, least in roles.items()}
-        minimum = max(group.minimum - sum(absent.values()), 0)
-        roles = {role: least - absent[role] for role, least in roles.items()}
-    else:
-        minimum = group.minimum
-    return minimum, roles if minimum >= sum(roles.values()) else NO_MINIMUMS
+        return least, NO_MINIMUMS
+    counts = least >= sum(roles.values())
+    if absent := group.waiting_roles.difference(present):
+        without = sum(minimum for role, minimum in roles.items() if role in absent)
+        roles = {role: minimum for role, minimum in roles.items() if role not in absent}
+        least = least - without if counts else min(least, sum(roles.values()))
+    return least, roles if counts else NO_MINIMUMS
 
 
 def needed(
@@ -120,6 +119,7 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
     Raises `QuantityError` for resources that cannot be read, and `SpecError` for a selector without meaning.
     """
     metadata, spec = group.metadata, group.spec
+    annotations = metadata.annotations or {}
     return Group(
         key=GroupKey(metadata.namespace, metadata.name),
         uid=metadata.uid,
@@ -128,10 +128,11 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
         priority_class=spec.priority_class_name,
         minimum=spec.min_member,
         role_minimums=spec.min_task_member or NO_MINIMUMS,
+        waiting_roles=frozenset(filter(None, annotations.get(batch.WAITING_ROLES, "").split(","))),
         sub_groups=tuple(_sub_group(*each) for each in enumerate(spec.sub_group_policy or ())),
         min_resources=None if spec.min_resources is None else of_resources(spec.min_resources),
         listed_resources=spec.min_resources,
-        annotations=metadata.annotations or {},
+        annotations=annotations,
         status=group.status,
     )
 

@@ -163,11 +163,12 @@ def _phase(session: Session, job: Job) -> str:
         each.type == UNSCHEDULABLE and each.status == "True" and each.transition_id == session.uid
         for each in job.conditions
     )
-    if job.by_status[TaskStatus.RUNNING] and unschedulable:
-        return UNKNOWN
     releasing = sum(bool(task.node_name) for task in job.by_status[TaskStatus.RELEASING].values())
     scheduled = job.in_statuses(_SCHEDULED) + releasing
-    if scheduled >= job.group.minimum:
+    lacks = job.minimum == job.begun_minimum or scheduled < job.begun_minimum
+    if job.by_status[TaskStatus.RUNNING] and unschedulable and lacks:
+        return UNKNOWN
+    if scheduled >= job.begun_minimum:
         return COMPLETED if scheduled == job.in_statuses(_COMPLETED) else RUNNING
     return INQUEUE if job.phase == INQUEUE else PENDING
 

@@ -207,6 +207,7 @@ class Job(_Counts):
         "_failed_roles",
         "_roles",
         "allocated",
+        "begun_minimum",
         "conditions",
         "created",
         "fit_errors",
@@ -224,9 +225,12 @@ class Job(_Counts):
         "uid",
     )
 
-    def __init__(self, group: Group, *, priority: int = 0) -> None:
-        minimum, self.role_minimums = effective_minimum(group)
+    def __init__(self, group: Group, *, priority: int = 0, roles: Collection[str] = ()) -> None:
+        """`roles`: those that its pods have."""
+        minimum, self.role_minimums = effective_minimum(group, roles)
         super().__init__(minimum)
+        #: The minimum of those of its roles that have run.
+        self.begun_minimum = effective_minimum(group)[0]
         self.group = group
         #: Its group's `namespace/name`.
         self.uid = group.name

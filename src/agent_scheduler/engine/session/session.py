@@ -214,8 +214,13 @@ class Session:
 
     def _job(self, group: Group, requests: Requests) -> Job:
         view, nodes = self.view, self.nodes
-        job = Job(group, priority=view.priorities.get(group.priority_class, view.default_priority))
-        for pod in view.pods.get(group.key, ()):
+        pods = view.pods.get(group.key, ())
+        job = Job(
+            group,
+            priority=view.priorities.get(group.priority_class, view.default_priority),
+            roles={pod.batch.role for pod in pods if pod.batch is not None} if group.waiting_roles else (),
+        )
+        for pod in pods:
             request, best_effort = requests.of(pod)
             task = Task(pod, job, request, best_effort=best_effort)
             if task.node_name:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
+from ..gangs.group import needed
 from ..quotas.queues import QueueInfo
 from .conf import PluginOption
 from .hooks import REJECT, Hooks, Invalid, Victims
-from .model import Job, SubJob, Task
+from .model import READY, Job, SubJob, Task, TaskStatus
 
 T = TypeVar("T")
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -33,6 +35,9 @@ SWITCHES = {
     "preemptable": "enablePreemptable",
     "reclaimable": "enableReclaimable",
 }
+
+#: In these a task has its place, now or soon.
+_PLACED: Final = (*READY, TaskStatus.PIPELINED)
 
 Opened = Sequence[Sequence[tuple[PluginOption, Hooks]]]
 
@@ -96,6 +101,16 @@ class Tiers:
         else:
             keyed.sort(key=cmp_to_key(_compare))
         return [task for _, _, task in keyed]
+
+    def in_pending_order(self, job: Job, tasks: Iterable[Task]) -> list[Task]:
+        """Tasks of the job that wait: first those with which each role has its minimum, then those beyond. One role's
+        surplus would take the room without which another has no minimum, and the gang none."""
+        ordered = self.in_task_order(tasks)
+        if not job.role_minimums:
+            return ordered
+        lacking = {role: least - job.in_role(role, _PLACED) for role, least in job.role_minimums.items()}
+        first, others = needed(ordered, role_of=attrgetter("role"), more=0, of_roles=lacking)
+        return first + others
 
     def queue_first(self, left: QueueInfo, right: QueueInfo) -> bool:
         """Whether `left` comes before `right`."""

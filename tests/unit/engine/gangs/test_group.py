@@ -41,10 +41,29 @@ def test_a_group_that_needs_fewer_members_than_its_roles_means_any_of_them() -> 
     assert effective_minimum(pod_group(minMember=2, minTaskMember={"master": 1, "worker": 2})) == (2, {})
 
 
+STAGES = {"master": 1, "worker": 4}
+
+
+def staged(minimum: int, waiting: str) -> Group:
+    metadata = {"name": "g", "namespace": "ns", "annotations": {batch.WAITING_ROLES: waiting}}
+    spec = {"minMember": minimum, "minTaskMember": STAGES}
+    return of_pod_group(msgspec.convert({"metadata": metadata, "spec": spec}, batch.PodGroup))
+
+
 def test_nobody_waits_for_members_that_are_created_later() -> None:
-    group = pod_group(minMember=5, minTaskMember={"master": 1, "worker": 4})
-    assert effective_minimum(group, {"worker": 4}) == (1, {"master": 1, "worker": 0})
-    assert effective_minimum(group, {"worker": 9}) == (1, {"master": 1, "worker": 0})
+    assert effective_minimum(staged(5, "worker")) == (1, {"master": 1})
+    assert effective_minimum(staged(6, "worker"), {"master"}) == (2, {"master": 1})
+
+
+def test_members_count_once_there_are_any_and_when_their_role_waits_no_more() -> None:
+    assert effective_minimum(staged(5, "worker"), {"master", "worker"}) == (5, STAGES)
+    assert effective_minimum(staged(5, "")) == (5, STAGES)
+
+
+def test_a_group_that_means_any_members_asks_for_no_more_than_there_can_be() -> None:
+    assert effective_minimum(staged(3, "worker")) == (1, {})
+    assert effective_minimum(staged(3, "worker"), {"worker"}) == (3, {})
+    assert effective_minimum(staged(1, "worker")) == (1, {})
 
 
 def test_a_group_that_names_no_queue_is_of_the_default_one() -> None:

@@ -70,8 +70,8 @@ def _sheet(session: Session, job: Job) -> Sheet:
     for task in job.by_status[TaskStatus.PENDING].values():
         if not task.best_effort and (not task.gated or task.only_queue_gate):
             sheet.setdefault(task.sub_job.uid if task.sub_job is not None else "", []).append(task)
-    in_order = session.tiers.in_task_order
-    return {name: deque(in_order(tasks)) for name, tasks in sheet.items()}
+    in_order = session.tiers.in_pending_order
+    return {name: deque(in_order(job, tasks)) for name, tasks in sheet.items()}
 
 
 def _place(

@@ -40,7 +40,7 @@ def preempt(session: Session) -> Iterator[None]:
 
 def _pending(session: Session, job: Job) -> deque[Task]:
     tasks = [task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated]
-    return deque(session.tiers.in_task_order(tasks))
+    return deque(session.tiers.in_pending_order(job, tasks))
 
 
 def _for_job(session: Session, job: Job, tasks: deque[Task]) -> Generator[None, None, bool]:

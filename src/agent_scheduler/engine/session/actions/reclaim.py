@@ -38,9 +38,8 @@ def reclaim(session: Session) -> Iterator[None]:
 
 def _for_job(session: Session, job: Job) -> Iterator[None]:
     tiers, queue = session.tiers, session.queues[job.queue]
-    tasks = deque(
-        tiers.in_task_order([task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated])
-    )
+    pending = [task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated]
+    tasks = deque(tiers.in_pending_order(job, pending))
     statement = Statement(session)
     while tasks and tiers.starving(job):
         task = tasks.popleft()

@@ -1,0 +1,108 @@
+"""Gangs whose roles have minimums, and those whose roles come one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.objects.batch import TASK_SPEC, WAITING_ROLES
+
+from ..world import node
+from .scene import Scene, bound, status_of
+
+STAGES = {"master": 1, "worker": 2}
+
+
+def members(scene: Scene, role: str, number: int, **more: Any) -> None:
+    for index in range(number):
+        scene.member("g", f"g-{role}-{index}", annotations={TASK_SPEC: role}, **more)
+
+
+def waits(scene: Scene) -> None:
+    """A gang in two stages of which the first is there, and runs."""
+    scene.group(
+        "g", phase="Running", minMember=3, minTaskMember=STAGES, annotations={WAITING_ROLES: "worker"}
+    )
+    members(scene, "master", 1, node="a")
+
+
+@pytest.mark.parametrize(
+    ("priorities", "order"),
+    [
+        ((10, 1), ["g-m-0", "g-m-1", "g-m-2", "g-w-0", "g-w-1", "g-m-3", "g-m-4", "g-w-2"]),
+        ((1, 1), ["g-m-0", "g-w-0", "g-m-1", "g-w-1", "g-m-2", "g-w-2", "g-m-3", "g-m-4"]),
+    ],
+)
+def test_minimums_of_roles_come_before_what_is_beyond(priorities: tuple[int, int], order: list[str]) -> None:
+    scene = Scene(node("a", cpu="8"))
+    scene.group("g", phase="Inqueue", minMember=5, minTaskMember={"m": 3, "w": 2})
+    members(scene, "m", 5, priority=priorities[0])
+    members(scene, "w", 3, priority=priorities[1])
+    session, _ = scene.run()
+    assert [name for _, names, _ in scene.cluster.commits for name in names] == order
+    assert len(bound(session)) == 8
+
+
+def test_a_role_of_higher_priority_leaves_another_the_room_for_its_minimum() -> None:
+    scene = Scene(node("a", cpu="5"))
+    scene.group("g", phase="Inqueue", minMember=5, minTaskMember={"m": 3, "w": 2})
+    members(scene, "m", 5, priority=10)
+    members(scene, "w", 3)
+    session, _ = scene.run()
+    assert sorted(bound(session)) == ["g-m-0", "g-m-1", "g-m-2", "g-w-0", "g-w-1"]
+
+
+def test_members_that_have_a_node_count_for_the_minimum_of_their_role() -> None:
+    scene = Scene(node("a", cpu="6"))
+    scene.group("g", phase="Running", minMember=5, minTaskMember={"m": 3, "w": 2})
+    members(scene, "m", 3, priority=10, node="a")
+    scene.member("g", "g-m-3", annotations={TASK_SPEC: "m"}, priority=10)
+    members(scene, "w", 2)
+    session, _ = scene.run()
+    assert scene.cluster.commits[0][1] == ["g-w-0", "g-w-1", "g-m-3"][: len(scene.cluster.commits[0][1])]
+    assert sorted(bound(session)) == ["g-m-3", "g-w-0", "g-w-1"]
+
+
+def test_the_first_stage_is_a_gang_by_itself() -> None:
+    scene = Scene(node("a", cpu="1"))
+    scene.group(
+        "g", phase="Inqueue", minMember=3, minTaskMember=STAGES, annotations={WAITING_ROLES: "worker"}
+    )
+    members(scene, "master", 1)
+    session, result = scene.run()
+    assert list(bound(session)) == ["g-master-0"]
+    assert [each.type for each in status_of(result, "g").conditions or ()] == ["Scheduled"]
+
+
+def test_who_runs_alone_until_the_next_stage_is_there_is_neither_unknown_nor_unschedulable() -> None:
+    scene = Scene(node("a", cpu="3"))
+    waits(scene)
+    _, result = scene.run()
+    status = status_of(result, "g")
+    assert status.phase == "Running"
+    assert [each.type for each in status.conditions or ()] == ["Scheduled"]
+
+
+@pytest.mark.parametrize(("cpu", "number", "placed"), [("3", 2, 2), ("2", 2, 0), ("3", 1, 0)])
+def test_the_next_stage_is_placed_whole_or_not_at_all_and_the_first_stays_as_it_is(
+    cpu: str, number: int, placed: int
+) -> None:
+    scene = Scene(node("a", cpu=cpu))
+    waits(scene)
+    members(scene, "worker", number)
+    session, result = scene.run()
+    assert len(bound(session)) == placed
+    assert status_of(result, "g").phase == "Running"
+    conditions = [each.type for each in status_of(result, "g").conditions or ()]
+    assert conditions == ["Scheduled" if placed else "Unschedulable"]
+
+
+def test_a_stage_that_has_run_is_missed() -> None:
+    scene = Scene(node("a", cpu="2"))
+    scene.group("g", phase="Running", minMember=3, minTaskMember=STAGES)
+    members(scene, "master", 1, node="a")
+    members(scene, "worker", 2)
+    session, result = scene.run()
+    assert not bound(session)
+    assert status_of(result, "g").phase == "Unknown"
