@@ -143,6 +143,7 @@ FOUND = [
         1795600190017,
         id="a pod has ended before the write arrives that puts it into its group",
     ),
+    pytest.param("gates", 1795613713766, id="the removal of a gate is refused while the process ends"),
 ]
 
 #: With the faults that it takes.

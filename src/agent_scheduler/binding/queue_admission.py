@@ -141,16 +141,17 @@ class QueueAdmission:
 
     async def run(self) -> None:
         """Until cancelled. Needs all caches to be filled: a pod whose queue is not seen yet is held for nothing."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
                 tasks.create_task(self._removals.run())
                 if self._patience:
                     tasks.create_task(self._give_back())
                 while self._turn is not None:
                     await self._turn.run(self._admit)
-        finally:
-            self._tasks = None
+            finally:
+                # Removals that end from now on are not tried again: the group takes no more tasks.
+                self._tasks = None
 
     async def _admit(self) -> None:
         """While it is this process's turn: until cancelled."""
