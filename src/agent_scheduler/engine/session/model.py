@@ -12,7 +12,7 @@ from typing import Final
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, PodGroupCondition
 
 from ..gangs.group import INQUEUE, PENDING, Group, SubGroup, effective_minimum
-from ..quotas.vector import Total, Vector, add_to, is_empty, of_requests, take_from
+from ..quotas.vector import Total, Vector, add_to, take_from
 from ..state.podinfo import PodInfo
 from .fit import FitErrors
 
@@ -384,20 +384,3 @@ class Job(_Counts):
     def counts(self) -> dict[str, int]:
         """Status -> tasks, of statuses that some have."""
         return {text: len(tasks) for text, tasks in zip(_TEXTS, self.by_status, strict=True) if tasks}
-
-
-class Requests:
-    """The vectors of what pods ask for, once for all pods of a class."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[Mapping[str, int], Vector, bool]] = {}
-
-    def of(self, pod: PodInfo) -> tuple[Vector, bool]:
-        """What `pod` asks for, and whether that is nothing, devices counted."""
-        requests = pod.cls.requests
-        found = self._kept.get(id(requests))
-        if found is None:
-            vector = of_requests(requests)
-            # The requests are held, so that no others get their identity.
-            found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
-        return found[1], found[2] and not pod.claims

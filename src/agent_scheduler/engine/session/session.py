@@ -26,10 +26,11 @@ from ..state.podinfo import PodInfo
 from .conf import QUEUE_ADMISSION_GATES, PluginOption, SessionConf
 from .demand import demand_of
 from .hooks import Hooks
-from .model import Job, Requests, Task, TaskStatus
+from .model import Job, Task, TaskStatus
 from .nodes import SessionNodes
 from .quota import QUOTA, QueueQuota, hooks_of
 from .registry import ACTIONS, PLUGINS
+from .requests import Requests
 from .settled import STRIDE, Settled, has_claims
 from .statement import Committer, Evictor
 from .tiers import Tiers
