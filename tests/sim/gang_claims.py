@@ -12,7 +12,7 @@ from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
 from .device_load import CLAIMS, TEMPLATES, Devices, simple
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gang_load import GROUP_NAME
-from .volume_load import MADE, STORAGE
+from .volume_load import MADE, STORAGE, attach_limit
 from .volumes import attachable, claims_of, has_its_volumes
 
 if TYPE_CHECKING:
@@ -37,17 +37,7 @@ def equip(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]],
     acts.append((0.0, "POST", f"{STORAGE}/storageclasses", body))
     attaches = rng.choice((None, 1, 2, 4))
     if attaches is not None:
-        for node in nodes:
-            name = node["metadata"]["name"]
-            driver = {"name": MADE, "nodeID": name, "allocatable": {"count": attaches}}
-            acts.append(
-                (
-                    0.0,
-                    "POST",
-                    f"{STORAGE}/csinodes",
-                    {"metadata": {"name": name}, "spec": {"drivers": [driver]}},
-                )
-            )
+        acts += [attach_limit(node["metadata"]["name"], attaches) for node in nodes]
     chosen: dict[str, tuple[str, int]] = {}
     for at, pod in pods:
         gang = pod["metadata"]["annotations"].get(GROUP_NAME) or pod["metadata"]["name"]

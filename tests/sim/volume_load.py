@@ -39,9 +39,7 @@ def fill(
         name = each["metadata"]["name"]
         each["metadata"]["labels"] = {HOST: name, **({ZONE: f"z{index % 2}"} if zones else {})}
         if attaches is not None and rng.random() < 0.8:
-            driver = {"name": MADE, "nodeID": name, "allocatable": {"count": attaches}}
-            body = {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
-            acts.append((0.0, "POST", f"{STORAGE}/csinodes", body))
+            acts.append(attach_limit(name, attaches))
     for name, mode, provisioner in _CLASSES:
         body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
         acts.append((0.0, "POST", f"{STORAGE}/storageclasses", body))
@@ -62,6 +60,13 @@ def fill(
         acts.append((at, "POST", "/api/v1/namespaces/default/persistentvolumeclaims", wanted))
         body = pod(f"p{number}", cpu=rng.choice((10, 300)), lives=rng.choice((None, 3.0)), **spec)
         pods.append((rng.uniform(0, 8), body))
+
+
+def attach_limit(node: str, count: int) -> tuple[float, str, str, Body | None]:
+    """So many volumes that are made can be attached to the node."""
+    driver = {"name": MADE, "nodeID": node, "allocatable": {"count": count}}
+    body = {"metadata": {"name": node}, "spec": {"drivers": [driver]}}
+    return 0.0, "POST", f"{STORAGE}/csinodes", body
 
 
 def _volume(name: str, class_name: str, labels: Body, **more: Any) -> Body:
