@@ -55,6 +55,9 @@ class Backups:
         #: Identity of a process that has seen what was undone -> until when it goes by that; for ever, unless it has to
         #: notice. And of those that held their leases, until when they may go by these.
         self._unaware: dict[str, float] = {}
+        #: Identity of a process that has to notice, and has had no answer yet -> the newest version that it has
+        #: seen of what it lists and watches.
+        self._seen: dict[str, int] = {}
         self._led: dict[str, float] = {}
 
     def take(self) -> None:
@@ -100,10 +103,18 @@ class Backups:
         has_to_notice = not bumped or (leads and self._is_renewed(process, backup))
         if has_to_notice and self._has_taken_in(process) > backup.rv:
             self._unaware[name] = float("inf")
+            self._seen[name] = transport.newest_listed
         else:
             # What it lists then is what there is, unless that shows it what has been; also for who has not noticed yet
             # that the store went back before.
             self._unaware[name] = self._world.server_back + _NOTICED_WITHIN
+
+    def answered(self, process: Process) -> None:
+        """A process is told a version. Who stood still until the store had counted beyond all that he knew cannot see
+        that it went back, and needs not: it has no history from there, so that he lists all anew."""
+        seen = self._seen.pop(process.identity, None)
+        if seen is not None and self._world.store.rv >= seen:
+            self._unaware[process.identity] = self._world.loop.time() + _NOTICED_WITHIN
 
     def _has_taken_in(self, process: Process) -> float:
         """The newest version that a process has surely seen: of what it was sent, some may have been mangled."""

@@ -197,9 +197,14 @@ class Exchange:
         """What the process goes by from now on: of what it lists, and of its own leases. Those of others say only
         whether they live."""
         asked = self._asked
+        if asked.method == "GET" and response.status == 200:
+            self._world.backups.answered(self._process)
         kept = self._verb == "lease" or (asked.method == "GET" and not is_version_asked(asked.query))
         if kept and response.status in (200, 201) and self._world.plan.enabled("rolled_back"):
-            self._way.newest = max(self._way.newest, _kept_version(response.body, self._process.leases))
+            version = _kept_version(response.body, self._process.leases)
+            self._way.newest = max(self._way.newest, version)
+            if self._verb != "lease":
+                self._way.newest_listed = max(self._way.newest_listed, version)
 
     def _lose(self, reset: bool) -> None:
         """The client sees a reset, or nothing until its patience ends."""

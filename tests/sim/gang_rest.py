@@ -19,7 +19,6 @@ from . import gang_reading as read
 from .device_rest import is_gated
 from .gang_claims import places_by_claims
 from .gang_cluster import GangCluster
-from .gate_cluster import is_reserved
 from .rules import Rules, cluster_of, readable, refusal
 
 if TYPE_CHECKING:
@@ -53,7 +52,9 @@ class Standing:
         self.placed = [
             pod for pod in self.pods if pod["spec"].get("nodeName") in there and not read.has_ended(pod)
         ]
-        self.reserved = [pod for pod in self.pods if world.gates is not None and is_reserved(pod)]
+        self.reserved = [
+            pod for pod in self.pods if world.gates is not None and world.gates.has_room_reserved(pod)
+        ]
         self._cluster = cluster_of(self.nodes, self.placed)
         self._used: dict[str, Counter[str]] = {name: Counter() for name in there}
         self._on: Counter[str] = Counter()

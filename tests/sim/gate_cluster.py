@@ -39,12 +39,11 @@ def is_held(pod: Json) -> bool:
 
 
 def is_reserved(pod: Json) -> bool:
-    """Whether it was let past, or never held, and has no node yet, and has its room still."""
-    return asks(pod) and not gates(pod) and read.waits(pod) and not gave_back(pod)
+    """Whether it was let past, or never held, and has no node yet, and does not say that its room was given back."""
+    return asks(pod) and not gates(pod) and read.waits(pod) and not _says_given_back(pod)
 
 
-def gave_back(pod: Json) -> bool:
-    """Whether it says that it has given its room back."""
+def _says_given_back(pod: Json) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any("was given back" in each.get("message", "") for each in conditions)
 
@@ -58,6 +57,18 @@ class GateCluster:
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
+
+    def gave_back(self, pod: Json) -> bool:
+        """Whether it holds its room no more. It says something else if its queue would not have any now."""
+        uid = pod["metadata"]["uid"]
+        return _says_given_back(pod) or any(
+            uid in process.fast_path.ledger.usage.gated.given_back
+            for process in self._world.processes
+            if process.fast_path is not None
+        )
+
+    def has_room_reserved(self, pod: Json) -> bool:
+        return is_reserved(pod) and not self.gave_back(pod)
 
     def admitted(self, pod: Json) -> Json:
         """The pod that is to be created, as the webhook lets it in."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import gang_reading as read
 from .gang_rest import Standing
-from .gate_cluster import GateCluster, asks, gates, gave_back, is_held, is_reserved
+from .gate_cluster import GateCluster, asks, gates, is_held
 from .gate_load import GATE
 from .rules import Rules, cluster_of, readable, refusal
 
@@ -36,6 +36,7 @@ class _Served:
         self._is_off = world.shape.gates is not None and world.shape.gates.off
         self._cluster = cluster
         self._standing = Standing(world, world.gangs, by)
+        self._is_reserved = cluster.has_room_reserved
         self._enough = {group.name: group.most - cluster.size(group.name) for group in cluster.groups}
         self._templates = {
             group.name: readable({**group.node(0), "metadata": group.node(0)["metadata"]})
@@ -70,8 +71,8 @@ class _Served:
 
     def _gang_has_room(self, group: Json, members: list[Json], held: list[Json]) -> bool:
         standing, least = self._standing, read.minimum(group)
-        holding = [pod for pod in members if read.is_ready(pod) or is_reserved(pod)]
-        loose = [pod for pod in members if read.waits(pod) and not gates(pod) and not is_reserved(pod)]
+        holding = [pod for pod in members if read.is_ready(pod) or self._is_reserved(pod)]
+        loose = [pod for pod in members if read.waits(pod) and not gates(pod) and not self._is_reserved(pod)]
         if least.lacks([*holding, *held, *loose]):
             return False
         if not standing.queues:
@@ -101,7 +102,7 @@ class _Served:
             least = read.minimum(group)
             if not pending or least.lacks([*pending, *ready]) or not standing.is_let_in(name, group):
                 continue
-            if any(map(gave_back, pending)):
+            if any(map(self._cluster.gave_back, pending)):
                 # They bring no node, and take one that comes.
                 continue
             needed = max(1, least.members - len(ready))
@@ -118,7 +119,7 @@ class _Served:
         for pod in standing.pods:
             if not _is_loose(pod) or (read.is_batch(pod) and read.group_of(pod)):
                 continue
-            if (read.is_batch(pod) and standing.divides == "proportion") or gave_back(pod):
+            if (read.is_batch(pod) and standing.divides == "proportion") or self._cluster.gave_back(pod):
                 continue
             if self._helps([pod], 1, read.queue_of(pod, standing.groups.get)):
                 found.append(f"{_name(pod)} fits on a node to come")
@@ -163,7 +164,7 @@ class _Served:
             ):
                 # Sessions look at no gang that lacks members, and leave what was said.
                 continue
-            others = silent if is_reserved(pod) else []
+            others = silent if self._is_reserved(pod) else []
             if not standing.declares_room(queue, [pod], 1, without=others):
                 found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room")
         return found

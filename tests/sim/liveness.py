@@ -38,7 +38,6 @@ from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
-from .gate_cluster import gave_back
 from .gate_rest import check_gates, until_served
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
@@ -268,7 +267,7 @@ async def come_to_rest(world: World) -> None:
     for pod in waiting(world):
         if pod["metadata"]["uid"] in held and _condition(pod).get("reason") == "QueueFull":
             continue
-        if world.gates is not None and gave_back(pod):
+        if world.gates is not None and world.gates.gave_back(pod):
             world.states.reached("room of a queue given back")
             continue
         if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
@@ -329,12 +328,13 @@ async def _rest(world: World) -> None:
         world.states.reached("all places full")
 
 
-def _positions(world: World) -> dict[str, tuple[str, ...]]:
-    """Where each pod is, and in which phase."""
+def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:
+    """Where each pod is, in which phase, and whether it is gated: who gives its room in a queue back after a time lets
+    others past their gate."""
     fields = world.store.tables[PODS].field_names
     node, phase = fields.index("spec.nodeName"), fields.index("status.phase")
     return {
-        record.uid: (record.fields[node], record.fields[phase])
+        record.uid: (record.fields[node], record.fields[phase], b"schedulingGates" in record.data)
         for record in world.store.tables[PODS].scan("")
     }
 

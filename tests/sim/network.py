@@ -86,6 +86,8 @@ class SimTransport(Troubles):
         self.deliveries = Deliveries()
         #: The newest version that the process may have seen.
         self.newest = 0
+        #: The same, of what it lists and watches alone.
+        self.newest_listed = 0
         self.streams = 0
         self.under_way = 0
         #: Those under way that no task waits for.
@@ -347,7 +349,8 @@ class SimTransport(Troubles):
                 await asyncio.sleep(rng.uniform(0, 0.002))
                 data = data[middle:]
             yield data
-            self.newest = max(self.newest, version_of(lines[-1]))
+            self.newest_listed = max(self.newest_listed, version_of(lines[-1]))
+            self.newest = max(self.newest, self.newest_listed)
             # What follows garbage is not read, and comes again.
             if not spoilt:
                 self.deliveries.note(target, lines[-1], self._world.loop.time())

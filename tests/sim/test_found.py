@@ -144,6 +144,13 @@ FOUND = [
         id="a pod has ended before the write arrives that puts it into its group",
     ),
     pytest.param("gates", 1795613713766, id="the removal of a gate is refused while the process ends"),
+    pytest.param(
+        "gates", 1795614833206, id="a gang waits beside a member that is deleted and never had a node"
+    ),
+    pytest.param("gates", 1795614833458, id="room that is given back, again and again, lets others past"),
+    pytest.param("gates", 1795614833486, id="who gave room back is held by the queue, too, and says so"),
+    pytest.param("gates", 1795614833849, id="one that was let past has another gate after all"),
+    pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 
 #: With the faults that it takes.

@@ -115,7 +115,7 @@ class GatedPods:
         """The pod asks for this and has no node; it was added or changed."""
         if pod.uid in self.given_back:
             return
-        if pod.uid in self.reserved or not pod.gates:
+        if not pod.gates or (pod.uid in self.reserved and pod.gates == _OURS_ALONE):
             self._unhold(pod.uid)
             self.reserved[pod.uid] = pod
             self._usage.reserve(pod)
@@ -130,8 +130,9 @@ class GatedPods:
             self._gangs.setdefault(key, {})[pod.uid] = pod
             self._decide_anew(key)
         else:
-            # Another gate says that it is not to be looked at yet.
-            self._unhold(pod.uid)
+            # Another gate says that it is not to be looked at yet. Of one that was let past such a gate can come only
+            # with the store going back, and nobody is to wait for what it would hold.
+            self.drop(pod.uid)
 
     def drop(self, uid: str) -> None:
         """The pod has a node for good, is gone, or waits no more. Unknown is fine."""

@@ -112,6 +112,19 @@ def test_a_pod_that_is_deleted_leaves_room_to_come_and_none_yet() -> None:
     assert told(result)["new-0"] == ("Unschedulable", text)
 
 
+def test_a_gang_with_a_member_that_is_deleted_before_it_had_a_node_says_that_it_is_unschedulable() -> None:
+    """Nothing that it waits for is about to come free."""
+    scene = Scene(node("a", cpu="1"))
+    scene.group("g")
+    scene.member("g", "gone", deleting=True)
+    scene.member("g", "large", cpu="2")
+    _, result = scene.run()
+    conditions = status_of(result, "g").conditions
+    assert [(each.type, each.reason) for each in conditions or ()] == [
+        ("Unschedulable", "NotEnoughResources")
+    ]
+
+
 def test_a_row_that_has_room_now_goes_before_a_better_one_that_will_have_it() -> None:
     scene = Scene(node("small", cpu="2"), node("large", cpu="32"))
     scene.group("old", phase="Running")

@@ -65,6 +65,17 @@ def test_those_that_fit_are_let_past_in_their_turn_and_reserved() -> None:
     assert world.cpu("q") == 2 and world.standing("a") is Standing.RESERVED and world.standing("c") is None
 
 
+def test_one_that_was_let_past_and_has_another_gate_after_all_holds_no_room() -> None:
+    """As the store goes back to before that one was removed."""
+    world = Gates(queue("q", "1"))
+    found = gated("a")
+    world.see(found, gated("b"))
+    world.see(with_gates(found, OTHER))
+    assert world.standing("a") is None and world.let == ["a", "b"]
+    world.see(with_gates(found))
+    assert world.standing("a") is Standing.RESERVED
+
+
 def test_one_that_is_reserved_is_counted_once_on_its_way_to_a_node() -> None:
     world = Gates(queue("q", "1"))
     found = gated("a")

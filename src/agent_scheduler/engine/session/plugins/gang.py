@@ -104,8 +104,10 @@ def gang(session: Session, option: PluginOption) -> Hooks:
 
 
 def _is_leaving(job: Job) -> bool:
-    """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for."""
-    return job.ready + job.best_effort + job.count(TaskStatus.RELEASING) >= job.minimum
+    """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for. One that
+    is deleted before it has a node leaves nothing."""
+    leaving = sum(bool(task.node_name) for task in job.by_status[TaskStatus.RELEASING].values())
+    return job.ready + job.best_effort + leaving >= job.minimum
 
 
 def _condition(session: Session, job: Job) -> PodGroupCondition:
