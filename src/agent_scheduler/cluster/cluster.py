@@ -295,6 +295,8 @@ class Cluster:
 
     def forget(self, pod: PodInfo) -> None:
         """A bind came to nothing: give the room back and tell those who may use it."""
+        # Before others of its gang have the room, as if it still counted for the minimum.
+        self._gang_changed(pod)
         if self.ledger.forget(pod.uid) is not None:
             self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
             seen = self.pods.get(pod.uid)

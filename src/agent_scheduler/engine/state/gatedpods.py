@@ -138,16 +138,19 @@ class GatedPods:
         """The pod has a node for good, is gone, or waits no more. Unknown is fine."""
         self._unhold(uid)
         self.given_back.pop(uid, None)
-        pod = self.reserved.pop(uid, None)
-        if pod is not None:
-            self._usage.unreserve(uid)
-            self.on_reservation_ended(pod)
+        if uid in self.reserved:
+            self._end_reservation(uid)
 
     def give_back(self, uid: str, why: str) -> None:
         """A reserved pod without a gate holds its room no longer."""
-        pod = self.reserved.pop(uid)
         # Before others have the room, who may ask about it.
         self.given_back[uid] = why
+        self._end_reservation(uid)
+
+    def _end_reservation(self, uid: str) -> None:
+        pod = self.reserved.pop(uid)
+        # Before others have the room, or members of its gang would as if it still counted for the minimum.
+        self.group_changed(_gang_of(pod))
         self._usage.unreserve(uid)
         self.on_reservation_ended(pod)
 

@@ -204,6 +204,21 @@ def test_of_a_gang_that_has_changed_it_is_decided_anew_who_is_let_past_when_room
     assert world.let == ["a", "b"]
 
 
+def test_room_of_a_member_that_is_reserved_no_more_is_not_for_those_above_the_minimum_that_it_was_part_of() -> (
+    None
+):
+    world = Gates(queue("q", "1"))
+
+    def choose(_key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
+        return Choice((), sorted(members, key=in_turn)) if "first" in reserved else None
+
+    world.gated.choose = choose
+    world.see(gated("first", gates=(), group="g"), gated("second", group="g"))
+    world.gated.give_back("first", "it took too long")
+    world.gated.admit()
+    assert world.let == [] and world.cpu("q") == 0
+
+
 def test_nothing_is_due_when_nothing_has_changed() -> None:
     world = Gates(queue("q", "1"))
     world.see(*(gated(f"p-{number}") for number in range(50)))
