@@ -7,6 +7,7 @@ nothing any more, not even while its tasks unwind; what it sent before is with t
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
@@ -68,6 +69,8 @@ class Process(ABC):
         #: The schedulerNames of its pods.
         self.names = names
         self.identity = name
+        #: When a list that it asked for was last lost without a word.
+        self.unanswered_since = -math.inf
         self.leases = leases
         self._starts = 0
         self._clock_jump = 0.0

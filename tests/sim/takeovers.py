@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _VITAL = ("pods", "nodes", "resourceclaims")
 #: Seconds of leading after which a process works: its lists of what is vital may take 30.
 _WORKS_WITHIN = 40.0
+#: Seconds for which it waits for the answer to a list.
+_LIST_TIMEOUT = 60.0
 _EVERY = 2.0
 
 
@@ -32,7 +34,7 @@ async def watch(world: World, kind: str, until: float) -> None:
             if not process.scheduler or not process.elects or not process.leads() or process.is_ending:
                 since.pop(process.identity, None)
                 continue
-            led = now - since.setdefault(process.identity, now)
+            led = now - max(since.setdefault(process.identity, now), _answered_at(process))
             if led < _WORKS_WITHIN or world.stopped_for(process.name) != stopped[process.name]:
                 continue
             world.safety.checked["L14"] += 1
@@ -41,6 +43,11 @@ async def watch(world: World, kind: str, until: float) -> None:
                     "L14", f"{process.identity} has led for {led:.0f} s and decides nothing"
                 )
         await asyncio.sleep(_EVERY)
+
+
+def _answered_at(process: Process) -> float:
+    """When it has given up at the latest to wait for an answer that never came."""
+    return process.unanswered_since + _LIST_TIMEOUT
 
 
 def _works(world: World, process: Process) -> bool:

@@ -151,6 +151,9 @@ FOUND = [
     pytest.param("gates", 1795614833486, id="who gave room back is held by the queue, too, and says so"),
     pytest.param("gates", 1795614833849, id="one that was let past has another gate after all"),
     pytest.param("gates", 1795703227583, id="others of a gang take the room of a member that was not bound"),
+    pytest.param(
+        "batch", 1795702633678, id="a new leader waits for a list whose answer is lost, and another fails"
+    ),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 
