@@ -210,7 +210,7 @@ class Exchange:
         """The client sees a reset, or nothing until its patience ends."""
         if reset and not self._reply.done():
             self._reply.set_exception(OutcomeUnknown("the connection was reset"))
-        elif not reset and is_list(self._asked.method, self._asked.path, self._asked.query):
+        elif self._verb == "list" and not is_version_asked(self._asked.query):
             self._process.unanswered_since = self._world.loop.time()
 
 
