@@ -154,6 +154,9 @@ FOUND = [
     pytest.param(
         "batch", 1795702633678, id="a new leader waits for a list whose answer is lost, and another fails"
     ),
+    pytest.param(
+        "batch", 1795702634504, id="the store goes back to before binds that the watch has not shown"
+    ),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 

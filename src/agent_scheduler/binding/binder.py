@@ -32,7 +32,7 @@ from agent_scheduler.kube.retry import Timing
 
 from .failure import Messenger
 from .groups import Admission, GroupBinds, GroupJudge, Member
-from .open_binds import BindCalls, OpenBinds
+from .open_binds import BindCalls, OpenBinds, UnseenBinds, raising
 from .outcomes import OtherOutcomes
 from .prebind import PreBinder, Reserved, Unavailable
 from .result import BinderObserver, ScheduleResult
@@ -72,6 +72,7 @@ class Binder:
         self._clock = timing.clock
         self._observer = observer
         self._open = OpenBinds(cluster, binds.bind, observer, timing, answered=self._answered)
+        self._unseen = UnseenBinds(cluster, self._open, timing)
         self._others = OtherOutcomes(cluster, prebind, scheduled=self._scheduled, tried_again=self._pre_bound)
         self._nominations = nominations
         self._prebind = prebind
@@ -138,6 +139,7 @@ class Binder:
             try:
                 if self._prebind is not None:
                     tasks.create_task(self._prebind.run(self._pre_bound, self._review_idle))
+                tasks.create_task(self._unseen.run())
                 self.judge()
                 self.send()
                 # Results that ended have made room without a bind being sent.
@@ -183,7 +185,7 @@ class Binder:
             while self._results:
                 self._settle(self._results.popleft())
         except Exception as error:
-            self._tasks.create_task(_raising(error))
+            self._tasks.create_task(raising(error))
             return
         self._have_waited = False
         self._check_idle()
@@ -324,7 +326,7 @@ class Binder:
                     self._finish(result, node_name, answer)
                 except Exception as error:
                     # Nobody awaits this call, so it is raised where it ends the run.
-                    self._tasks.create_task(_raising(error))
+                    self._tasks.create_task(raising(error))
         self._over(len(answers), sum([result.in_group for result, _, _ in answers]))
 
     async def _carry_out(
@@ -375,6 +377,7 @@ class Binder:
             if prebind is not None:
                 prebind.bound(pod)
             self._cluster.ledger.confirm(pod.uid)
+            self._unseen.answered.append((self._clock(), pod, node_name))
             self._scheduled(result, node_name)
         elif self._others.settle(result, node_name, answer):
             return
@@ -389,11 +392,6 @@ class Binder:
         if entry.attempts > 1:
             owner.failures.overcome(pod, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)
-
-
-async def _raising(error: Exception) -> None:
-    """For what was raised in a call that nobody awaits: as a task, it ends the group that it is in."""
-    raise error
 
 
 def _limit(most: int, *, adapts: bool) -> AdaptiveConcurrency:

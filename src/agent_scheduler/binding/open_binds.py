@@ -1,8 +1,9 @@
-"""Binds that one request does not settle: those that failed, and those of which it is not known whether they were
-carried out. The table of what an outcome means is in docs/bind-outcomes.md."""
+"""Binds that one request does not settle: those that failed, those of which it is not known whether they were carried
+out, and those that the watch does not show. The table of what an outcome means is in docs/bind-outcomes.md."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -16,6 +17,8 @@ from .result import BinderObserver
 
 #: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch says of it.
 _ASK_AGAIN: Final = 5.0
+#: Seconds in which the watch shows a bind, or else it is sent again.
+_SHOWN_WITHIN: Final = 30.0
 
 
 class BindCalls(Protocol):
@@ -110,3 +113,46 @@ class OpenBinds:
         finalizer holds it."""
         seen = self._cluster.pods.get(pod.uid)
         return answer.outcome is BindOutcome.UNKNOWN and seen is not None and not seen.node_name
+
+
+class UnseenBinds:
+    """Owner of the binds that were carried out, until the watch has had time to show them.
+
+    A store that went back to before a bind never shows it, and who has seen nothing of that time but the answer cannot
+    know. Sent again it cannot do harm: the room is kept, and the server accepts one bind a pod.
+    """
+
+    def __init__(self, cluster: Cluster, open_binds: OpenBinds, timing: Timing) -> None:
+        self._cluster = cluster
+        self._open = open_binds
+        self._clock, self._sleep = timing.clock, timing.sleep
+        #: When each was answered, its pod and node, in that order. Whoever has an answer adds it, without a call.
+        self.answered: deque[tuple[float, PodInfo, str]] = deque()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._sleep(_SHOWN_WITHIN)
+            before = self._clock() - _SHOWN_WITHIN
+            while self.answered and self.answered[0][0] <= before:
+                _, pod, node_name = self.answered.popleft()
+                if self._is_unseen(pod):
+                    await self._send_again(pod, node_name)
+
+    def _is_unseen(self, pod: PodInfo) -> bool:
+        seen = self._cluster.pods.get(pod.uid)
+        return seen is not None and not seen.node_name and pod.uid in self._cluster.ledger.placements
+
+    async def _send_again(self, pod: PodInfo, node_name: str) -> None:
+        answer = await self._open.bind_while_it_helps(pod, node_name, None)
+        if not self._is_unseen(pod):
+            return
+        if answer.outcome.frees_capacity:
+            self._cluster.unbind(pod.uid)
+        else:
+            self.answered.append((self._clock(), pod, node_name))
+
+
+async def raising(error: Exception) -> None:
+    """For what was raised in a call that nobody awaits: as a task, it ends the group that it is in."""
+    raise error

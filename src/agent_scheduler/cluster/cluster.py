@@ -307,6 +307,13 @@ class Cluster:
             ):
                 self.queue.nominate(seen, seen.nominated_node_name)
 
+    def unbind(self, uid: str) -> None:
+        """A bind that was carried out is so no more, though the watch has not shown it: the pod waits again."""
+        pod = self.pods[uid]
+        if self.ledger.remove_pod(uid) is not None:
+            self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
+            self.set_pod(pod)
+
     def _as_it_waits(self, pod: PodInfo) -> PodInfo:
         """Without a nomination to the node where it is assumed: its room there is taken, and need not be kept."""
         placement = self.ledger.placements.get(pod.uid)

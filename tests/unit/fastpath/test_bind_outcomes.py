@@ -116,6 +116,20 @@ async def test_a_pod_that_is_gone_is_not_tried_again_once_the_watch_says_so() ->
         assert len(answers.nodes) <= 2
 
 
+@pytest.mark.parametrize("again", [(), (BindOutcome.BOUND,), (BindOutcome.REFUSED,), (BindOutcome.GATED,)])
+async def test_a_bind_that_the_watch_never_shows_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch, again: tuple[BindOutcome, ...]
+) -> None:
+    """As when the store went back to before it, and nothing else tells of that time."""
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._SHOWN_WITHIN", 0.05)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
+        answers = await prepared(cluster, running, BindOutcome.BOUND, *again)
+        await until(cluster.placed)
+        assert answers.nodes == ["n1"] * (2 + len(again))
+        await until(lambda: running.fast_path.cluster.pods and not running.fast_path.queue.pending()[0])
+        assert room(running) == 1000
+
+
 async def test_a_bind_that_was_answered_is_no_longer_assumed_though_the_watch_has_not_shown_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await prepared(cluster, running, BindOutcome.BOUND)
