@@ -162,12 +162,18 @@ class Standing:
         return self.divides != "proportion" or self._is_enough_for_all()
 
     def declares_room(
-        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = ()
+        self,
+        queue: str,
+        pending: list[Json],
+        needed: int,
+        *,
+        without: Iterable[Json] = (),
+        beside: Iterable[Json] = (),
     ) -> bool:
-        """`without`: whose reserved room does not count."""
+        """`without`: whose reserved room does not count; `beside`: others that count, though none is reserved."""
         if not read.is_open(self.queues.get(queue)):
             return False
-        held = self._with(queue, pending, needed, without=without)
+        held = self._with(queue, pending, needed, without=without, beside=beside)
         return not any(read.above_limits(more, self.queues[name]) for name, more in held.items())
 
     def has_room_for(self, queue: str, amounts: Mapping[str, int]) -> bool:
@@ -182,14 +188,20 @@ class Standing:
         )
 
     def _with(
-        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = ()
+        self,
+        queue: str,
+        pending: list[Json],
+        needed: int,
+        *,
+        without: Iterable[Json] = (),
+        beside: Iterable[Json] = (),
     ) -> dict[str, dict[str, int]]:
         """What the queue and those above it hold of what is asked for, with so many more pods."""
         largest: Counter[str] = Counter()
         for pod in pending:
             for resource, amount in read.requests(pod).items():
                 largest[resource] = max(largest[resource], amount)
-        holds = self.holds(without=(*pending, *without))
+        holds = self.holds(without=(*pending, *without), beside=beside)
         return {
             name: {
                 resource: holds[name][resource] + needed * amount
@@ -199,11 +211,13 @@ class Standing:
             for name in read.chain(queue, self.queues)
         }
 
-    def holds(self, *, without: Iterable[Json] = ()) -> Mapping[str, Counter[str]]:
+    def holds(
+        self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()
+    ) -> Mapping[str, Counter[str]]:
         """With the room that is kept for who was let past the gate of the queue."""
         left_out = {pod["metadata"]["uid"] for pod in without}
         found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
-        for pod in (*self.placed, *self.reserved):
+        for pod in (*self.placed, *self.reserved, *beside):
             if pod["metadata"]["uid"] in left_out:
                 continue
             for name in read.chain(read.queue_of(pod, self.groups.get), self.queues):

@@ -128,7 +128,13 @@ class _Served:
     def _helps(self, pending: list[Json], needed: int, queue: str) -> bool:
         """Whether there may be so many more nodes that each of these has one to itself."""
         standing = self._standing
-        if queue and standing.queues and not standing.declares_room(queue, pending, needed):
+        # Of those that a queue has room for one after another, the first are to have nodes (docs/decisions/0032).
+        first = [
+            pod
+            for pod in standing.pods
+            if _is_loose(pod) and _wants_a_node(pod) and not self._is_reserved(pod)
+        ]
+        if queue and standing.queues and not standing.declares_room(queue, pending, needed, beside=first):
             return False
         if queue not in standing.queues and standing.queues and queue:
             return False

@@ -150,6 +150,7 @@ FOUND = [
     pytest.param("gates", 1795614833458, id="room that is given back, again and again, lets others past"),
     pytest.param("gates", 1795614833486, id="who gave room back is held by the queue, too, and says so"),
     pytest.param("gates", 1795614833849, id="one that was let past has another gate after all"),
+    pytest.param("gates", 1795704109273, id="a gang that wants nodes comes before another one of its queue"),
     pytest.param("gates", 1795703227583, id="others of a gang take the room of a member that was not bound"),
     pytest.param(
         "batch", 1795702633678, id="a new leader waits for a list whose answer is lost, and another fails"

@@ -75,7 +75,7 @@ def holds(
         elif book and _may_wait(job) and headroom.limits(job.queue):
             limited.append(job)
     key_of = session.tiers.job_key
-    for job in sorted(limited, key=lambda each: (each.is_pending, key_of(each))):
+    for job in sorted(limited, key=lambda each: (_lacks_members(each), each.is_pending, key_of(each))):
         found.update(_held_by_queue(session, job, headroom))
         yield
     for uid, why in given_back.items():
@@ -114,6 +114,11 @@ def _held_by_shard(
 def _may_wait(job: Job) -> bool:
     """Whether it has pods that want room in its queue, or wants some for pods that are to come."""
     return bool(job.in_statuses(_WAITING)) or job.is_pending or job.is_inqueue
+
+
+def _lacks_members(job: Job) -> bool:
+    """Whether nodes would be of no use to it yet: it keeps nobody from them who is there."""
+    return len(_waiting(job)) + job.waiting + job.in_statuses(_HAS) < job.minimum
 
 
 def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Hold]:

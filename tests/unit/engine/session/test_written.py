@@ -94,6 +94,15 @@ def test_of_two_gangs_for_which_a_queue_has_room_once_the_one_asks_for_nodes_tha
     }
 
 
+def test_a_gang_that_lacks_members_keeps_nobody_from_asking_for_nodes() -> None:
+    made, book = scene("0", capability=2)
+    made.group("few", queue="q", phase="Inqueue", minMember=2, minResources={"cpu": "2"})
+    made.member("few")
+    made.gang("whole", 2, queue="q", phase="Inqueue")
+    found = reasons(made, book)
+    assert found["whole-0"] == found["whole-1"] == "Unschedulable"
+
+
 def test_roles_that_lack_their_minimum_count_first() -> None:
     """Three workers fit into the queue, but one of them has to be the master, which is large."""
     made, book = scene("8", capability=3)
