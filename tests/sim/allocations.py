@@ -89,7 +89,7 @@ class Allocations:
         self._robbed: set[tuple[str, str]] = set()
         #: UIDs of pods that a process of ours has bound while it might.
         self.bound: set[str] = set()
-        #: UIDs of claims that others left allocated for nobody.
+        #: UIDs of claims that others left allocated for nobody, and of those that nobody was allowed to deallocate.
         self.left_by_others: set[str] = set()
         for kind in (CLASSES, SLICES, CLAIMS):
             world.store.tables[kind].subscribers.append(self._note)
@@ -116,6 +116,12 @@ class Allocations:
             for result in allocation["devices"]["results"]:
                 if not result.get("adminAccess"):
                     self._had.setdefault(device_of(result), {})[uid] = result
+
+    def refused(self, body: bytes) -> None:
+        """A patch of a claim was, and will not be sent again if it takes an allocation away."""
+        patch = orjson.loads(body)
+        if "allocation" in (status := patch.get("status") or {}) and status["allocation"] is None:
+            self.left_by_others.add(patch["metadata"]["uid"])
 
     def _note(self, event: Event) -> None:
         self._versions[event.record.uid, str(event.record.rv)] = event.record.data

@@ -84,6 +84,8 @@ class Exchange:
         elif fate == "not_the_server":
             refused = self._of_another()
         elif fate == "denied":
+            if "/resourceclaims/" in asked.path and world.allocations is not None:
+                world.allocations.refused(asked.body or b"{}")
             refused = refusal(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
         elif fate == "claim_taken":
             assert world.device_nemesis is not None, "there are claims"

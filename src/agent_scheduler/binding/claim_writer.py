@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, pod_ref
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import ClaimInfo
 from agent_scheduler.engine.dra.reservation import (
     Due,
@@ -255,6 +257,23 @@ class ClaimWriter:
                     return
                 await wait_for_change(changed)
 
+    async def leave(self, reservation: ReservedClaims) -> None:
+        """The pod is gone: a claim that was allocated for others of its group as well, and is reserved for nobody now,
+        is deallocated. Best effort, as `take_back`."""
+        devices = self._devices
+        for part in reservation.claims:
+            async with self._locks.of(part.claim) as lock:
+                # Nobody remembers what the others have written of it.
+                await self._caught_up("")
+                claim = devices.claim(part.claim)
+                if claim is None or claim.uid != part.uid or claim.allocation is None:
+                    continue
+                unused = partial(_is_unused, devices, part.claim)
+                patched = await self._send(without_allocation(claim), unused)
+                lock.version = patched.resource_version
+                if patched.failure is None:
+                    devices.deallocated(part.claim, patched.resource_version)
+
     async def deallocate(
         self, claim: ClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
     ) -> Failure | None:
@@ -310,3 +329,7 @@ class ClaimWriter:
 def _use(claim: ClaimInfo) -> tuple[object, ...]:
     """What is to be had of it."""
     return claim.uid, claim.allocation, claim.binding_conditions
+
+
+def _is_unused(devices: Devices, key: ClaimKey) -> bool:
+    return not devices.reserved_for(key)

@@ -78,7 +78,10 @@ class PodClaims:
     async def take_back(self, attempt: Attempt) -> None:
         """Unless the pod has a node, which the watch may be slow to show: its claims are in use there."""
         pod = attempt.pod
-        if await self._is_pending(pod) is not True:
+        pending = await self._is_pending(pod)
+        if pending is None and pod.uid not in self._cluster.pods:
+            await self.writer.leave(attempt.reservation)
+        if not pending:
             return
         await self.writer.take_back(attempt.reservation, wanted=lambda: self._cluster.waits(pod.uid))
         if attempt.reservation.in_memory is not None:

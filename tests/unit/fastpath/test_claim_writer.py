@@ -20,7 +20,7 @@ from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaim, Res
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
 from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
-from agent_scheduler.kube.patch import Patched
+from agent_scheduler.kube.patch import CALLED_OFF, Patched
 
 POD = PodRef("default", "p", "uid-p")
 KEY = ("default", "c")
@@ -66,6 +66,8 @@ class Server:
         strategic: bool = False,
         after: Failure | None = None,
     ) -> Patched:
+        if not wanted():
+            return Patched("", CALLED_OFF)
         self.sent.append(msgspec.json.decode(body))
         self.then()
         return self.answers.pop(0)
@@ -172,6 +174,23 @@ async def test_a_claim_that_is_taken_back_from_its_last_pod_is_deallocated() -> 
     assert world.devices.reserved_for(KEY) == frozenset() and world.devices.allocation(KEY) is None
     world.devices.set_claim(read_claim(claim(6, allocated=False)))
     assert len(world.devices.assumed) == 0 and world.devices.check() == []
+
+
+async def test_a_claim_that_others_had_allocated_for_a_pod_that_is_gone_is_deallocated_once_nobody_has_it() -> (
+    None
+):
+    world = Claims(Patched("8"))
+    await world.writer.leave(world.reservation)
+    assert world.server.sent == [], "the API server has it as reserved, and a controller takes that back"
+    world.see(7)
+    world.devices.assume(KEY, None, "another")
+    await world.writer.leave(world.reservation)
+    assert world.server.sent == [], "another pod is about to have it"
+    world.devices.forget("another")
+    await world.writer.leave(world.reservation)
+    (sent,) = world.server.sent
+    assert sent["status"] == {"allocation": None, "reservedFor": None}
+    assert sent["metadata"]["resourceVersion"] == "7" and world.devices.allocation(KEY) is None
 
 
 async def test_a_reservation_is_taken_out_of_no_version_but_the_newest_that_is_known() -> None:
