@@ -289,9 +289,10 @@ class Allocations:
         lives = lives and not self._world.backups.is_unaware(actor)
         before, after = allocation_of(was), allocation_of(now)
         lost, won = reserved_for(was) - reserved_for(now), reserved_for(now) - reserved_for(was)
-        self.left_by_others.discard(record.uid)
         if after and not reserved_for(now) and (actor is None or not lives):
             self.left_by_others.add(record.uid)
+        elif not after or after != before or reserved_for(now) or reserved_for(was):
+            self.left_by_others.discard(record.uid)
         if actor is None:
             self._robbed |= {(record.uid, uid) for uid in lost}
         else:

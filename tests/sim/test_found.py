@@ -161,6 +161,7 @@ FOUND = [
     pytest.param(
         "batch-claims", 1795705109121, id="a claim is left allocated by a member that was never written in it"
     ),
+    pytest.param("batch-claims", 1795705109854, id="a claim that others took is written, and stays theirs"),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 
