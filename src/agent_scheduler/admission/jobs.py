@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue
-from agent_scheduler.objects.job import DEPENDENT_JOB, Job, JobSpec, TaskSpec
+from agent_scheduler.objects.job import DEPENDENT_JOB, DEPENDS_ON_GANG, RESERVE, Job, JobSpec, TaskSpec
 
 from .job_changes import changes
 from .job_checks import problems
@@ -139,11 +139,18 @@ def validate(request: Request, queues: Mapping[str, Queue], rules: JobRules) -> 
         strict = strict_problem(job.spec) if _counts(old.spec) != _counts(job.spec) else ""
     else:
         return refused("expect operation to be 'CREATE' or 'UPDATE'")
+    found += _of_gang(job)
     if strict and rules.strict_min_available:
         found.append(strict)
     if found:
         return refused("; ".join(found))
     return Answer(True, warnings=(strict,)) if strict else ALLOWED
+
+
+def _of_gang(job: Job) -> Iterator[str]:
+    value = (job.metadata.annotations or {}).get(DEPENDS_ON_GANG, RESERVE)
+    if value != RESERVE:
+        yield f"metadata.annotations[{DEPENDS_ON_GANG}]: found {value!r}; allowed: {RESERVE}, or no such annotation"
 
 
 def _spec_of(raw: msgspec.Raw) -> dict[str, Any]:

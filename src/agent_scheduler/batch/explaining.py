@@ -112,8 +112,8 @@ class BatchExplainer:
             return IN_FLIGHT, placement.node_name, f"it is being bound to {placement.node_name}"
         if pod.deleting:
             return DELETING, "", "it is being deleted, and nobody needs a node for it"
-        if pod.gates:
-            return GATED, "", f"scheduling gates: {', '.join(pod.gates)}"
+        if pod.closed_gates:
+            return GATED, "", f"scheduling gates: {', '.join(pod.closed_gates)}"
         return WAITING, "", pod.cls.error and f"its spec cannot be used: {pod.cls.error}"
 
     # ---- the gang

@@ -240,7 +240,7 @@ def waiting_kinds(view: View) -> Generator[None, None, dict[Kind, PodInfo]]:
                 yield
             continue
         for pod in pods:
-            if not (pod.node_name or pod.deleting or pod.finished or pod.gates):
+            if not (pod.node_name or pod.deleting or pod.finished or pod.closed_gates):
                 found.setdefault(kind_of(key, pod), pod)
         yield
     return found

@@ -133,6 +133,9 @@ class WaitingPods:
         self._seen(pod)
         if pod.nominated_node_name:
             self.nominated[pod.uid] = None
+            if old is None and pod.stands_by and self._cluster is not None:
+                # An earlier process kept room for it, which is nobody else's before a session has looked at it.
+                self._cluster.queue.nominate(pod, pod.nominated_node_name)
         else:
             self.nominated.pop(pod.uid, None)
         if self.queue.where(pod.uid) is not None:

@@ -23,7 +23,7 @@ from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.pace import Pace
 
-from .prebind import PreBinder, Reserved, Unavailable
+from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
 #: Of so many binds that may be under way one may be of a group; and how many are at most while others come.
@@ -126,6 +126,8 @@ class GroupJudge:
             info = self._cluster.ledger.node(node.node_name)
             assert info is not None, "looked at in this step"
             reserved = self._prebind.take_over(result.pod, info, reservations)
+        if reserved is None and result.pod.stands_by:
+            reserved = NOTHING
         self._cluster.ledger.assume(result.pod, node.row)
         return Accepted(result, node.node_name, reserved)
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.events.events import ASSIGNED_POD_DELETE
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.driver import AlreadySent
@@ -148,9 +149,16 @@ class UnseenBinds:
         if not self._is_unseen(pod):
             return
         if answer.outcome.frees_capacity:
-            self._cluster.unbind(pod.uid)
+            self._wait_again(pod.uid)
         else:
             self.answered.append((self._clock(), pod, node_name))
+
+    def _wait_again(self, uid: str) -> None:
+        """The bind is undone, though the watch has not shown it."""
+        cluster, pod = self._cluster, self._cluster.pods[uid]
+        cluster.ledger.remove_pod(uid)
+        cluster.events.move_all(ASSIGNED_POD_DELETE, pod)
+        cluster.set_pod(pod)
 
 
 async def raising(error: Exception) -> None:

@@ -68,6 +68,8 @@ class Unavailable(NamedTuple):
 
 
 UNAVAILABLE: Final = Unavailable()
+#: For a pod that has nothing to wait for but its turn.
+NOTHING: Final = Reserved(())
 
 
 @dataclass(slots=True)
@@ -229,7 +231,9 @@ class PreBinder:
         pod, writes = job.result.pod, not job.reserved.waits_for_others
         try:
             await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
-            problem = await self._permitted(job) or await self._write_all(job)
+            problem = (
+                await self._permitted(job) or await self._until_its_turn(job) or await self._write_all(job)
+            )
         except (asyncio.CancelledError, StoreWentBack):
             self._drop(job)
             raise
@@ -262,6 +266,24 @@ class PreBinder:
                 return await waiting.settled(self._clock, lambda: self._is_wanted(job))
             finally:
                 self._waiting_pods.end(job.result.pod)
+
+    async def _until_its_turn(self, job: _Job) -> str:
+        """Returns once the pod may be bound that stands by; or why it is not to be, if it waits no more or has lost its
+        node. There is no limit: others of its Job run for as long as they do."""
+        pod, cluster = job.result.pod, self._cluster
+        if not pod.stands_by:
+            return ""
+        changed = cluster.awaited[pod.uid] = asyncio.Event()
+        with self._waiting(not job.reserved.waits_for_others):
+            try:
+                while self._is_wanted(job) and cluster.pods[pod.uid].stands_by:
+                    if job.node_name not in cluster.ledger.rows:
+                        return f"node {job.node_name} is gone"
+                    changed.clear()
+                    await changed.wait()
+            finally:
+                del cluster.awaited[pod.uid]
+        return "" if self._is_wanted(job) else "the pod no longer waits"
 
     async def _write_all(self, job: _Job) -> str:
         """What went wrong; empty once all is written and there."""

@@ -235,7 +235,7 @@ class QueueAdmission:
             since = {
                 uid: since.get(uid, now)
                 for uid, pod in gated.reserved.items()
-                if not pod.gates and uid not in placements
+                if not pod.closed_gates and uid not in placements
             }
             for uid in [uid for uid, at in since.items() if now >= at + self._patience]:
                 pod = gated.reserved[uid]

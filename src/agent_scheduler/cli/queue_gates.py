@@ -69,8 +69,8 @@ def gates_of(pods: Iterable[PodInfo], usage: QueueUsage) -> Mapping[str, Gates]:
     by_queue: dict[str, tuple[list[PodInfo], list[PodInfo]]] = {}
     for pod in pods:
         queue = usage.queue_of(pod)
-        if queue and pod.gates in ((), (QUEUE_ALLOCATION_GATE,)):
-            by_queue.setdefault(queue, ([], []))[not pod.gates].append(pod)
+        if queue and pod.closed_gates in ((), (QUEUE_ALLOCATION_GATE,)):
+            by_queue.setdefault(queue, ([], []))[not pod.closed_gates].append(pod)
     return {
         queue: Gates(_sum(held, usage), _sum(reserved, usage)) for queue, (held, reserved) in by_queue.items()
     }

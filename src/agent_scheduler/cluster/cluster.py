@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
@@ -148,6 +149,8 @@ class Cluster:
         self._subscribers: dict[str, Subscriber] = dict.fromkeys(profiles, queue)
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}
+        #: By UID, set when the pod has changed or is gone, or a node is. Of pods that somebody waits for.
+        self.awaited: dict[str, asyncio.Event] = {}
         self._observer = observer
         self._settled = settled
         self._seen = seen
@@ -216,6 +219,8 @@ class Cluster:
             return
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        if pod.uid in self.awaited:
+            self.awaited[pod.uid].set()
         joins = pod.batch is not None and self.groups.see(pod)
         if pod.batch is not None:
             self._gang_changed(pod)
@@ -284,6 +289,8 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
+        if uid in self.awaited:
+            self.awaited[uid].set()
         if pod.batch is not None:
             self.groups.drop(pod)
             self._gang_changed(pod)
@@ -306,13 +313,6 @@ class Cluster:
                 and not self.queue.nominator.nominated.get(pod.uid, "")
             ):
                 self.queue.nominate(seen, seen.nominated_node_name)
-
-    def unbind(self, uid: str) -> None:
-        """A bind that was carried out is so no more, though the watch has not shown it: the pod waits again."""
-        pod = self.pods[uid]
-        if self.ledger.remove_pod(uid) is not None:
-            self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
-            self.set_pod(pod)
 
     def _as_it_waits(self, pod: PodInfo) -> PodInfo:
         """Without a nomination to the node where it is assumed: its room there is taken, and need not be kept."""
@@ -391,4 +391,6 @@ class Cluster:
         old = self.ledger.node(name)
         if self.ledger.remove_node(name):
             self.devices.forget_node(name)
+            for changed in self.awaited.values():
+                changed.set()
             self.events.move_all(events.NODE_DELETE, old, None)

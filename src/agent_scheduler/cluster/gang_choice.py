@@ -41,7 +41,7 @@ class GangChoice:
         loose = [
             each
             for each in members
-            if not (each.gates or each.deleting or each.finished or self._holds_room(each, reserved))
+            if not (each.closed_gates or each.deleting or each.finished or self._holds_room(each, reserved))
         ]
         there = Counter(map(_role, (*holding, *gated, *loose)))
         minimum, roles = effective_minimum(group, there)

@@ -33,6 +33,9 @@ PREEMPTABLE: Final = "volcano.sh/preemptable"
 TASK_SPEC: Final = "volcano.sh/task-spec"
 #: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
 WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
+#: A gate of pods whose turn comes once others of their Job have run. They are given nodes like others, with their gang,
+#: and are bound when it is gone.
+STAGE_GATE: Final = "agent-scheduler.io/depends-on"
 
 #: The queue at the top of the tree, and the queue of groups that name none.
 ROOT_QUEUE: Final = "root"

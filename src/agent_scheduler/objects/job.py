@@ -22,6 +22,10 @@ DEPENDENT_JOB: Final = "dependent-job"
 ANY: Final = "any"
 ALL: Final = "all"
 
+#: An annotation of a Job of which tasks depend on others: `reserve` keeps room for all of them from the start.
+DEPENDS_ON_GANG: Final = "agent-scheduler.io/depends-on-gang"
+RESERVE: Final = "reserve"
+
 
 def jobs(namespace: str) -> str:
     """Where the jobs of a namespace are."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .wire import Metadata, Wire
+from .batch import STAGE_GATE
+from .wire import Metadata, SchedulingGate, Wire
 
 #: Annotations of the pods of a Job; some are labels, too.
 TASK_INDEX: Final = "volcano.sh/task-index"
@@ -39,12 +40,22 @@ class JobPodStatus(Wire, frozen=True):
     init_container_statuses: tuple[ContainerReport, ...] | None = None
 
 
+class JobPodSpec(Wire, frozen=True):
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+
+
 class JobPod(Wire, frozen=True):
     metadata: Metadata
+    spec: JobPodSpec = JobPodSpec()
     status: JobPodStatus = JobPodStatus()
 
     def annotation(self, name: str) -> str:
         return (self.metadata.annotations or {}).get(name, "")
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it is not bound before it is its turn."""
+        return any(gate.name == STAGE_GATE for gate in self.spec.scheduling_gates or ())
 
     @property
     def is_marked(self) -> bool:

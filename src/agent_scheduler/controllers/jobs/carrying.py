@@ -23,10 +23,10 @@ from agent_scheduler.objects.times import time_text
 
 from .belongings import Belongings
 from .cluster import JobsCluster
-from .depends import Waiting, waiting_roles, waiting_tasks
+from .depends import Waiting, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .plugins.registry import changed, unknown
-from .pods import partition_of, pod_for, wanted_pods
+from .pods import partition_of, pod_for, stand_by, wanted_pods
 from .policies import Happened
 from .states import CLOSED, ENDED, FAILED, PENDING, RESTARTING, Kill, Scope, next_phase, tasks_of
 from .status import controlled_by, counted, explained, moved, without_plugins
@@ -152,10 +152,15 @@ class Carrying:
         pods, wish = self._cluster.pods(job), wanted_pods(job)
         waiting = waiting_tasks(job, pods.values())
         missing = [each for name, each in wish.items() if name not in pods]
-        waiting = {
-            name: each for name, each in waiting.items() if any(task.name == name for task, _ in missing)
-        }
-        made = await self._make_pods(job, [each for each in missing if each[0].name not in waiting], wanted)
+        standing_by = [
+            pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None
+        ]
+        begin = [pod for pod in standing_by if pod.annotation(TASK_SPEC) not in waiting]
+        make = missing if reserves(job) else [each for each in missing if each[0].name not in waiting]
+        made = await self._writes.begin_pods(begin, wanted)
+        made = await self._make_pods(job, make, waiting, wanted) and made
+        incomplete = {task.name for task, _ in missing} | {pod.annotation(TASK_SPEC) for pod in standing_by}
+        waiting = {name: each for name, each in waiting.items() if name in incomplete}
         surplus = [
             pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
         ]
@@ -163,11 +168,20 @@ class Carrying:
         status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
         return await self._write_status(job, waiting, wanted, status) and made and deleted
 
-    async def _make_pods(self, job: Job, missing: Collection[tuple[TaskSpec, int]], wanted: Wanted) -> bool:
+    async def _make_pods(
+        self,
+        job: Job,
+        missing: Collection[tuple[TaskSpec, int]],
+        waiting: Collection[str],
+        wanted: Wanted,
+    ) -> bool:
+        """Those of tasks that are `waiting` stand by."""
         problems: list[str] = []
 
         async def make(each: tuple[TaskSpec, int]) -> bool:
             body = changed(job, *each, mounted(job, pod_for(job, *each)))
+            if each[0].name in waiting:
+                stand_by(body)
             made = await self._writes.make_pod(body, wanted)
             if made.failure is None:
                 return True

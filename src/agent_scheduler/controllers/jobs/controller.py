@@ -255,7 +255,7 @@ class JobController:
             metadata, task = pod.metadata, pod.annotation(TASK_SPEC)
             limit = limits.get(task)
             is_waiting = pod.status.phase == "Pending" and metadata.deletion_timestamp is None
-            if limit is None or not is_waiting or metadata.uid in overdue:
+            if limit is None or not is_waiting or pod.stands_by or metadata.uid in overdue:
                 continue
             left = limit.after - self._age(metadata.creation_timestamp)
             if left > 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import TASK_SPEC, WAITING_ROLES, PodGroup
-from agent_scheduler.objects.job import ANY, Job, TaskSpec
+from agent_scheduler.objects.job import ANY, DEPENDS_ON_GANG, RESERVE, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
 from .states import tasks_of
@@ -21,7 +21,7 @@ _RAN: Final = frozenset(("Running", "Succeeded", "Failed"))
 
 
 class Waiting(NamedTuple):
-    """A task whose pods are not made yet; of each that it waits for, how many pods are ready and how many it takes."""
+    """A task whose pods are not made yet, or stand by; of each that it waits for, how many are ready and are needed."""
 
     task: str
     on: tuple[tuple[str, int, int], ...]
@@ -32,6 +32,11 @@ class Waiting(NamedTuple):
         return f"{self.task} waits for " + sign.join(
             f"{name} ({ready} of {least} ready)" for name, ready, least in self.on
         )
+
+
+def reserves(job: Job) -> bool:
+    """Whether pods of tasks that wait are made with the first ones and stand by, so that room is kept for them."""
+    return (job.metadata.annotations or {}).get(DEPENDS_ON_GANG) == RESERVE
 
 
 def waiting_tasks(job: Job, pods: Iterable[JobPod]) -> dict[str, Waiting]:

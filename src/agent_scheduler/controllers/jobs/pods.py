@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent_scheduler.objects.batch import GROUP_NAME, PREEMPTABLE, TASK_SPEC
+from agent_scheduler.objects.batch import GROUP_NAME, PREEMPTABLE, STAGE_GATE, TASK_SPEC
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
 from agent_scheduler.objects.job_pod import (
     JOB_NAME,
@@ -132,6 +132,12 @@ def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
         },
         "spec": spec,
     }
+
+
+def stand_by(pod: dict[str, Any]) -> None:
+    """Have it be made with the gate behind which it waits for its turn."""
+    spec = pod["spec"]
+    spec["schedulingGates"] = [*(spec.get("schedulingGates") or ()), {"name": STAGE_GATE}]
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import called_off, is_about_another_pod, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
-from agent_scheduler.objects.batch import PodGroup, pod_group_path, pod_groups
+from agent_scheduler.objects.batch import STAGE_GATE, PodGroup, pod_group_path, pod_groups
 from agent_scheduler.objects.job import Job, JobStatus, job_path
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
 from agent_scheduler.objects.wire import Metadata
@@ -32,6 +32,7 @@ _encode = msgspec.json.Encoder().encode
 #: Requests about pods of one Job that are under way at a time.
 _AT_ONCE: Final = 8
 _LOG_SECONDS: Final = 60.0
+_BEGIN: Final = {"name": STAGE_GATE, "$patch": "delete"}
 _MARK: Final = {"annotations": {OUT_OF_SYNC: "true"}}
 
 Wanted = Callable[[], bool]
@@ -97,6 +98,20 @@ class Writes:
             return await self._mark(_pod_path(pod), pod.metadata, wanted)
 
         return all(await self.each(pods, mark))
+
+    async def begin_pods(self, pods: Iterable[JobPod], wanted: Wanted) -> bool:
+        """It is the turn of pods that stood by."""
+
+        async def begin(pod: JobPod) -> bool:
+            path, metadata = _pod_path(pod), pod.metadata
+            body = _encode({"metadata": {"uid": metadata.uid}, "spec": {"schedulingGates": [_BEGIN]}})
+            patched = await patch_once(
+                self._transport, path, body, wanted=wanted, timing=self._timing, strategic=True
+            )
+            failure = patched.failure
+            return failure is None or is_about_another_pod(failure) or self.failed(path, failure)
+
+        return all(await self.each(pods, begin))
 
     async def delete_pods(self, pods: Iterable[JobPod], wanted: Wanted) -> bool:
         async def delete(pod: JobPod) -> bool:

@@ -67,11 +67,13 @@ class Nominations:
         return found
 
     def beside(self, scheduler_name: str) -> dict[str, NominatedPods]:
-        """Node -> the pods nominated to it that are not of this scheduler; only nodes that have any."""
+        """Node -> the pods nominated to it that are not of this scheduler, or stand by; only nodes that have any."""
         nominator = self._nominator
         found = {}
         for node_name in nominator.nodes() if nominator.nominated else ():
-            others = tuple(pod for pod in self._on(node_name) if pod.scheduler_name != scheduler_name)
+            others = tuple(
+                pod for pod in self._on(node_name) if pod.scheduler_name != scheduler_name or pod.stands_by
+            )
             if others:
                 found[node_name] = others
         return found

@@ -202,7 +202,8 @@ def pod_change_events(new: PodLike, old: PodLike, *, assigned: bool = False) -> 
             events.append(changes.scale_down)
         if _any_less(before, after):
             events.append(changes.scale_up)
-    if old.gates and not new.gates:
+    if len(new.gates) < len(old.gates):
+        # One that is left need not keep it from whoever listens.
         events.append(changes.gates)
     if new.tolerations != old.tolerations:
         events.append(changes.toleration)

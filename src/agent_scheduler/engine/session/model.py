@@ -108,9 +108,10 @@ class Task:
         self.evicting = False
         #: (status, node) of what was last tried for it and taken back.
         self.last: tuple[TaskStatus, str, bool] | None = None
-        self.gated = bool(pod.gates)
+        gates = pod.closed_gates if pod.gates else ()
+        self.gated = bool(gates)
         #: Whether its one gate is that of its queue's capacity.
-        self.only_queue_gate = pod.gates == (QUEUE_ALLOCATION_GATE,)
+        self.only_queue_gate = gates == (QUEUE_ALLOCATION_GATE,)
 
     @property
     def gate_managed(self) -> bool:

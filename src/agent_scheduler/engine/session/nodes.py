@@ -166,6 +166,7 @@ class SessionNodes:
             self._tasks.setdefault(task.row, {})[task.uid] = task
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, -1, 1)
+        self._nominated.placed.add(task.uid)
         return mark
 
     def let_go(self, tasks: Iterable[Task]) -> None:
@@ -181,6 +182,7 @@ class SessionNodes:
             self._trial.rollback(mark)
         else:
             self._trial.remove(task.pod, task.row)
+        self._nominated.placed.discard(task.uid)
         if self._tasks is not None:
             del self._tasks[task.row][task.uid]
         if task.status is TaskStatus.PIPELINED:

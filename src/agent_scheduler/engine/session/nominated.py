@@ -1,7 +1,8 @@
 """Room that a session leaves to pods of other schedulers which are nominated to nodes, as others leave for them.
 
 As the fast path does it (`engine.preemption.nominated`), and the binder that has the last word: a task leaves room to
-those of its own priority and above. What the session's own pods have a claim on is the session's to decide.
+those of its own priority and above. What the session's own pods have a claim on is the session's to decide, but for
+pods that stand by, for which an earlier process kept room.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Nominated:
     def __init__(self, nominations: Nominations | None, rows: Mapping[str, int], scheduler_name: str) -> None:
         """`rows` by node; `scheduler_name` is that of the session's own pods. Without `nominations` there are none."""
         self._nominations = nominations
+        #: UIDs of those that the session has placed itself.
+        self.placed: set[str] = set()
         self._by_row: dict[int, NominatedPods] = {}
         if nominations is not None:
             for node_name, pods in nominations.beside(scheduler_name).items():
@@ -33,7 +36,11 @@ class Nominated:
         """Those on one row that `pod` has to leave room for."""
         if not self._by_row:
             return ()
-        return tuple(other for other in self._by_row.get(row, ()) if other.priority >= pod.priority)
+        return tuple(
+            other
+            for other in self._by_row.get(row, ())
+            if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in self.placed
+        )
 
     def amount(self, row: int, pod: PodInfo, resource: str) -> int:
         """What these ask for."""

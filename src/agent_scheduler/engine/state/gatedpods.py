@@ -115,11 +115,12 @@ class GatedPods:
         """The pod asks for this and has no node; it was added or changed."""
         if pod.uid in self.given_back:
             return
-        if not pod.gates or (pod.uid in self.reserved and pod.gates == _OURS_ALONE):
+        gates = pod.closed_gates if pod.gates else ()
+        if not gates or (pod.uid in self.reserved and gates == _OURS_ALONE):
             self._unhold(pod.uid)
             self.reserved[pod.uid] = pod
             self._usage.reserve(pod)
-        elif pod.gates == _OURS_ALONE or (not self.asks_queues and QUEUE_ALLOCATION_GATE in pod.gates):
+        elif gates == _OURS_ALONE or (not self.asks_queues and QUEUE_ALLOCATION_GATE in gates):
             key = _gang_of(pod)
             before = self.held.get(pod.uid)
             if before is not None and (_gang_of(before) != key or before.cls is not pod.cls):
@@ -179,7 +180,7 @@ class GatedPods:
         self.admits = False
         # Before room comes free, or whoever stands in line would have it.
         self.decide_all_anew()
-        for pod in [pod for pod in self.reserved.values() if pod.gates]:
+        for pod in [pod for pod in self.reserved.values() if pod.closed_gates]:
             self.drop(pod.uid)
             self.set(pod)
 

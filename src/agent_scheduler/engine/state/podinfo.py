@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from agent_scheduler.objects import wire
+from agent_scheduler.objects.batch import STAGE_GATE
 from agent_scheduler.objects.salvage import salvage
 
 from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
@@ -85,6 +86,16 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     def group(self) -> GroupKey | None:
         """The group that it names, which need not exist."""
         return None if self.batch is None else self.batch.group
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it is not bound yet to the node that it is given, until others of its Job have run."""
+        return STAGE_GATE in self.gates
+
+    @property
+    def closed_gates(self) -> tuple[str, ...]:
+        """Those that keep it from being given a node."""
+        return tuple(gate for gate in self.gates if gate != STAGE_GATE)
 
     @property
     def requests(self) -> Amounts:
