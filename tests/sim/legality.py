@@ -154,7 +154,8 @@ class Legality:
         by = self._told_by(process)
         seen_bound = {claim.uid for claim in fast_path.cluster.catalogue.claims.values() if claim.bound}
         known = seen_bound | {claim for claim, bound in self._bound.items() if bound <= by}
-        if problem := breaks_volume_rules(self._world, pod, node, seen.placed, known):
+        limits = fast_path.cluster.catalogue.csi_nodes
+        if problem := breaks_volume_rules(self._world, pod, node, seen.placed, known, limits):
             self._wrong("S25", process, f"reserves {node_name} for {name}: {problem}")
         self._judge_age(process, fast_path, pod, node)
 

@@ -162,6 +162,12 @@ FOUND = [
         "batch-claims", 1795705109121, id="a claim is left allocated by a member that was never written in it"
     ),
     pytest.param("batch-claims", 1795705109854, id="a claim that others took is written, and stays theirs"),
+    pytest.param(
+        "batch-claims", 1795705870344, id="a gang's devices are reserved, and its node is looked at again"
+    ),
+    pytest.param(
+        "batch-claims", 1795705870714, id="the watch of a node's limits of volumes stalls from the beginning"
+    ),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 

@@ -121,9 +121,10 @@ def breaks_volume_rules(
     node: Json,
     placed: Mapping[str, Sequence[Json]],
     known: Collection[str],
+    csi_nodes: Collection[str],
 ) -> str:
     """Which rule of volumes a process breaks that puts the pod on the node beside `placed`, pods by their nodes.
-    `known`: UIDs of claims that it knows to be bound."""
+    `known`: UIDs of claims that it knows to be bound; `csi_nodes`: names of nodes of which it has the limits."""
     named = claims_of(pod)
     if not named:
         return ""
@@ -137,7 +138,8 @@ def breaks_volume_rules(
         users = [each for pods in placed.values() for each in pods if name in claims_of(each)]
         if "ReadWriteOncePod" in claim["spec"]["accessModes"] and users:
             return f"the claim {name} is for one pod, and {users[0]['metadata']['name']} has it"
-    return _attaches_too_many(world, pod, node, placed[node["metadata"]["name"]])
+    name = node["metadata"]["name"]
+    return _attaches_too_many(world, pod, node, placed[name]) if name in csi_nodes else ""
 
 
 def unreachable(world: World, pod: Json, node: Json) -> str:

@@ -148,7 +148,8 @@ class GroupCommitter:
             pod,
             view.pod,
             CandidateNodes((candidate,), view.seen),
-            view.filters,
+            # What was reserved for it is taken, so that it would be refused now.
+            task.filters if view.rejection is not None else view.filters,
             now,
             self._owner,
             self._cluster.catalogue.version,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.session import nodes
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.batched import add_group, install
@@ -99,6 +101,25 @@ async def test_a_gang_gets_a_device_for_each_member_and_is_bound_whole(cpu: str)
         assert len(await world.devices_in_use()) == 3
         await world.rest()
         assert world.nothing_assumed()
+
+
+async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its claim is about to be allocated then, which keeps it from every node: that says nothing of its room."""
+    asked: list[set[str]] = []
+    filters = GroupJudge._filters
+
+    def noted(judge: GroupJudge, member: Member, *more: Any) -> Any:
+        found = filters(judge, member, *more)
+        asked.append({each.plugin.name for each in found if not isinstance(each, str)})
+        return found
+
+    monkeypatch.setattr(GroupJudge, "_filters", noted)
+    async with device_gangs("a", "b") as world:
+        await world.device_gang("g", 2, template="t")
+        await until(lambda: world.has_placed("g", 2))
+    assert len(asked) == 2 and all({"NodeResourcesFit", "TaintToleration"} <= names for names in asked)
 
 
 @pytest.mark.parametrize("cpu", ASKS)

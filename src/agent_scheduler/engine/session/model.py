@@ -5,12 +5,13 @@ A job is a group with its pods, a task one of these. Both are made anew for each
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, PodGroupCondition
 
+from ..decide.compiled import CompiledFilter
 from ..gangs.group import INQUEUE, PENDING, Group, SubGroup, effective_minimum
 from ..quotas.vector import Total, Vector, add_to, take_from
 from ..state.podinfo import PodInfo
@@ -73,6 +74,7 @@ class Task:
     __slots__ = (
         "best_effort",
         "evicting",
+        "filters",
         "gated",
         "job",
         "last",
@@ -106,6 +108,8 @@ class Task:
         self.row = -1
         #: Whether others are evicted for it.
         self.evicting = False
+        #: Those that let it pass where it is allocated.
+        self.filters: Sequence[CompiledFilter] = ()
         #: (status, node) of what was last tried for it and taken back.
         self.last: tuple[TaskStatus, str, bool] | None = None
         gates = pod.closed_gates if pod.gates else ()

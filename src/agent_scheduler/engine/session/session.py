@@ -240,6 +240,7 @@ class Session:
         """
         task.job.set_status(task, TaskStatus.PIPELINED if view is None else TaskStatus.ALLOCATED)
         task.row, task.node_name = row, self.nodes.name(row)
+        task.filters = () if view is None else view.filters
         mark = self.nodes.place(task, view)
         if mark is None:
             task.job.set_status(task, TaskStatus.PENDING)
