@@ -38,7 +38,7 @@ class DeviceGangs(Gangs, Devices):
             await self.device_member(f"{name}-{number}", name, template=template, claim=claim, cpu=cpu)
 
     async def device_member(
-        self, name: str, group: str, *, template: str = "", claim: str = "", cpu: str = "1"
+        self, name: str, group: str, *, template: str = "", claim: str = "", cpu: str = "1", **more: Any
     ) -> None:
         entry = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
         requests = {"cpu": cpu} if cpu else {}
@@ -47,6 +47,7 @@ class DeviceGangs(Gangs, Devices):
             "schedulerName": "volcano",
             "containers": [container],
             "resourceClaims": [{"name": "gpu", **entry}],
+            **more,
         }
         metadata = {"name": name, "annotations": {"scheduling.k8s.io/group-name": group}}
         await self.cluster.ask("POST", PODS, {"metadata": metadata, "spec": spec})
@@ -117,9 +118,22 @@ async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_r
 
     monkeypatch.setattr(GroupJudge, "_filters", noted)
     async with device_gangs("a", "b") as world:
-        await world.device_gang("g", 2, template="t")
-        await until(lambda: world.has_placed("g", 2))
-    assert len(asked) == 2 and all({"NodeResourcesFit", "TaintToleration"} <= names for names in asked)
+        made = {"provisioner": "made.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+        await world.cluster.ask(
+            "POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "made"}, **made}
+        )
+        size = {"requests": {"storage": "1Gi"}}
+        claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "made", "resources": size}
+        await world.cluster.ask(
+            "POST",
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            {"metadata": {"name": "data"}, "spec": claim},
+        )
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        await add_group(world.cluster, "g", minMember=1, queue="q")
+        await world.device_member("g-0", "g", template="t", volumes=volumes)
+        await until(lambda: asked)
+    assert {"NodeResourcesFit", "TaintToleration"} <= asked[0]
 
 
 @pytest.mark.parametrize("cpu", ASKS)
