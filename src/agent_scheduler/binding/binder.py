@@ -171,6 +171,8 @@ class Binder:
         if accepted:
             self._idle.clear()
             self.send()
+            # All of them may wait for others.
+            self._check_idle()
         return refused
 
     # ---- judging
