@@ -124,16 +124,17 @@ async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_r
         )
         size = {"requests": {"storage": "1Gi"}}
         claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "made", "resources": size}
-        await world.cluster.ask(
-            "POST",
-            "/api/v1/namespaces/default/persistentvolumeclaims",
-            {"metadata": {"name": "data"}, "spec": claim},
-        )
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-        await add_group(world.cluster, "g", minMember=1, queue="q")
-        await world.device_member("g-0", "g", template="t", volumes=volumes)
+        await add_group(world.cluster, "g", minMember=2, queue="q")
+        for name in ("g-0", "g-1"):
+            await world.cluster.ask(
+                "POST",
+                "/api/v1/namespaces/default/persistentvolumeclaims",
+                {"metadata": {"name": name}, "spec": claim},
+            )
+            volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+            await world.device_member(name, "g", template="t", volumes=volumes)
         await until(lambda: asked)
-    assert {"NodeResourcesFit", "TaintToleration"} <= asked[0]
+    assert len(asked) == 2 and all({"NodeResourcesFit", "TaintToleration"} <= names for names in asked)
 
 
 @pytest.mark.parametrize("cpu", ASKS)
