@@ -44,6 +44,8 @@ class Claim:
     known: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
+    #: The version of the node by which it was made.
+    node_rv: int = 0
     #: When a pod of higher priority was first given the same node; 0.0 if none was.
     displaced: float = 0.0
     over: bool = False

@@ -124,7 +124,7 @@ class Evictions:
             *(candidate.node_name, victims, world.store.rv, fast_path.settings),
         )
         if (info := fast_path.ledger.node(claim.node)) is not None:
-            claim.node_uid = info.uid
+            claim.node_uid, claim.node_rv = info.uid, int(info.resource_version)
         world.trace(process.name, f"evicts {sorted(victims.values())} from {claim.node} for {pod.name}")
         if not world.backups.is_unaware(process):
             seen = Seen(self, process, fast_path)
@@ -337,11 +337,12 @@ class Evictions:
     # -- in the end
 
     def world_changed(self, claim: Claim) -> bool:
-        """Whether something has happened to the node since the claim, so that it need not be of use any more."""
+        """Whether something has happened to the node since it was as the claim was made by, so that this need not be of
+        use any more."""
         node = self.world.store.tables[NODES].records.get(claim.node)
         return (
             node is None
-            or node.rv > claim.rv
+            or node.rv > claim.node_rv
             or any(rv > claim.rv and uid != claim.uid for rv, uid in self._arrivals.get(claim.node, ()))
         )
 

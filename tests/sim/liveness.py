@@ -450,7 +450,8 @@ def _check_claims(world: World) -> None:
     """Nobody was evicted for a pod that still waits, unless something else happened to the node since then, or others
     have filled the pod's queue."""
     left = waiting(world)
-    waits = {pod["metadata"]["uid"] for pod in left} - held_by_queues(world, left, rules(world))
+    held = held_by_queues(world, left, rules(world))
+    waits = {pod["metadata"]["uid"] for pod in left} - held
     for claim in world.evictions.open():
         if claim.uid not in waits:
             # It was gone before, and the scheduler had not seen that.
@@ -461,8 +462,10 @@ def _check_claims(world: World) -> None:
             world.safety.violated(
                 "L8", f"{gone} had to leave {claim.node} for {claim.name}, which still waits"
             )
-    for pod in waiting(world):
-        if (node := pod["status"].get("nominatedNodeName")) and not is_gated(world, pod):
+    for pod in left:
+        # What a process has sent that is no more may say it of one that waits for its queue by now.
+        is_kept = is_gated(world, pod) or pod["metadata"]["uid"] in held
+        if (node := pod["status"].get("nominatedNodeName")) and not is_kept:
             world.safety.violated("L8", f"{pod['metadata']['name']} is nominated to {node} for nothing")
 
 
@@ -472,8 +475,9 @@ def _check_preemption(world: World, process: Process) -> None:
     world.safety.checked["L8"] += 1
     preemption = fast_path.preemption
     gated = {pod["metadata"]["uid"] for pod in waiting(world) if is_gated(world, pod)}
+    gated |= held_by_queues(world, waiting(world), rules(world))
     left = {
-        # Who waits behind a gate keeps what it was told until that opens.
+        # Who waits behind a gate, or for its queue, keeps what it was told until that opens.
         "nominations": fast_path.queue.nominator.nominated.keys() - gated,
         "gate": preemption._gate.gated,
         "leaving": preemption._unseen(),

@@ -168,6 +168,12 @@ FOUND = [
     pytest.param(
         "batch-claims", 1795705870714, id="the watch of a node's limits of volumes stalls from the beginning"
     ),
+    pytest.param(
+        "mixed-batch", 1795706306210, id="victims leave a node that has changed while nothing was heard"
+    ),
+    pytest.param(
+        "mixed-batch", 1795706305448, id="a nomination is written late of a pod that waits for its queue"
+    ),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 
