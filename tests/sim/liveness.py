@@ -476,9 +476,12 @@ def _check_preemption(world: World, process: Process) -> None:
     preemption = fast_path.preemption
     gated = {pod["metadata"]["uid"] for pod in waiting(world) if is_gated(world, pod)}
     gated |= held_by_queues(world, waiting(world), rules(world))
+    nominated = fast_path.queue.nominator.nominated
+    # Somebody is still about to leave, for as long as its node agent, or a finalizer, takes.
+    leaving = {pod.node_name for pod in fast_path.cluster.pods.values() if pod.deleting}
     left = {
         # Who waits behind a gate, or for its queue, keeps what it was told until that opens.
-        "nominations": fast_path.queue.nominator.nominated.keys() - gated,
+        "nominations": {uid for uid, node in nominated.items() if node not in leaving} - gated,
         "gate": preemption._gate.gated,
         "leaving": preemption._unseen(),
         "under way": preemption._under_way,

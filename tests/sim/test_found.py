@@ -174,6 +174,9 @@ FOUND = [
     pytest.param(
         "mixed-batch", 1795706305448, id="a nomination is written late of a pod that waits for its queue"
     ),
+    pytest.param(
+        "batch-claims", 1795705871041, id="a gang waits for room that is about to be left, for ever"
+    ),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 
