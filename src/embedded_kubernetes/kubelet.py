@@ -257,10 +257,13 @@ class Kubelets(Controller):
             self._run(uid, orjson.loads(current.data))
 
     def _run(self, uid: str, obj: Object) -> None:
+        host_ip = self._host_ips.get(self._pods[uid].node)
+        if host_ip is None:
+            # Its node is gone, and nobody is there to start it.
+            return
         self._pod_ips += 1
         number = self._pod_ips
         ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-        host_ip = self._host_ips[self._pods[uid].node]
         self._write(uid, obj, running(obj, ip=ip, host_ip=host_ip, now=self._now()))
         life = self._pods[uid].life
         if life is not None:

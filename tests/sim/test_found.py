@@ -177,6 +177,7 @@ FOUND = [
     pytest.param(
         "batch-claims", 1795705871041, id="a gang waits for room that is about to be left, for ever"
     ),
+    pytest.param("batch-claims", 1795705870697, id="a node goes whose pod waits for its claim"),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 

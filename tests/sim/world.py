@@ -316,6 +316,11 @@ class World:
             gc.set_threshold(*thresholds)
         return self._verdict()
 
+    def _played(self, task: asyncio.Task[Any]) -> None:
+        """What plays the cluster's own part has ended: a world in which that fails says nothing of the processes."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.safety.violated("L4", f"{task.get_name()} failed: {type(error).__name__}: {error}")
+
     async def _live(self) -> None:
         clock = lambda: self.time_of_day().timestamp()  # noqa: E731
         background = self.devices.start(clock) if self.devices is not None else []
@@ -355,6 +360,8 @@ class World:
                 keeper = GangController(self, f"keepers.{number}")
                 self.processes.append(keeper)
                 keeper.begin()
+        for task in background:
+            task.add_done_callback(self._played)
         load, nemesis = background[-2:]
         ending = self.loop.create_task(self._until_violated(), name="watching for violations")
         rest = self.loop.create_task(self._rest(load, nemesis), name="coming to rest")

@@ -192,6 +192,21 @@ def test_devices_for_administration_and_shared_ones_are_in_nobodys_way(world: No
     assert (world.phase("q"), world.phase("r")) == ("Running", "Running")
 
 
+def test_a_pod_whose_node_goes_while_it_waits_does_not_start_and_others_do(world: NodeWorld) -> None:
+    world.add_pod(gpu="claim/c")
+    world.bind("p", "a")
+    world.settle()
+    world.ok("DELETE", "/api/v1/nodes/a")
+    world.add_claim("c")
+    world.allocate("c", "p", node="a")
+    world.settle(60)
+    assert world.phase() == "Pending"
+    world.add_pod("other")
+    world.bind("other", "b")
+    world.settle()
+    assert world.phase("other") == "Running"
+
+
 def test_a_pod_that_waits_can_be_deleted(world: NodeWorld) -> None:
     world.add_pod(gpu="claim/c")
     world.bind("p", "a")
