@@ -178,6 +178,9 @@ FOUND = [
         "batch-claims", 1795705871041, id="a gang waits for room that is about to be left, for ever"
     ),
     pytest.param("batch-claims", 1795705870697, id="a node goes whose pod waits for its claim"),
+    pytest.param(
+        "batch-claims", 1795705872119, id="a session tries a pod again whose claims are being taken back"
+    ),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 

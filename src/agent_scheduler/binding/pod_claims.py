@@ -76,14 +76,17 @@ class PodClaims:
             return await self._waits.wait(pod, reservation, timeout=timeout, wanted=wanted)
 
     async def take_back(self, attempt: Attempt) -> None:
-        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there."""
-        pod = attempt.pod
+        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there. Nor once it is tried
+        again, as a session may before this has ended: what there is of its claims is that attempt's."""
+        pod, uid, attempts = attempt.pod, attempt.pod.uid, self._cluster.ledger.placements
         pending = await self._is_pending(pod)
-        if pending is None and pod.uid not in self._cluster.pods:
+        if pending is None and uid not in self._cluster.pods:
             await self.writer.leave(attempt.reservation)
         if not pending:
             return
-        await self.writer.take_back(attempt.reservation, wanted=lambda: self._cluster.waits(pod.uid))
+        await self.writer.take_back(
+            attempt.reservation, wanted=lambda: uid not in attempts and self._cluster.waits(uid)
+        )
         if attempt.reservation.in_memory is not None:
             await self._remove_left_over(pod)
 
