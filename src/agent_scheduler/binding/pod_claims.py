@@ -76,8 +76,8 @@ class PodClaims:
             return await self._waits.wait(pod, reservation, timeout=timeout, wanted=wanted)
 
     async def take_back(self, attempt: Attempt) -> None:
-        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there. Nor once it is tried
-        again, as a session may before this has ended: what there is of its claims is that attempt's."""
+        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there. Nor once it is
+        tried again, as a session may before this has ended: what there is of its claims is that attempt's."""
         pod, uid, attempts = attempt.pod, attempt.pod.uid, self._cluster.ledger.placements
         pending = await self._is_pending(pod)
         if pending is None and uid not in self._cluster.pods:
