@@ -230,8 +230,8 @@ class DeviceDriver(Controller):
         self._generations[name] = latest = max(latest, self._generations.get(name, 0))
         wanted = self._slices_of(name, count, latest)
         if node is not None and all(node.uid in each.owners for each in found):
-            there = sorted((spec for _, spec in specs), key=lambda spec: str(spec["devices"][0]["name"]))
-            if there == sorted(wanted, key=lambda spec: str(spec["devices"][0]["name"])):
+            there = sorted((spec for _, spec in specs), key=_first_device)
+            if there == sorted(wanted, key=_first_device):
                 return
         if node is not None and wanted:
             self._generations[name] = latest + 1
@@ -251,3 +251,9 @@ class DeviceDriver(Controller):
         parts = [offered[start : start + _MOST] for start in range(0, count, _MOST)]
         pool = {"name": node, "generation": generation, "resourceSliceCount": len(parts)}
         return [{"driver": DRIVER, "nodeName": node, "pool": pool, "devices": part} for part in parts]
+
+
+def _first_device(spec: Object) -> str:
+    """The name of a slice's first device; empty for a slice without any, as somebody may have made of ours."""
+    devices = spec.get("devices") or ()
+    return str(devices[0]["name"]) if devices else ""
