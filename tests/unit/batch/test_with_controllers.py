@@ -12,7 +12,7 @@ import yaml
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.transport import Endpoint
-from agent_scheduler.objects.batch import WAITING_ROLES
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, WAITING_ROLES
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.runtime import Runtime
 from tests.batched import member, owner
@@ -93,9 +93,12 @@ async def test_nothing_is_bound_from_a_closed_queue_until_it_is_opened() -> None
         await until(lambda: placed(it, "a"))
 
 
-def _task(name: str, replicas: int, minimum: int, **more: Any) -> dict[str, Any]:
+def _task(name: str, replicas: int, minimum: int, *, gated: bool = False, **more: Any) -> dict[str, Any]:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}
-    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    template: dict[str, Any] = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    if gated:
+        template["metadata"] = {"annotations": {QUEUE_ALLOCATION_GATE: "true"}}
+        template["spec"]["schedulingGates"] = [{"name": QUEUE_ALLOCATION_GATE}]
     return {"name": name, "replicas": replicas, "minAvailable": minimum, "template": template, **more}
 
 
@@ -127,15 +130,21 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
         await until(lambda: placed(it))
 
 
+@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("room", [3, 1])
-async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(room: int) -> None:
-    """With room for both, and for the first alone until a node comes."""
+async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(
+    room: int, gated: bool
+) -> None:
+    """With room for both, and for the first alone until a node comes; with gates of the queue, and without."""
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.cluster.add_node("n1", cpu=str(room))
         if room < 3:
             # So that the group is let in.
             await it.cluster.add_node("n2", cpu="2", unschedulable=True)
-        tasks = [_task("master", 1, 1), _task("worker", 2, 2, dependsOn={"name": ["master"]})]
+        tasks = [
+            _task("master", 1, 1, gated=gated),
+            _task("worker", 2, 2, gated=gated, dependsOn={"name": ["master"]}),
+        ]
         restart = [{"event": "Unknown", "action": "RestartJob"}]
         spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": 3, "tasks": tasks}
         body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
