@@ -85,9 +85,10 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_the_story_of_gates_is_told_and_holds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("story", "ends"), [("gates", "One node came"), ("jobs", "Completed: each task")])
+def test_a_story_is_told_and_holds(tmp_path: Path, story: str, ends: str) -> None:
     done = subprocess.run(
-        [*DEMO, "--story", "gates"], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+        [*DEMO, "--story", story], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "One node came" in done.stdout.splitlines()[-1]
+    assert ends in done.stdout.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The demo's scheduler as it is installed: service account and roles of `config/default`, and a token of the account.
+"""The demo's processes as they are installed: service account and roles of `config`, and a token of the account.
 
 The manifests are those that users apply.
 """
@@ -9,33 +9,43 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import yaml
 
 from agent_scheduler.bench.manifest_files import manifest_file
-from agent_scheduler.bench.requests import ask
+from agent_scheduler.bench.requests import ask, retry
 from agent_scheduler.kube.transport import Transport
 
-#: Of `config/default`, what says who the scheduler is and what it may do.
-FILES = ("default/namespace.yaml", "default/service-account.yaml", "default/rbac.yaml")
-ACCOUNT = NAMESPACE = "agent-scheduler"
+NAMESPACE = "agent-scheduler"
+
+
+class Component(NamedTuple):
+    """Its folder of `config`, of which some files say who it is and what it may do; and its service account."""
+
+    folder: str
+    account: str
+
+
+SCHEDULER = Component("default", "agent-scheduler")
+CONTROLLERS = Component("controllers", "agent-scheduler-controllers")
+_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
 #: Seconds: longer than any run.
 _LIFETIME = 24 * 3600
 
 
-def manifests() -> Iterator[dict[str, Any]]:
+def manifests(component: Component = SCHEDULER) -> Iterator[dict[str, Any]]:
     """The objects, in the order in which they can be created. Raises FileNotFoundError."""
-    for name in FILES:
-        yield from yaml.safe_load_all(manifest_file(name).read_text(encoding="utf-8"))
+    for name in _FILES:
+        yield from yaml.safe_load_all(manifest_file(f"{component.folder}/{name}").read_text(encoding="utf-8"))
 
 
-async def install(transport: Transport) -> str:
-    """Create the objects, and return a token of the scheduler's account. Raises `RequestFailed`."""
-    for manifest in manifests():
-        await ask(transport, "POST", _collection(manifest), body=orjson.dumps(manifest))
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+async def install(transport: Transport, component: Component = SCHEDULER) -> str:
+    """Create the objects that are not there, and return a token of the component's account. Raises `RequestFailed`."""
+    for manifest in manifests(component):
+        await retry(transport, "POST", _collection(manifest), orjson.dumps(manifest), ignore=409)
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{component.account}/token"
     body = {"spec": {"expirationSeconds": _LIFETIME}}
     answer = orjson.loads(await ask(transport, "POST", path, body=orjson.dumps(body)))
     token: str = answer["status"]["token"]
@@ -50,10 +60,10 @@ def _collection(manifest: dict[str, Any]) -> str:
     return f"{root}{scope}/{manifest['kind'].lower()}s"
 
 
-async def kubeconfig_of(transport: Transport, admin: Path) -> Path:
-    """Install the scheduler, and write a kubeconfig of its account beside the other. Raises `RequestFailed`."""
-    file = admin.with_name("scheduler.kubeconfig")
-    write_kubeconfig(admin, await install(transport), file)
+async def kubeconfig_of(transport: Transport, admin: Path, component: Component = SCHEDULER) -> Path:
+    """Install the component, and write a kubeconfig of its account beside the other. Raises `RequestFailed`."""
+    file = admin.with_name(f"{component.account}.kubeconfig")
+    write_kubeconfig(admin, await install(transport, component), file)
     return file
 
 

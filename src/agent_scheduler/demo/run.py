@@ -32,11 +32,11 @@ from agent_scheduler.bench.traces import TraceError
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
 
+from . import job_story, story
 from .install import kubeconfig_of
 from .outcome import Outcome, Sample, rate
 from .report import write_report
 from .scenario import case_of, workload_of
-from .story import play
 from .view import Frame, LineView, LiveView, View, final_table
 
 _T = TypeVar("_T")
@@ -59,6 +59,7 @@ def execute(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             return 2
+        play = {"gates": story.play, "jobs": job_story.play}[args.story]
         return _ended(lambda: play(lambda text: print(text, flush=True)), lambda _: 0)
     try:
         workload = workload_of(args)

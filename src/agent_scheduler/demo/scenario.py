@@ -24,7 +24,7 @@ PODS = 5000
 #: In each of the two queues beside a generated burst.
 GANGS = 6
 #: What can be told instead of a burst.
-STORIES = ("gates",)
+STORIES = ("gates", "jobs")
 _GANG_SIZE = 8
 #: Seconds between two pods of a queue's gangs.
 _GANG_POD_EVERY = 0.06

@@ -27,15 +27,14 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 
 from .install import kubeconfig_of
+from .telling import LOOK, Teller
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
 _KINDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _QUEUE: Final = "one-at-a-time"
 _RULE: Final = "cpu=2,memory=4Gi,label:pool=new,name=new,max=3,delay=4,idle=8"
 _MERGE: Final = "application/merge-patch+json"
-#: Between two looks, and for how long one that has to come is waited for, in seconds.
-_LOOK, _PATIENCE = 0.2, 30.0
-_CONFIGURATION: Final = {
+CONFIGURATION: Final = {
     "apiVersion": "agent-scheduler/v1",
     "kind": "SchedulerConfiguration",
     "leaderElection": {"leaderElect": False},
@@ -61,12 +60,11 @@ class Stage:
 
     def __init__(self, transport: Transport, say: Callable[[str], object]) -> None:
         self._transport = transport
-        self._say = say
-        self._began = monotonic()
-        self._shown: object = None
+        self._teller = Teller(say, self._look, _shown)
+        self.tell = self._teller.tell
 
-    def tell(self, text: str) -> None:
-        self._say(f"\n{monotonic() - self._began:5.1f} s  {text}")
+    async def _look(self) -> tuple[dict[str, Line], list[str]]:
+        return await self.pods(), await self.nodes()
 
     async def create(self, name: str, **spec: Any) -> None:
         """With the gate that the webhook would give it."""
@@ -97,16 +95,8 @@ class Stage:
         return [each["metadata"]["name"] for each in items]
 
     async def until(self, what: str, holds: Callable[[Mapping[str, Line], list[str]], bool]) -> None:
-        """Shows each change until it does. Raises `ProcessError` if it never does."""
-        until = monotonic() + _PATIENCE
-        while True:
-            pods, nodes = await self.pods(), await self.nodes()
-            self._show(pods, nodes)
-            if holds(pods, nodes):
-                return
-            if monotonic() > until:
-                raise ProcessError(f"the story fails: {what} in {_PATIENCE:g} s")
-            await asyncio.sleep(_LOOK)
+        """As of `Teller`."""
+        await self._teller.until(what, lambda seen: holds(*seen))
 
     async def stays(self, seconds: float, **lines: Line) -> None:
         """Raises `ProcessError` if it does not."""
@@ -117,22 +107,21 @@ class Stage:
                 if pods[name.replace("_", "-")] != line:
                     found = pods[name.replace("_", "-")]
                     raise ProcessError(f"the story fails: {name} is to be {line}, and is {found}")
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(LOOK)
 
     async def triggered(self) -> list[str]:
         events = orjson.loads(await ask(self._transport, "GET", "/api/v1/namespaces/default/events"))["items"]
         return [each["involvedObject"]["name"] for each in events if each.get("reason") == "TriggeredScaleUp"]
 
-    def _show(self, pods: Mapping[str, Line], nodes: list[str]) -> None:
-        if self._shown == (pods, nodes):
-            return
-        self._shown = (pods, nodes)
-        text = [f"         nodes: {', '.join(nodes)}"]
-        text.append(f"         {'NAME':7} {'PHASE':9} {'CONDITION':16} {'NODE':11} GATES")
-        for name, each in pods.items():
-            row = f"{name:7} {each.phase:9} {each.condition:16} {each.node:11} {each.gate}"
-            text.append(f"         {row}".rstrip())
-        self._say("\n".join(text))
+
+def _shown(seen: tuple[Mapping[str, Line], list[str]]) -> str:
+    pods, nodes = seen
+    text = [f"         nodes: {', '.join(nodes)}"]
+    text.append(f"         {'NAME':7} {'PHASE':9} {'CONDITION':16} {'NODE':11} GATES")
+    for name, each in pods.items():
+        row = f"{name:7} {each.phase:9} {each.condition:16} {each.node:11} {each.gate}"
+        text.append(f"         {row}".rstrip())
+    return "\n".join(text)
 
 
 def line_of(pod: Mapping[str, Any]) -> Line:
@@ -211,7 +200,7 @@ async def play(say: Callable[[str], object]) -> None:
             await _install(transport)
             kubeconfig = await kubeconfig_of(transport, folder / "kubeconfig")
             file = folder / "scheduler.json"
-            file.write_bytes(orjson.dumps(_CONFIGURATION))
+            file.write_bytes(orjson.dumps(CONFIGURATION))
             flags = ("--config", str(file), "--kubeconfig", str(kubeconfig), "--log-level", "warning")
 
             async def start() -> None:
