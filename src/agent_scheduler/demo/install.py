@@ -35,10 +35,15 @@ _FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
 _LIFETIME = 24 * 3600
 
 
+def files(component: Component) -> Iterator[str]:
+    """As of `manifest_file`."""
+    return (f"{component.folder}/{name}" for name in _FILES)
+
+
 def manifests(component: Component = SCHEDULER) -> Iterator[dict[str, Any]]:
     """The objects, in the order in which they can be created. Raises FileNotFoundError."""
-    for name in _FILES:
-        yield from yaml.safe_load_all(manifest_file(f"{component.folder}/{name}").read_text(encoding="utf-8"))
+    for name in files(component):
+        yield from yaml.safe_load_all(manifest_file(name).read_text(encoding="utf-8"))
 
 
 async def install(transport: Transport, component: Component = SCHEDULER) -> str:

@@ -30,7 +30,8 @@ from .story import CONFIGURATION
 from .telling import Teller
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
-_KINDS: Final = (*BATCH_KINDS, "crd/batch.volcano.sh_jobs.yaml", "crd/bus.volcano.sh_commands.yaml")
+#: Files as of `manifest_file`.
+KINDS: Final = (*BATCH_KINDS, "crd/batch.volcano.sh_jobs.yaml", "crd/bus.volcano.sh_commands.yaml")
 _ENABLED: Final = "job,podgroup,queue"
 _RUN_SECONDS: Final = "agent-scheduler.io/run-seconds"
 
@@ -158,7 +159,7 @@ async def tell_jobs(teller: Teller[Seen], start: Callable[[], Awaitable[object]]
 
 
 async def _install(transport: Transport) -> None:
-    for name in _KINDS:
+    for name in KINDS:
         body = yaml.safe_load(manifest_file(name).read_text(encoding="utf-8"))
         await retry(transport, "POST", CRDS, orjson.dumps(body))
     for collection in (QUEUES, JOBS):

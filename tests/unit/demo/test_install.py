@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.bench.manifest_files import manifest_file
-from agent_scheduler.bench.site import BATCH_KINDS
 from agent_scheduler.demo import install
+from agent_scheduler.demo.job_story import KINDS
 from agent_scheduler.kube.credentials import Fixed, bearer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
@@ -20,11 +20,10 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_the_wheel_carries_what_is_read_in_a_checkout() -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    for name in install.FILES:
+    files = [*install.files(install.SCHEDULER), *install.files(install.CONTROLLERS)]
+    for name in (*files, *KINDS):
         assert f'"config/{name}" = "agent_scheduler/bench/config/{name}"' in project
         assert manifest_file(name) == ROOT / "config" / name
-    for name in BATCH_KINDS:
-        assert f'"config/{name}" = "agent_scheduler/bench/config/{name}"' in project
 
 
 async def test_the_token_is_one_of_an_account_with_the_installed_roles() -> None:
