@@ -181,6 +181,9 @@ FOUND = [
     pytest.param(
         "batch-claims", 1795705872119, id="a session tries a pod again whose claims are being taken back"
     ),
+    pytest.param(
+        "batch-claims", 1795708692140, id="a bound member is thought away, and taken back for a running one"
+    ),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 

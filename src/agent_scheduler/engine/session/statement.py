@@ -30,6 +30,8 @@ class Operation(NamedTuple):
     #: Where the trial stood before.
     mark: Mark
     reason: str = ""
+    #: What an evicted task was before.
+    status: TaskStatus = TaskStatus.RUNNING
 
 
 class Committer(Protocol):
@@ -73,12 +75,12 @@ class Statement:
 
     def evict(self, task: Task, reason: str) -> None:
         """The task's room is about to be free."""
-        session = self.session
+        session, status = self.session, task.status
         task.job.set_status(task, TaskStatus.RELEASING)
         mark = session.nodes.release(task)
         for told in session.deallocated:
             told(task)
-        self.operations.append(Operation(Kind.EVICT, task, mark, reason))
+        self.operations.append(Operation(Kind.EVICT, task, mark, reason, status))
 
     def discard(self) -> None:
         """Take all back, the last step first. Each task remembers what was tried for it."""
@@ -93,8 +95,8 @@ class Statement:
 
     def _unevict(self, operation: Operation) -> None:
         session, task = self.session, operation.task
-        # Volcano takes any task that was evicted for a running one.
-        task.job.set_status(task, TaskStatus.RUNNING)
+        # Volcano takes it for a running one, and writes that so many of its group run.
+        task.job.set_status(task, operation.status)
         session.nodes.take_back_release(task, operation.mark)
         for told in session.allocated:
             told(task)

@@ -23,8 +23,9 @@ def scene_with_pods() -> Scene:
     scene = Scene(node("a", cpu="8"), node("b", cpu="8"))
     scene.group("g", minMember=2)
     for place in ("a", "b", ""):
-        for _ in range(2):
-            scene.member("g", node=place)
+        for phase in ("", "Pending"):
+            # One that is bound, and whose containers have not started.
+            scene.member("g", node=place, phase=phase)
     return scene
 
 
@@ -50,7 +51,7 @@ def test_a_discarded_statement_leaves_the_session_as_it_was(steps: list[tuple[in
     tasks = list(job.tasks.values())
     for index, row, pipeline in steps:
         task = tasks[index]
-        if task.status is RUNS:
+        if task.status in (RUNS, TaskStatus.BOUND):
             statement.evict(task, "preempt")
         elif task.status is TaskStatus.PENDING and pipeline:
             statement.pipeline(task, row, evicting=True)
