@@ -28,7 +28,9 @@ CONFIGURATIONS = (CONFIG / "samples" / "scheduler.yaml", CONFIG / "samples" / "v
 SHARDING = (CONFIG / "samples" / "sharding.yaml", CONFIG / "controllers" / "sharding.yaml")
 NO_MANIFESTS = {FAULTS, *CONFIGURATIONS, *SHARDING}
 MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - NO_MANIFESTS)
-SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS)
+#: Rights of those who run Jobs.
+JOB_USER = CONFIG / "samples" / "job-user.yaml"
+SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS - {JOB_USER})
 
 
 def documents(path: Path) -> list[dict[str, Any]]:

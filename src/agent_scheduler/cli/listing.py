@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from agent_scheduler.kube.errors import FailureClass, RequestFailed
+from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
 from agent_scheduler.kube.paging import collect
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Transport, collection_at
 from agent_scheduler.kube.watch_events import Decode, Object
-from agent_scheduler.objects.batch import API_VERSION, POD_GROUPS, QUEUES
+from agent_scheduler.objects.batch import API_VERSION, COMMAND_VERSION, COMMANDS, POD_GROUPS, QUEUES
+from agent_scheduler.objects.job import JOB_VERSION, JOBS
 from agent_scheduler.objects.shard import API_VERSION as SHARDS_API_VERSION
 from agent_scheduler.objects.shard import NODE_SHARDS
 
@@ -22,6 +23,8 @@ _KINDS: Final[Mapping[str, str]] = {
     NODE_SHARDS: f"NodeShard ({SHARDS_API_VERSION})",
     QUEUES: f"Queue ({API_VERSION})",
     POD_GROUPS: f"PodGroup ({API_VERSION})",
+    JOBS: f"Job ({JOB_VERSION})",
+    COMMANDS: f"Command ({COMMAND_VERSION})",
 }
 
 
@@ -47,9 +50,13 @@ async def list_all(
             malformed=malformed,
         )
     except RequestFailed as error:
-        if path in _KINDS and error.failure.kind is FailureClass.NOT_SERVED:
-            raise Unreadable(
-                f"the API server has no {_KINDS[path]}; install it: kubectl apply -k config/crd"
-            ) from None
-        raise Unreadable(str(error)) from None
+        raise Unreadable(not_installed(path, error.failure) or str(error)) from None
     return list(found.values())
+
+
+def not_installed(path: str, failure: Failure) -> str:
+    """What to do where the API server does not serve the kind at `path`; empty if that is not why it failed."""
+    kind = _KINDS.get("/".join(collection_at(path)))
+    if kind is None or failure.kind is not FailureClass.NOT_SERVED:
+        return ""
+    return f"the API server has no {kind}; install it: kubectl apply -k config/crd"

@@ -37,6 +37,7 @@ _COMMANDS = {
         "show which nodes are in which shard, or what would move",
     ),
     "queues": ("agent_scheduler.cli.queues", "show the tree of queues, and what is allocated in each"),
+    "job": ("agent_scheduler.cli.jobs", "run, show, suspend, resume and delete jobs of Volcano's kind"),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
     "demo": (
         "agent_scheduler.demo.command",

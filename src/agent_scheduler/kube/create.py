@@ -47,13 +47,15 @@ async def create_once(
     wanted: Callable[[], bool],
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
+    attempts: int | None = None,
 ) -> Made:
     """Make the object that `body` describes, `name` being in it and standing for itself in paths.
 
     Returns when it is known whether there is an object of the name, or `wanted`, which is asked before each request,
-    says no. If there was one before, `failure` is a conflict. Never raises for what network or server do.
+    says no, or after so many attempts. If there was one before, `failure` is a conflict. Never raises for what network
+    or server do.
     """
-    driver = Driver(transport=transport, budget=budget, timing=timing)
+    driver = Driver(transport=transport, budget=budget, timing=timing, attempts=attempts)
     return await driver.run(_creation(collection, name, body), refuse=called_off(wanted))
 
 
@@ -82,7 +84,8 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
             return Made({}, failure, is_open)
         elif conflict is None and failure.kind is FailureClass.UNKNOWN:
             unknown = is_open = True
-        yield from pause(failure)
+        if not (yield from pause(failure)):
+            return Made({}, failure, is_open)
 
 
 def deletion(path: str, uid: str, **preconditions: str) -> Send:

@@ -174,8 +174,13 @@ OPEN_QUEUE: Final = "OpenQueue"
 CLOSE_QUEUE: Final = "CloseQueue"
 
 
+def commands(namespace: str) -> str:
+    """Where the commands of a namespace are."""
+    return f"/apis/{COMMAND_VERSION}/namespaces/{namespace}/commands"
+
+
 def command_path(namespace: str, name: str) -> str:
-    return f"/apis/{COMMAND_VERSION}/namespaces/{namespace}/commands/{name}"
+    return f"{commands(namespace)}/{name}"
 
 
 class Command(Wire, frozen=True):

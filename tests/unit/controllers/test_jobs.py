@@ -138,6 +138,9 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
         await it.pods_are("Succeeded", "j-a-1")
         assert "j-c-0" in await it.pods()
         assert "message" not in (await it.status())["state"]
+        # It is there, and waits for nobody any more.
+        await it.pods_are("Failed", "j-a-0")
+        assert "message" not in (await it.status())["state"]
 
 
 @virtual_time

@@ -150,7 +150,7 @@ class Carrying:
 
     async def _sync_pods(self, job: Job, wanted: Wanted) -> bool:
         pods, wish = self._cluster.pods(job), wanted_pods(job)
-        waiting = waiting_tasks(job, pods.values())
+        waiting = waiting_tasks(job, pods)
         missing = [each for name, each in wish.items() if name not in pods]
         standing_by = [
             pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None
@@ -159,8 +159,6 @@ class Carrying:
         make = missing if reserves(job) else [each for each in missing if each[0].name not in waiting]
         made = await self._writes.begin_pods(begin, wanted)
         made = await self._make_pods(job, make, waiting, wanted) and made
-        incomplete = {task.name for task, _ in missing} | {pod.annotation(TASK_SPEC) for pod in standing_by}
-        waiting = {name: each for name, each in waiting.items() if name in incomplete}
         surplus = [
             pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
         ]

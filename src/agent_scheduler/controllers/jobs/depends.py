@@ -10,6 +10,7 @@ from agent_scheduler.objects.batch import TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import ANY, DEPENDS_ON_GANG, RESERVE, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
+from .pods import pod_name
 from .states import tasks_of
 
 #: The reason in a Job's state while a task waits.
@@ -39,17 +40,20 @@ def reserves(job: Job) -> bool:
     return (job.metadata.annotations or {}).get(DEPENDS_ON_GANG) == RESERVE
 
 
-def waiting_tasks(job: Job, pods: Iterable[JobPod]) -> dict[str, Waiting]:
-    """Those tasks, by name. A name of no task is waited for by nobody: such a pod would never be made."""
+def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
+    """Those tasks, by name; `pods` are all of the Job's. A name of no task is waited for by nobody: such a pod would
+    never be made."""
     ready: dict[str, int] = {}
-    for pod in pods:
+    for pod in pods.values():
         if is_ready(pod):
             name = pod.annotation(TASK_SPEC)
             ready[name] = ready.get(name, 0) + 1
     by_name = {task.name: task for task in tasks_of(job)}
     found = {}
     for task in by_name.values():
-        if (waiting := _waiting(task, by_name, ready)) is not None:
+        waiting = _waiting(task, by_name, ready)
+        there = [pods.get(pod_name(job, task, index)) for index in range(task.replicas)]
+        if waiting is not None and any(each is None or each.stands_by for each in there):
             found[task.name] = waiting
     return found
 

@@ -1,0 +1,243 @@
+"""Makes Jobs of flags or of a file, and writes what `agent-scheduler job` is asked to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from agent_scheduler.admission.names import label, subdomain
+from agent_scheduler.kube.create import create_once, delete_once
+from agent_scheduler.kube.errors import FailureClass
+from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.objects.batch import COMMAND_VERSION, DEFAULT_QUEUE, commands
+from agent_scheduler.objects.job import JOB_VERSION, Job, job_path
+from agent_scheduler.objects.job import jobs as jobs_of
+from agent_scheduler.objects.quantity import QuantityError, parse
+
+from .listing import Unreadable, not_installed
+
+#: Of a creation.
+_ATTEMPTS: Final = 3
+_REQUESTS: Final = "cpu=1000m,memory=100Mi"
+#: Flags that describe a job, with what is taken where they are not given: as of vcctl, but for the limits.
+_USUAL: Final[Mapping[str, Any]] = {
+    "image": "busybox",
+    "replicas": 1,
+    "min": 1,
+    "requests": _REQUESTS,
+    "limits": None,
+    "scheduler": "volcano",
+    "queue": DEFAULT_QUEUE,
+}
+#: A label of the pods, as vcctl sets it.
+_JOB_NAME: Final = "job.volcano.sh"
+
+
+class NoJob(Exception):
+    """What was given makes no job. The message says where, and what is allowed."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-N", "--name", metavar="JOB", default="", help="its name; of a file's job, another one"
+    )
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", help="the job in YAML or JSON; - is standard input"
+    )
+    flags = parser.add_argument_group("a job of one task, without --filename")
+    flags.add_argument("-i", "--image", help=f"of its pods' container ({_USUAL['image']})")
+    flags.add_argument("-r", "--replicas", type=int, metavar="N", help="how many pods (1)")
+    flags.add_argument("-m", "--min", type=int, metavar="N", help="how many have to run at once (1)")
+    flags.add_argument("-R", "--requests", metavar="NAME=AMOUNT,...", help=f"of each pod ({_REQUESTS})")
+    flags.add_argument("-L", "--limits", metavar="NAME=AMOUNT,...", help="of each pod (as it requests)")
+    flags.add_argument("-S", "--scheduler", metavar="NAME", help=f"({_USUAL['scheduler']})")
+    flags.add_argument("-q", "--queue", metavar="NAME", help=f"({DEFAULT_QUEUE})")
+
+
+def named(name: str) -> str:
+    """A name that an object can have. Raises NoJob."""
+    if problem := subdomain(name):
+        raise NoJob(f"job {name!r}: {problem}")
+    return name
+
+
+# ---- what is to be made
+
+
+def job_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The Job that the command line describes. Raises NoJob."""
+    if args.filename is not None:
+        of_no_use = [f"--{name}" for name in _USUAL if getattr(args, name) is not None]
+        if of_no_use:
+            raise NoJob(f"{', '.join(of_no_use)}: of no use with --filename, which has the whole job")
+        body = _of_file(args.filename)
+        metadata = body["metadata"]
+        base = metadata.pop("generateName", "")
+        metadata["name"] = args.name or metadata.get("name") or (base and base + secrets.token_hex(3))
+        if not metadata["name"]:
+            raise NoJob(f"{args.filename}: metadata.name is missing; give one with --name")
+        named(metadata["name"])
+        return body
+    if not args.name:
+        raise NoJob("--name is missing; allowed: --name JOB, or --filename FILE")
+    if problem := label(args.name):
+        # It is the container's, too.
+        raise NoJob(f"--name {args.name!r}: {problem}")
+    return _of_flags(args)
+
+
+def put_into(body: dict[str, Any], given: str, usual: str) -> str:
+    """Gives a job its namespace, and says which: its own, else the one `given`, else the usual. Raises NoJob."""
+    own = str(body["metadata"].get("namespace") or "")
+    if own and given and own != given:
+        raise NoJob(f"--namespace {given}: the job's is {own}; leave one of the two out")
+    namespace = own or usual
+    body["metadata"]["namespace"] = namespace
+    return namespace
+
+
+def _of_file(file: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except OSError as error:
+        raise NoJob(f"--filename {file}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise NoJob(f"--filename {file}: is no YAML: {error}") from None
+    if len(documents) != 1:
+        raise NoJob(f"--filename {file}: found {len(documents)} objects; allowed: one Job")
+    (body,) = documents
+    found = (body.get("apiVersion"), body.get("kind")) if isinstance(body, dict) else (None, None)
+    if found != (JOB_VERSION, "Job"):
+        raise NoJob(
+            f"--filename {file}: found {found[1]} of {found[0]}; allowed: kind Job of apiVersion {JOB_VERSION}"
+        )
+    metadata = body.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise NoJob(f"--filename {file}: metadata is no object")
+    # YAML has times that JSON has not.
+    plain: dict[str, Any] = json.loads(json.dumps(body, default=str))
+    return plain
+
+
+def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
+    given = {
+        name: usual if getattr(args, name) is None else getattr(args, name) for name, usual in _USUAL.items()
+    }
+    if given["replicas"] < 1:
+        raise NoJob(f"--replicas {given['replicas']}: allowed: 1 or more")
+    if not 0 <= given["min"] <= given["replicas"]:
+        raise NoJob(f"--min {given['min']}: allowed: 0 to {given['replicas']}, the number of replicas")
+    requests = _resources("--requests", given["requests"])
+    limits = requests if given["limits"] is None else _resources("--limits", given["limits"])
+    container = {
+        "name": args.name,
+        "image": given["image"],
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": requests, "limits": limits},
+    }
+    template = {
+        "metadata": {"name": args.name, "labels": {_JOB_NAME: args.name}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    # The API server's webhook gives it its name, and the minimum of the only task; where there is none, nobody does.
+    task = {
+        "name": "default0",
+        "replicas": given["replicas"],
+        "minAvailable": given["min"],
+        "template": template,
+    }
+    return {
+        "apiVersion": JOB_VERSION,
+        "kind": "Job",
+        "metadata": {"name": args.name},
+        "spec": {
+            "schedulerName": given["scheduler"],
+            "queue": given["queue"],
+            "minAvailable": given["min"],
+            "tasks": [task],
+        },
+    }
+
+
+def _resources(flag: str, text: str) -> dict[str, str]:
+    """Amounts by resource. Raises NoJob."""
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, sign, amount = part.partition("=")
+        if not sign or not name or name in found:
+            raise NoJob(f"{flag} {text}: found {part!r}; allowed: each resource once, as NAME=AMOUNT")
+        try:
+            parse(amount)
+        except QuantityError as error:
+            raise NoJob(f"{flag} {text}: {name}: {error}") from None
+        found[name] = amount
+    return found
+
+
+# ---- writes
+
+
+async def make_job(transport: Transport, namespace: str, body: Mapping[str, Any]) -> None:
+    """Raises Unreadable where it is refused, or not known to be made."""
+    name = body["metadata"]["name"]
+    await _make(transport, jobs_of(segment(namespace)), name, body, f"job {namespace}/{name}")
+
+
+async def order(transport: Transport, job: Job, action: str) -> None:
+    """Makes a Command for the controller of `job`, which goes with it. Raises Unreadable."""
+    metadata = job.metadata
+    reference = {
+        "apiVersion": JOB_VERSION,
+        "kind": "Job",
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    name = f"{metadata.name}-{action.lower()}-{secrets.token_hex(4)}"
+    body = {
+        "apiVersion": COMMAND_VERSION,
+        "kind": "Command",
+        "metadata": {"name": name, "namespace": metadata.namespace, "ownerReferences": [reference]},
+        "action": action,
+        "target": reference,
+    }
+    where = commands(segment(metadata.namespace))
+    await _make(
+        transport, where, name, body, f"Command {action} for job {metadata.namespace}/{metadata.name}"
+    )
+
+
+async def delete_job(transport: Transport, job: Job) -> None:
+    """Of its UID alone. Raises Unreadable where it is refused, or not known to be done."""
+    metadata = job.metadata
+    path = job_path(segment(metadata.namespace), segment(metadata.name))
+    failure = await delete_once(transport, path, metadata.uid, wanted=lambda: True)
+    if failure is not None:
+        raise Unreadable(f"job {metadata.namespace}/{metadata.name} is not known to be deleted: {failure}")
+
+
+async def _make(transport: Transport, collection: str, name: str, body: Mapping[str, Any], what: str) -> None:
+    made = await create_once(
+        transport,
+        collection,
+        segment(name),
+        json.dumps(body).encode(),
+        wanted=lambda: True,
+        attempts=_ATTEMPTS,
+    )
+    failure = made.failure
+    if failure is None:
+        return
+    if failure.kind is FailureClass.CONFLICT:
+        raise Unreadable(f"{what} is there already; delete it first, or give another --name")
+    doubt = " (it may have been made all the same)" if made.is_open else ""
+    raise Unreadable(not_installed(collection, failure) or f"{what} cannot be made: {failure}{doubt}")

@@ -1,0 +1,148 @@
+"""Reads Jobs, and what belongs to one: its PodGroup, its pods and events. Nothing is written.
+
+What goes wrong with a Job is an `Unreadable` with a complete message; what belongs to it and cannot be read is left
+out, and said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from agent_scheduler.controllers.jobs.depends import Waiting, waiting_tasks
+from agent_scheduler.controllers.jobs.pods import wanted_pods
+from agent_scheduler.controllers.jobs.states import CLOSED
+from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.kube.watch_events import Decode
+from agent_scheduler.objects.batch import PodGroup, pod_groups
+from agent_scheduler.objects.job import JOBS, Job
+from agent_scheduler.objects.job import jobs as jobs_of
+from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
+from agent_scheduler.objects.wire import Metadata, Wire
+
+from .listing import Unreadable, list_all
+
+
+class Event(Wire, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+T = TypeVar("T", Job, PodGroup, JobPod, Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """An object as it is understood here, and all that it says."""
+
+    value: T
+    body: dict[str, Any]
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.value.metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What belongs to a Job. None is what could not be read; `problems` say why."""
+
+    group: Seen[PodGroup] | None
+    pods: list[Seen[JobPod]] | None
+    events: list[Seen[Event]] | None
+    #: By task; None where it cannot be told for want of pods.
+    waiting: Mapping[str, Waiting] | None
+    problems: list[str]
+
+
+def _seen(kind: type[T]) -> Decode[Seen[T]]:
+    decode, whole = msgspec.json.Decoder(kind).decode, msgspec.json.Decoder(dict[str, Any]).decode
+    return lambda raw: Seen(decode(raw), whole(raw))
+
+
+async def jobs(transport: Transport, namespace: str, selector: str = "") -> list[Job]:
+    """By namespace and name; of all namespaces for an empty one. Raises Unreadable."""
+    path = jobs_of(segment(namespace)) if namespace else JOBS
+    query = {"labelSelector": selector} if selector else {}
+    found = await list_all(transport, path, msgspec.json.Decoder(Job).decode, query)
+    return sorted(found, key=lambda each: (each.metadata.namespace, each.metadata.name))
+
+
+async def job(transport: Transport, namespace: str, name: str) -> Seen[Job]:
+    """Raises Unreadable, also where there is none of the name."""
+    query = {"fieldSelector": f"metadata.name={name}"}
+    found = await list_all(transport, jobs_of(segment(namespace)), _seen(Job), query)
+    if not found:
+        raise Unreadable(
+            f"there is no job {name} in namespace {namespace}; those that there are: "
+            f"agent-scheduler job list --namespace {namespace}"
+        )
+    return found[0]
+
+
+async def around(transport: Transport, job: Job) -> Around:
+    namespace = segment(job.metadata.namespace)
+    problems: list[str] = []
+
+    async def tried(what: str, found: Awaitable[list[Seen[T]]]) -> list[Seen[T]] | None:
+        try:
+            return await found
+        except Unreadable as error:
+            problems.append(f"{what} cannot be shown: {error}")
+            return None
+
+    labels = {"labelSelector": f"{JOB_NAME}={job.metadata.name}"}
+    pods, groups = await asyncio.gather(
+        tried("pods", list_all(transport, f"/api/v1/namespaces/{namespace}/pods", _seen(JobPod), labels)),
+        tried("the PodGroup", list_all(transport, pod_groups(namespace), _seen(PodGroup))),
+    )
+    # A job of the name that was there before may have left pods.
+    pods = None if pods is None else _in_order(job, [each for each in pods if _is_of(job, each.metadata)])
+    group = next((each for each in groups or () if _is_of(job, each.metadata)), None)
+    events = await tried("events", _events(transport, namespace, job, group))
+    return Around(group, pods, events, _waiting(job, pods), problems)
+
+
+def _is_of(job: Job, metadata: Metadata) -> bool:
+    return any(each.uid == job.metadata.uid for each in metadata.owner_references or ())
+
+
+def _in_order(job: Job, pods: list[Seen[JobPod]]) -> list[Seen[JobPod]]:
+    """As the tasks are, and in them by their numbers; those that are one too many at the end."""
+    places = {name: place for place, name in enumerate(wanted_pods(job))}
+    return sorted(pods, key=lambda each: (places.get(each.metadata.name, len(places)), each.metadata.name))
+
+
+def _waiting(job: Job, pods: list[Seen[JobPod]] | None) -> Mapping[str, Waiting] | None:
+    if job.status.state.phase in CLOSED:
+        return {}
+    if pods is None:
+        return None
+    return waiting_tasks(job, {each.metadata.name: each.value for each in pods})
+
+
+async def _events(
+    transport: Transport, namespace: str, job: Job, group: Seen[PodGroup] | None
+) -> list[Seen[Event]]:
+    """Of the job and its group, the newest at the end."""
+    found: list[Seen[Event]] = []
+    for uid in (job.metadata.uid, group.metadata.uid if group is not None else ""):
+        if uid:
+            query = {"fieldSelector": f"involvedObject.uid={uid}"}
+            found += await list_all(transport, f"/api/v1/namespaces/{namespace}/events", _seen(Event), query)
+    return sorted(found, key=lambda each: last_seen(each.body))
+
+
+def last_seen(event: Mapping[str, Any]) -> str:
+    """When an event happened last; empty if it does not say."""
+    series = event.get("series") or {}
+    return str(
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+        or ""
+    )

@@ -1,0 +1,172 @@
+"""The command line of `agent-scheduler job`: Volcano's Jobs, as its `vcctl job` has them.
+
+Exit codes: 0, or 2 where the command is used wrongly, or the cluster cannot be read or refuses a change, with one line
+on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from agent_scheduler.controllers.jobs.states import (
+    ABORT_JOB,
+    ABORTED,
+    ABORTING,
+    ACTIVE,
+    RESTARTING,
+    RESUME_JOB,
+)
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.credentials import KubeConfigError
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.objects.job import Job
+
+from . import job_making, job_reading, job_view
+from .listing import Unreadable
+
+FAILED: Final = 2
+#: What a Command may be given for, by the phases of Jobs that it means something to; a Job without a phase is Pending.
+_ORDERS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
+    "suspend": (ABORT_JOB, ACTIVE | {RESTARTING, ""}),
+    "resume": (RESUME_JOB, frozenset({ABORTING, ABORTED})),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=argparse.ArgumentParser
+    )
+    for name, text in (
+        ("run", "make a job, of flags or of a file"),
+        ("list", "show jobs, and how many of their pods are in which phase"),
+        ("describe", "show a job, who waits for whom in it, its group, its pods and events"),
+        ("suspend", "take the pods of a job away until it is resumed"),
+        ("resume", "have a suspended job run again, from its start"),
+        ("delete", "delete a job with all that was made for it"),
+    ):
+        action = actions.add_parser(name, help=text, allow_abbrev=False)
+        action.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+        action.add_argument(
+            "-n", "--namespace", metavar="NAME", default="", help="default: that of the kubeconfig's context"
+        )
+        if name == "run":
+            job_making.add_arguments(action)
+        elif name == "list":
+            _add_listing(action)
+        else:
+            action.add_argument("job", nargs="?", metavar="JOB", default="", help="its name")
+            action.add_argument("-N", "--name", metavar="JOB", default="", help="the same, as vcctl has it")
+        if name in ("list", "describe"):
+            outputs = ("table", "wide", "json", "yaml") if name == "list" else ("text", "json", "yaml")
+            action.add_argument(
+                "-o", "--output", choices=outputs, default=outputs[0], help=f"default: {outputs[0]}"
+            )
+
+
+def _add_listing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces")
+    parser.add_argument(
+        "-S", "--scheduler", metavar="NAME", default="", help="only those with this schedulerName"
+    )
+    parser.add_argument(
+        "-l", "--selector", metavar="LABELS", default="", help="only those with such labels, as for kubectl"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        if args.action not in ("run", "list"):
+            args.job = _job_named(args)
+        body = job_making.job_of(args) if args.action == "run" else None
+        endpoint = load_endpoint(kubeconfig=args.kubeconfig)
+        namespace = args.namespace or endpoint.namespace
+        if body is not None:
+            namespace = job_making.put_into(body, args.namespace, namespace)
+        print(asyncio.run(_done(args, endpoint, namespace, body)), end="")
+    except (KubeConfigError, Unreadable, job_making.NoJob) as error:
+        _say(args.action, str(error))
+        return FAILED
+    return 0
+
+
+def _say(action: str, text: str) -> None:
+    print(f"agent-scheduler job {action}: {' '.join(text.split())}", file=sys.stderr)
+
+
+def _job_named(args: argparse.Namespace) -> str:
+    if args.job and args.name and args.job != args.name:
+        raise job_making.NoJob(f"found {args.job} and --name {args.name}; allowed: one of the two")
+    name = str(args.job or args.name)
+    if not name:
+        raise job_making.NoJob(f"which job? allowed: agent-scheduler job {args.action} JOB")
+    return job_making.named(name)
+
+
+async def _done(
+    args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None
+) -> str:
+    """Carries the action out; what is to be printed. Raises Unreadable."""
+    transport = Http1Transport(endpoint)
+    try:
+        if body is not None:
+            await job_making.make_job(transport, namespace, body)
+            return f"job {namespace}/{body['metadata']['name']} is made\n"
+        if args.action == "list":
+            return await _list(transport, args, namespace)
+        job = await job_reading.job(transport, namespace, args.job)
+        if args.action == "describe":
+            return await _describe(transport, args, job)
+        place = f"job {namespace}/{args.job}"
+        if args.action == "delete":
+            await job_making.delete_job(transport, job.value)
+            return f"{place} is deleted\n"
+        action, phases = _ORDERS[args.action]
+        phase = job.value.status.state.phase
+        if phase not in phases:
+            allowed = ", ".join(sorted(phases - {""}))
+            raise Unreadable(
+                f"{place} is {phase or 'Pending'}; there is something to {args.action} of: {allowed}"
+            )
+        await job_making.order(transport, job.value, action)
+        return f"{place} is told to {args.action} (Command {action})\n"
+    finally:
+        await transport.close()
+
+
+async def _list(transport: Transport, args: argparse.Namespace, namespace: str) -> str:
+    found = await job_reading.jobs(transport, "" if args.all_namespaces else namespace, args.selector)
+    jobs = [each for each in found if args.scheduler in ("", each.spec.scheduler_name)]
+    if args.output in ("json", "yaml"):
+        return _dumped({"jobs": [job_view.plain(each) for each in jobs]}, args.output)
+    if not jobs:
+        where = "any namespace" if args.all_namespaces else f"namespace {namespace}"
+        _say("list", f"there are no such jobs in {where}")
+    return job_view.jobs_table(
+        jobs, now=datetime.now(UTC), wide=args.output == "wide", namespaces=args.all_namespaces
+    )
+
+
+async def _describe(transport: Transport, args: argparse.Namespace, job: job_reading.Seen[Job]) -> str:
+    around = await job_reading.around(transport, job.value)
+    for problem in around.problems:
+        _say("describe", problem)
+    if args.output in ("json", "yaml"):
+        return _dumped(job_view.plain_whole(job, around), args.output)
+    return job_view.text(job, around, now=datetime.now(UTC))
+
+
+def _dumped(shown: Mapping[str, Any], output: str) -> str:
+    if output == "json":
+        return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
+    text: str = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    return text
