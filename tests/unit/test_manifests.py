@@ -28,9 +28,9 @@ CONFIGURATIONS = (CONFIG / "samples" / "scheduler.yaml", CONFIG / "samples" / "v
 SHARDING = (CONFIG / "samples" / "sharding.yaml", CONFIG / "controllers" / "sharding.yaml")
 NO_MANIFESTS = {FAULTS, *CONFIGURATIONS, *SHARDING}
 MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - NO_MANIFESTS)
-#: Rights of those who run Jobs.
-JOB_USER = CONFIG / "samples" / "job-user.yaml"
-SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS - {JOB_USER})
+SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS)
+#: Those of pods, and not of who may make them.
+WORKLOADS = [path for path in SAMPLES if path.stem != "job-user"]
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def test_samples_of_configurations_are_read_and_all_of_them_has_an_effect(path: 
     assert told == []
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.name)
 def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
     configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
     for document in documents(path):
