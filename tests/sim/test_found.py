@@ -184,6 +184,7 @@ FOUND = [
     pytest.param(
         "batch-claims", 1795708692140, id="a bound member is thought away, and taken back for a running one"
     ),
+    pytest.param("gates", 1795708693709, id="the status of a queue is written that is another one by now"),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
 ]
 

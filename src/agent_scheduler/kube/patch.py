@@ -128,6 +128,11 @@ def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Oper
                 return Patched(version_in(response), found=b"" if unknown is None else response.body)
             if unknown.kind is FailureClass.CONFLICT:
                 return Patched("", unknown)
+            if patch.asked.uid and _uid_in(response.body) not in ("", patch.asked.uid):
+                # For a subresource the API server may carry it out on a namesake, each time that it is sent.
+                return Patched(
+                    "", Failure(FailureClass.NOT_FOUND, message=f"{path} is another object by now")
+                )
             # Not yet, and if it still comes, the next one is refused for it.
             unknown = None
         elif (

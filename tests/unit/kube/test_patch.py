@@ -16,8 +16,8 @@ PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
 
 
-def thing(version: str, *, done: bool) -> Answer:
-    metadata = {"name": "a", "uid": "u", "resourceVersion": version}
+def thing(version: str, *, done: bool, uid: str = "u") -> Answer:
+    metadata = {"name": "a", "uid": uid, "resourceVersion": version}
     return Answer(
         body={"kind": "Thing", "apiVersion": "x/v1", "metadata": metadata, "status": {"done": done}}
     )
@@ -68,6 +68,15 @@ async def test_a_conflict_may_be_with_the_patch_itself() -> None:
     assert found[:3] == Patched("6")[:3]
     found = await patched(Server([conflict], [thing("6", done=False)]))
     assert found.failure is not None and found.failure.kind is FailureClass.CONFLICT
+
+
+async def test_a_patch_of_a_subresource_that_is_a_namesakes_by_now_is_not_sent_for_ever() -> None:
+    """Of a status the API server takes no notice of the UID, and carries it out."""
+    another = thing("6", done=True, uid="another")
+    server = Server([another], [another])
+    found = await patched(server)
+    assert found.failure is not None and found.failure.kind is FailureClass.NOT_FOUND
+    assert server.asked == ["PATCH", "GET"]
 
 
 async def test_a_lost_patch_of_an_object_that_is_gone_can_no_longer_be_carried_out() -> None:
