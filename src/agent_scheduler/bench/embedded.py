@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -107,14 +107,22 @@ class EmbeddedSite:
                 task.cancel()
 
 
-@asynccontextmanager
-async def scheduler(
+def scheduler(
     arguments: Sequence[str], *, folder: Path, name: str = "scheduler", seconds: float = _START_SECONDS
+) -> AbstractAsyncContextManager[tuple[Child, Transport]]:
+    """`agent-scheduler run ARGUMENTS`, as `component`."""
+    return component("run", arguments, folder=folder, name=name, seconds=seconds)
+
+
+@asynccontextmanager
+async def component(
+    command: str, arguments: Sequence[str], *, folder: Path, name: str, seconds: float = _START_SECONDS
 ) -> AsyncIterator[tuple[Child, Transport]]:
-    """`agent-scheduler run ARGUMENTS`, once it is ready, and the way to its own HTTP server. Raises ProcessError."""
+    """`agent-scheduler COMMAND ARGUMENTS`, once it is ready, and the way to its own HTTP server. Raises
+    ProcessError."""
     port = free_port()
     async with child(
-        name, ["run", *arguments, "--port", str(port)], log=folder / f"{name}.log", grace=20.0
+        name, [command, *arguments, "--port", str(port)], log=folder / f"{name}.log", grace=20.0
     ) as process:
         probe = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=2)
         try:

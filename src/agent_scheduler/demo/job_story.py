@@ -7,7 +7,7 @@ before those that it depends on are ready, where workers are bound below their m
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -15,17 +15,17 @@ from typing import Any, Final, NamedTuple
 import orjson
 import yaml
 
-from agent_scheduler.bench.embedded import cluster, scheduler
+from agent_scheduler.bench.embedded import cluster, component, scheduler
 from agent_scheduler.bench.manifest_files import manifest_file
 from agent_scheduler.bench.model import Nodes
-from agent_scheduler.bench.processes import ProcessError, child, free_port
+from agent_scheduler.bench.processes import ProcessError
 from agent_scheduler.bench.requests import ask, retry
 from agent_scheduler.bench.site import BATCH_KINDS, CRDS, until_served
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUES, TASK_SPEC
 from agent_scheduler.objects.job import JOBS, job_path, jobs
 
-from .install import CONTROLLERS, kubeconfig_of
+from .install import CONTROLLERS, NAMESPACE, kubeconfig_of
 from .story import CONFIGURATION
 from .telling import Teller
 
@@ -195,7 +195,8 @@ async def play(say: Callable[[str], object]) -> None:
             await tell_jobs(Teller(say, lambda: look(transport), shown), start)
 
 
-def _controllers(kubeconfig: Path, folder: Path) -> Any:
-    command = ("--enable", _ENABLED, "--kubeconfig", str(kubeconfig), "--port", str(free_port()))
-    where = ("--leader-elect-resource-namespace", "agent-scheduler", "--log-level", "warning")
-    return child("controllers", ["controllers", *command, *where], log=folder / "controllers.log", grace=20.0)
+def _controllers(kubeconfig: Path, folder: Path) -> AbstractAsyncContextManager[object]:
+    flags = ("--enable", _ENABLED, "--kubeconfig", str(kubeconfig), "--log-level", "warning")
+    # Where its role allows it.
+    where = ("--leader-elect-resource-namespace", NAMESPACE)
+    return component("controllers", (*flags, *where), folder=folder, name="controllers")
