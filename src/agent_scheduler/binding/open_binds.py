@@ -14,6 +14,7 @@ from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, U
 from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.retry import Timing
 
+from .outcomes import TOLD_BY_THE_WATCH
 from .result import BinderObserver
 
 #: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch says of it.
@@ -148,7 +149,7 @@ class UnseenBinds:
         answer = await self._open.bind_while_it_helps(pod, node_name, None)
         if not self._is_unseen(pod):
             return
-        if answer.outcome.frees_capacity:
+        if answer.outcome in TOLD_BY_THE_WATCH:
             self._wait_again(pod.uid)
         else:
             self.answered.append((self._clock(), pod, node_name))

@@ -13,7 +13,7 @@ from .prebind import PreBinder
 from .result import ScheduleResult
 
 #: Where the pod belongs now the watch is about to say. Should that say nothing, it is tried again.
-_TOLD_BY_THE_WATCH: Final = frozenset(
+TOLD_BY_THE_WATCH: Final = frozenset(
     (
         BindOutcome.BOUND_ELSEWHERE,
         BindOutcome.RECREATED,
@@ -78,7 +78,7 @@ class OtherOutcomes:
             owner.attempts.done(pod.uid)
             return False
         self._cluster.forget(pod)
-        if answer.outcome in _TOLD_BY_THE_WATCH:
+        if answer.outcome in TOLD_BY_THE_WATCH:
             problem = f"the API server says that the pod is {answer.outcome.value}"
             owner.failures.error(result.entry, pod, problem, started=result.started, tell=False)
             return False
