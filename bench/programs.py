@@ -102,6 +102,13 @@ BENCHMARKS = (
         quick=("--seconds", "1", "--nodes", "20", "--held", "50", "--runs", "1"),
     ),
     Benchmark(
+        name="jobs",
+        module="bench.jobs",
+        measures="controllers' CPU a job, and writes a pod, of Volcano's Jobs from creation to end",
+        limits="controllers <= 2 ms a job of ten pods; <= 4 writes a pod beside the kubelet's",
+        quick=("--jobs", "20", "--nodes", "20"),
+    ),
+    Benchmark(
         name="shards",
         module="bench.shards",
         measures="1, 2 and 4 schedulers on one cluster, with shards and without; pods over a node's room",

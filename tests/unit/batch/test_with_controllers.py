@@ -102,6 +102,12 @@ def _task(name: str, replicas: int, minimum: int, *, gated: bool = False, **more
     return {"name": name, "replicas": replicas, "minAvailable": minimum, "template": template, **more}
 
 
+async def _of_groups(it: BatchWorld) -> list[dict[str, Any]]:
+    """Events of PodGroups."""
+    items = (await it.cluster.ask("GET", "/api/v1/namespaces/default/events"))["items"]
+    return [each for each in items if each["involvedObject"]["kind"] == "PodGroup"]
+
+
 async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.cluster.add_node("n1", cpu="3")
@@ -126,6 +132,13 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
             return found.get("state", {}).get("phase") == "Running" and found.get("running", 0) == 3
 
         await until(runs)
+
+        async def group_is_told() -> bool:
+            return "Scheduled" in [each["reason"] for each in await _of_groups(it)]
+
+        await until(group_is_told)
+        # Nobody waited for anything but to be made, or bound.
+        assert [each["message"] for each in await _of_groups(it) if each["message"].startswith("0/")] == []
         await it.cluster.ask("DELETE", f"{_JOBS}/j")
         await until(lambda: placed(it))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from agent_scheduler.kube.transport import Response
+from tests.in_process import InProcessTransport
 from tests.virtual import virtual_time
 
 from .jobs_world import COMMANDS, GROUPS, JOBS, PODS, REST, JobsWorld, jobs_world, policy, task
@@ -141,6 +144,53 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
         # It is there, and waits for nobody any more.
         await it.pods_are("Failed", "j-a-0")
         assert "message" not in (await it.status())["state"]
+
+
+class Telling(InProcessTransport):
+    """Knows what was written: the method, and the kind with its subresource."""
+
+    def __init__(self, it: JobsWorld) -> None:
+        super().__init__(it.door)
+        self.written: list[str] = []
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if method != "GET":
+            kind, *rest = path.partition("/namespaces/default/")[2].split("/")
+            self.written.append(f"{method} {'/'.join((kind, *rest[1:]))}")
+        return await super().request(method, path, **more)
+
+
+@virtual_time
+async def test_pods_that_run_at_once_are_counted_once() -> None:
+    async with jobs_world() as it:
+        telling = Telling(it)
+        it.start(telling)
+        await asyncio.sleep(REST)
+        await it.add_job(task("a", 2), task("b", 1))
+        (group,) = (await it.ask("GET", GROUPS))["items"]
+        path = f"{GROUPS}/{group['metadata']['name']}"
+        await it.ask("PATCH", path, {"status": {"phase": "Inqueue"}})
+        await asyncio.sleep(0.5)
+        for name in _ALL:
+            await it.ask("PATCH", path, {"status": {"phase": "Running"}})
+            await it.ask("PATCH", f"{PODS}/{name}/status", {"status": {"phase": "Running"}})
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(REST)
+        await it.pods_are("Succeeded", *_ALL)
+        assert await it.phase() == "Completed"
+        # It is Pending, Running and Completed.
+        assert telling.written.count("PATCH jobs/status") == 3
+        assert telling.written.count("POST pods") == 3
+
+
+@virtual_time
+async def test_a_pod_that_nobody_schedules_is_counted_all_the_same() -> None:
+    async with jobs_world() as it:
+        it.start()
+        await asyncio.sleep(REST)
+        await it.add_job(task("a", 2), task("b", 1))
+        await it.group_is("Inqueue")
+        assert (await it.status())["pending"] == 3
 
 
 @virtual_time

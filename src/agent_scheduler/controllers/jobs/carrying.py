@@ -22,7 +22,7 @@ from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.times import time_text
 
 from .belongings import Belongings
-from .cluster import JobsCluster
+from .cluster import NEWS, OUTSIDE, JobsCluster, key_of
 from .depends import Waiting, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .plugins.registry import changed, unknown
@@ -35,8 +35,6 @@ from .writes import Wanted, Writes
 
 #: reportingController of its events.
 REPORTER: Final = "agent-scheduler-job"
-#: Phases of a group that is not let in yet.
-_OUTSIDE: Final = frozenset({"", "Pending"})
 
 
 class Carrying:
@@ -143,7 +141,7 @@ class Carrying:
         if not await self._keep_belongings(job, wanted) or not await self._keep_group(job, wanted):
             return False
         group = self._cluster.group(job)
-        if group is None or group.status.phase in _OUTSIDE:
+        if group is None or group.status.phase in OUTSIDE:
             return await self._write_status(job, {}, wanted)
         self._say_unschedulable(job, group)
         return await self._sync_pods(job, wanted)
@@ -163,6 +161,10 @@ class Carrying:
             pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
         ]
         deleted = await self._writes.delete_pods(surplus, wanted)
+        if make and made and deleted and not waiting:
+            # Once they run they are other numbers, and these need not be told.
+            self._cluster.put(key_of(job), NEWS)
+            return True
         status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
         return await self._write_status(job, waiting, wanted, status) and made and deleted
 

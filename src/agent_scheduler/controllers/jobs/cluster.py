@@ -8,11 +8,12 @@ completed, of the Job's present version.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from agent_scheduler.controllers.reconciling import Put
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import TASK_SPEC, Command, PodGroup, PriorityClass, Queue
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
@@ -37,7 +38,12 @@ _GONE: Final = 4096
 #: How often the containers of a task may be restarted that does not say it.
 _MAX_RESTARTS: Final = 3
 
-_Put = Callable[[str], None]
+#: Phases of a group that is not let into its queue.
+OUTSIDE: Final = ("", "Pending")
+#: Seconds from a change of numbers alone to the work that sees it, with all others that come meanwhile.
+COUNTING: Final = 0.25
+#: And from a pod that was made: a scheduler that has room for it takes about a second, and its phase is told then.
+NEWS: Final = 1.5
 
 
 def job_key(namespace: str, name: str) -> str:
@@ -48,12 +54,18 @@ def key_of(job: Job) -> str:
     return job_key(job.metadata.namespace, job.metadata.name)
 
 
-def owner_key(namespace: str, references: Iterable[OwnerReference] | None) -> str:
-    """The key of the Job that controls something; empty where none does."""
-    for each in references or ():
-        if each.controller and (each.api_version, each.kind) == (JOB_VERSION, "Job"):
-            return job_key(namespace, each.name)
-    return ""
+def owner_of(metadata: Metadata) -> OwnerReference | None:
+    """The Job that controls something; None where none does."""
+    for each in metadata.owner_references or ():
+        if each.controller and each.kind == "Job" and each.api_version == JOB_VERSION:
+            return each
+    return None
+
+
+def owner_key(metadata: Metadata) -> str:
+    """Its key; empty where there is none."""
+    owner = owner_of(metadata)
+    return "" if owner is None else job_key(metadata.namespace, owner.name)
 
 
 class JobsCluster:
@@ -61,9 +73,9 @@ class JobsCluster:
     has happened to each Job and is not answered."""
 
     def __init__(self) -> None:
-        self.put: _Put = lambda _key: None
+        self.put: Put = lambda _key, _seconds=None, /: None
         self.jobs: dict[str, Job] = {}
-        #: By key of the Job, and by name.
+        #: By UID of the Job, and by name: an earlier Job of its name may have left some.
         self._pods: dict[str, dict[str, JobPod]] = {}
         #: By key of the Job, and by name.
         self._groups: dict[str, dict[str, PodGroup]] = {}
@@ -80,8 +92,7 @@ class JobsCluster:
 
     def pods(self, job: Job) -> dict[str, JobPod]:
         """Those that this Job controls, and not an earlier one of its name, by name."""
-        found = self._pods.get(key_of(job), {})
-        return {name: pod for name, pod in found.items() if _is_of(job, pod.metadata.owner_references)}
+        return dict(self._pods.get(job.metadata.uid, {}))
 
     def group(self, job: Job) -> PodGroup | None:
         return self._groups.get(key_of(job), {}).get(group_name_of(job))
@@ -106,10 +117,17 @@ class JobsCluster:
     def set_job(self, found: Job) -> None:
         key = key_of(found)
         known = self.jobs.get(key)
-        if known is not None and _is_overtaken(found.metadata, known.metadata):
+        if known is not None and _is_known(found.metadata, known.metadata):
             return
         self.jobs[key] = found
         self.put(key)
+
+    def learn_job(self, written: Job) -> None:
+        """What was written of it, by whoever looks at it now."""
+        key = key_of(written)
+        known = self.jobs.get(key)
+        if known is not None and not _is_overtaken(written.metadata, known.metadata):
+            self.jobs[key] = written
 
     def delete_job(self, gone: Job) -> None:
         key = key_of(gone)
@@ -121,43 +139,50 @@ class JobsCluster:
     # ---- pods
 
     def set_pod(self, found: JobPod) -> None:
-        key = owner_key(found.metadata.namespace, found.metadata.owner_references)
-        if not key:
+        metadata = found.metadata
+        owner = owner_of(metadata)
+        if owner is None:
             return
-        pods = self._pods.setdefault(key, {})
-        known = pods.get(found.metadata.name)
-        if known is not None and _is_overtaken(found.metadata, known.metadata):
+        key = job_key(metadata.namespace, owner.name)
+        pods = self._pods.setdefault(owner.uid, {})
+        known = pods.get(metadata.name)
+        if known is not None and _is_known(metadata, known.metadata):
             return
-        if found.metadata.uid in self._leaving:
+        if metadata.uid in self._leaving:
             found = _leaving(found)
-        pods[found.metadata.name] = found
-        if self._noting and known is not None:
-            self._note_change(key, known, found)
-        self.put(key)
+        pods[metadata.name] = found
+        is_noted = self._noting and known is not None and self._note_change(key, known, found)
+        if is_noted or found.metadata.deletion_timestamp is not None or self._has_stages(key):
+            self.put(key)
+        else:
+            # Its phase is a number in the Job's status, and seldom changes alone.
+            self.put(key, NEWS if known is None else COUNTING)
 
     def delete_pod(self, gone: JobPod) -> None:
         metadata = gone.metadata
-        key = owner_key(metadata.namespace, metadata.owner_references)
-        if not key:
+        owner = owner_of(metadata)
+        if owner is None:
             return
+        key = job_key(metadata.namespace, owner.name)
         self._leaving.discard(metadata.uid)
         self._gone[metadata.uid] = None
         if len(self._gone) > _GONE:
             self._gone.popitem(last=False)
-        pods = self._pods.get(key, {})
+        pods = self._pods.get(owner.uid, {})
         known = pods.get(metadata.name)
         if known is not None and known.metadata.uid == metadata.uid:
             del pods[metadata.name]
             if not pods:
-                del self._pods[key]
+                del self._pods[owner.uid]
             if self._noting and known.metadata.deletion_timestamp is None and self._is_wanted(key, known):
                 self._note(key, _of_pod(POD_EVICTED, known))
         self.put(key)
 
     def learn_pod(self, made: JobPod) -> None:
         """What the API server has answered; the watch may have told more since."""
-        key = owner_key(made.metadata.namespace, made.metadata.owner_references)
-        pods = self._pods.setdefault(key, {})
+        owner = owner_of(made.metadata)
+        assert owner is not None, "it was made for a Job"
+        pods = self._pods.setdefault(owner.uid, {})
         known = pods.get(made.metadata.name)
         if made.metadata.uid in self._gone or (
             known is not None
@@ -171,52 +196,57 @@ class JobsCluster:
 
     def pod_leaves(self, pod: JobPod) -> None:
         """The API server has taken its deletion."""
-        key, name = owner_key(pod.metadata.namespace, pod.metadata.owner_references), pod.metadata.name
-        known = self._pods.get(key, {}).get(name)
+        owner, name = owner_of(pod.metadata), pod.metadata.name
+        pods = self._pods.get(owner.uid, {}) if owner is not None else {}
+        known = pods.get(name)
         if known is not None and known.metadata.uid == pod.metadata.uid:
             self._leaving.add(pod.metadata.uid)
-            self._pods[key][name] = _leaving(known)
+            pods[name] = _leaving(known)
+
+    def _has_stages(self, key: str) -> bool:
+        """Whether pods of the Job may be made as others come to run."""
+        job = self.jobs.get(key)
+        return job is not None and any(task.depends_on is not None for task in tasks_of(job))
 
     def _is_wanted(self, key: str, pod: JobPod) -> bool:
         """Whether there should be a pod of its name: that others go is no event."""
         job = self.jobs.get(key)
         return job is not None and pod.metadata.name in wanted_pods(job)
 
-    def _note_change(self, key: str, before: JobPod, now: JobPod) -> None:
+    def _note_change(self, key: str, before: JobPod, now: JobPod) -> bool:
+        """Whether something has happened with it."""
         if before.metadata.uid != now.metadata.uid:
-            return
-        if now.metadata.deletion_timestamp is not None:
-            is_new = before.metadata.deletion_timestamp is None and not now.is_marked
-            if is_new and self._is_wanted(key, now):
-                self._note(key, _of_pod(POD_EVICTED, now))
-            return
+            return False
         phase, job = now.status.phase, self.jobs.get(key)
         changed = phase != before.status.phase
-        task = _task(job, now)
-        if phase == "Failed" and changed:
-            self._note(key, _of_pod(POD_FAILED, now))
-        elif job is None or task is None:
-            return
+        event = ""
+        if now.metadata.deletion_timestamp is not None:
+            is_new = before.metadata.deletion_timestamp is None and not now.is_marked
+            event = POD_EVICTED if is_new and self._is_wanted(key, now) else ""
+        elif phase == "Failed":
+            event = POD_FAILED if changed else ""
+        elif job is None or (task := _task(job, now)) is None:
+            pass
         elif phase == "Succeeded" and changed and self._is_completed(job, task):
-            self._note(key, _of_pod(TASK_COMPLETED, now))
-        elif phase in ("Pending", "Running") and self._is_failed(job, task):
-            self._note(key, _of_pod(TASK_FAILED, now))
+            event = TASK_COMPLETED
+        elif phase in ("Pending", "Running") and _restarts(now) and self._is_failed(job, task):
+            event = TASK_FAILED
+        if event:
+            self._note(key, _of_pod(event, now))
+        return event != ""
 
     def _is_completed(self, job: Job, task: TaskSpec) -> bool:
-        ended = sum(each.status.phase == "Succeeded" for each in self._of_task(job, task))
-        return 0 < task.replicas <= ended
+        ended = [each for each in self.pods(job).values() if each.status.phase == "Succeeded"]
+        # Asked at the end of each pod, and mostly too few have ended, of whichever task.
+        if not 0 < task.replicas <= len(ended):
+            return False
+        return sum(each.annotation(TASK_SPEC) == task.name for each in ended) >= task.replicas
 
     def _is_failed(self, job: Job, task: TaskSpec) -> bool:
         """Whether its containers were restarted as often as they may be; -1 is that they may be always."""
         most = task.max_retry or _MAX_RESTARTS
         restarts = sum(
-            report.restart_count
-            for pod in self._of_task(job, task)
-            if pod.status.phase in ("Pending", "Running")
-            for report in (
-                *(pod.status.init_container_statuses or ()),
-                *(pod.status.container_statuses or ()),
-            )
+            _restarts(pod) for pod in self._of_task(job, task) if pod.status.phase in ("Pending", "Running")
         )
         return 0 < most <= restarts
 
@@ -227,33 +257,50 @@ class JobsCluster:
 
     def set_group(self, found: PodGroup) -> None:
         metadata = found.metadata
-        key = owner_key(metadata.namespace, metadata.owner_references)
+        key = owner_key(metadata)
         if not key:
             return
         groups = self._groups.setdefault(key, {})
         known = groups.get(metadata.name)
-        if known is not None and is_older(metadata.resource_version, known.metadata.resource_version):
+        if known is not None and (
+            known.metadata.resource_version == metadata.resource_version
+            or is_older(metadata.resource_version, known.metadata.resource_version)
+        ):
             return
         groups[metadata.name] = found
-        if (
-            self._noting
-            and known is not None
-            and found.status.phase == UNKNOWN != known.status.phase
-            and metadata.deletion_timestamp is None
-        ):
+        before = None if known is None else known.status.phase
+        is_noted = self._noting and before is not None and found.status.phase == UNKNOWN != before
+        if is_noted and metadata.deletion_timestamp is None:
             self._note(key, Happened(UNKNOWN))
-        self.put(key)
+        if is_noted or before is None or (before in OUTSIDE) != (found.status.phase in OUTSIDE):
+            self.put(key)
+        else:
+            # What else it says is for the Job's events alone.
+            self.put(key, COUNTING)
+
+    def learn_group(self, made: PodGroup) -> None:
+        """What the API server has answered to whoever looks at the Job now; the watch may have told more since."""
+        groups = self._groups.setdefault(owner_key(made.metadata), {})
+        known = groups.get(made.metadata.name)
+        if known is None or is_older(known.metadata.resource_version, made.metadata.resource_version):
+            groups[made.metadata.name] = made
 
     def delete_group(self, gone: PodGroup) -> None:
+        if self.group_leaves(gone):
+            self.put(owner_key(gone.metadata))
+
+    def group_leaves(self, gone: PodGroup) -> bool:
+        """It is not there any more, or not for long; whether that was not known."""
         metadata = gone.metadata
-        key = owner_key(metadata.namespace, metadata.owner_references)
+        key = owner_key(metadata)
         groups = self._groups.get(key, {})
         known = groups.get(metadata.name)
-        if known is not None and known.metadata.uid == metadata.uid:
-            del groups[metadata.name]
-            if not groups:
-                del self._groups[key]
-            self.put(key)
+        if known is None or known.metadata.uid != metadata.uid:
+            return False
+        del groups[metadata.name]
+        if not groups:
+            del self._groups[key]
+        return True
 
     # ---- the rest
 
@@ -316,8 +363,9 @@ class JobsCluster:
         self._happened.setdefault(key, deque()).append(happened)
 
 
-def _is_of(job: Job, references: Iterable[OwnerReference] | None) -> bool:
-    return any(each.controller and each.uid == job.metadata.uid for each in references or ())
+def _is_known(found: Metadata, known: Metadata) -> bool:
+    """Whether this version of the same object, or a later one, is known: what was written is told by the watch, too."""
+    return found.resource_version == known.resource_version or _is_overtaken(found, known)
 
 
 def _is_overtaken(found: Metadata, known: Metadata) -> bool:
@@ -332,9 +380,16 @@ def _leaving(pod: JobPod) -> JobPod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, deletion_timestamp=stamp))
 
 
-def _task(job: Job | None, pod: JobPod) -> TaskSpec | None:
+def _task(job: Job, pod: JobPod) -> TaskSpec | None:
     name = pod.annotation(TASK_SPEC)
-    return next((task for task in (tasks_of(job) if job is not None else ()) if task.name == name), None)
+    return next((task for task in tasks_of(job) if task.name == name), None)
+
+
+def _restarts(pod: JobPod) -> int:
+    """Of all its containers."""
+    status = pod.status
+    reports = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    return sum(each.restart_count for each in reports)
 
 
 def _of_pod(event: str, pod: JobPod) -> Happened:

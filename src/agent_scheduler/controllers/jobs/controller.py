@@ -150,7 +150,8 @@ class JobController:
             if not await self._carrying.sync(job, wanted):
                 return False
             now = self._cluster.jobs.get(key)
-            if now is None or now.status == job.status:
+            # In another phase there is more to do.
+            if now is None or now.status.state.phase == job.status.state.phase:
                 return now is None or await self._expire(key, now, wanted)
         return False
 

@@ -43,6 +43,8 @@ def reserves(job: Job) -> bool:
 def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
     """Those tasks, by name; `pods` are all of the Job's. A name of no task is waited for by nobody: such a pod would
     never be made."""
+    if all(task.depends_on is None for task in tasks_of(job)):
+        return {}
     ready: dict[str, int] = {}
     for pod in pods.values():
         if is_ready(pod):
@@ -75,6 +77,8 @@ def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str
 def waiting_roles(job: Job, group: PodGroup | None, pods: Iterable[JobPod]) -> list[str]:
     """What its group says of tasks that wait for others: those that have not had their minimum of pods running since
     the group was made. Their pods need not be there for others to run."""
+    if all(task.depends_on is None for task in tasks_of(job)):
+        return []
     ran = Counter(pod.annotation(TASK_SPEC) for pod in pods if pod.status.phase in _RAN)
     names = {task.name for task in tasks_of(job)}
     said = None if group is None else (group.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")

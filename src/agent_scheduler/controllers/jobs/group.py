@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -110,8 +111,15 @@ def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
 
 
 def _usage(task: TaskSpec, priorities: Mapping[str, int]) -> tuple[Usage, int]:
-    spec = _decode(task.template).spec
-    return quota_usage(spec), priorities.get(spec.priority_class_name, 0)
+    usage, priority_class = _of_template(bytes(task.template))
+    return usage, priorities.get(priority_class, 0)
+
+
+@lru_cache(maxsize=4096)
+def _of_template(template: bytes) -> tuple[Usage, str]:
+    """What a pod asks for, which is not to be changed, and its priority class. Asked whenever a Job is looked at."""
+    spec = _decode(template).spec
+    return quota_usage(spec), spec.priority_class_name
 
 
 def _add(total: Usage, usage: Usage, number: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -55,8 +56,14 @@ class _Template(Wire, frozen=True):
     spec: _Spec | None = None
 
 
-_check = msgspec.json.Decoder(_Template).decode
+_decode_template = msgspec.json.Decoder(_Template).decode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@lru_cache(maxsize=1024)
+def _check(template: bytes) -> None:
+    """Raises msgspec.ValidationError. Asked of each pod, and pods of a task have one template."""
+    _decode_template(template)
 
 
 def pod_name(job: Job, task: TaskSpec, index: int) -> str:
@@ -93,7 +100,7 @@ def owner_of(job: Job) -> dict[str, Any]:
 
 def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
     """One pod as it is to be made, without what plugins add. Raises msgspec.ValidationError for a template of none."""
-    _check(task.template)
+    _check(bytes(task.template))
     template = _decode(task.template)
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     if not spec.get("schedulerName") and job.spec.scheduler_name:

@@ -64,7 +64,7 @@ class Writes:
             gone = is_about_another_pod(patched.failure)
             return gone or self.failed(f"Job {metadata.namespace}/{metadata.name}", patched.failure)
         version = patched.resource_version or metadata.resource_version
-        self._cluster.set_job(
+        self._cluster.learn_job(
             msgspec.structs.replace(
                 job, metadata=msgspec.structs.replace(metadata, resource_version=version), status=after
             )
@@ -129,7 +129,7 @@ class Writes:
         made = await self.create(pod_groups(segment(metadata["namespace"])), metadata["name"], body, wanted)
         if not made.found:
             return self.failed(f"PodGroup {metadata['namespace']}/{metadata['name']}", made.failure)
-        self._cluster.set_group(msgspec.convert(made.found, PodGroup))
+        self._cluster.learn_group(msgspec.convert(made.found, PodGroup))
         return True
 
     async def renew_group(self, group: PodGroup, patch: dict[str, Any], wanted: Wanted) -> bool:
@@ -143,7 +143,7 @@ class Writes:
     async def delete_group(self, group: PodGroup, wanted: Wanted) -> bool:
         if not await self.delete(_group_path(group), group.metadata, wanted):
             return False
-        self._cluster.delete_group(group)
+        self._cluster.group_leaves(group)
         return True
 
     # ---- all of them

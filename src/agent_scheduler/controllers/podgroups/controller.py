@@ -26,6 +26,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import GROUP_NAME, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
+from agent_scheduler.objects.job_pod import JOB_NAME
 from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference, Wire
 from agent_scheduler.objects.workload import MemberPod, Replicated
@@ -113,7 +114,8 @@ class PodGroupController:
                 _read_pod,
                 self._set_pod,
                 self._delete_pod,
-                query={"fieldSelector": selector},
+                # Pods of Volcano's Jobs name their groups.
+                query={"fieldSelector": selector, "labelSelector": f"!{JOB_NAME}"},
             ),
             *(
                 Kind(kind, f"/apis/apps/v1/{plural}", replicated, self._set_workload, self._delete_workload)

@@ -113,7 +113,7 @@ def close(
         groups.append(result)
         # Only of a job that waits anything is said for which this is needed.
         message = fit_error(job) if job.phase in _INCOMPLETE or job.in_statuses(_WAITING) else ""
-        events += _events(job, result, message)
+        events += _events(job, result, message, mapped=mapped)
         said = _pod_results(job, message, held, mapped=mapped)
         pods += said
         if may_settle and not (said or result.write or is_held) and at_rest(session, job):
@@ -185,9 +185,12 @@ def _said(condition: PodGroupCondition) -> tuple[str, str, str, str]:
     return condition.type, condition.status, condition.reason, condition.message
 
 
-def _events(job: Job, result: GroupResult, message: str) -> list[Event]:
+def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> list[Event]:
     if job.phase in _INCOMPLETE:
         pending = len(job.by_status[TaskStatus.PENDING])
+        if mapped and not pending:
+            # Its members are not there yet, or on their way. Volcano warns that `0/10 tasks` are unschedulable.
+            return []
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
         return [Event(job.group.key, "Warning", UNSCHEDULABLE, text)]
     if result.write:
