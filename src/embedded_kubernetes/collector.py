@@ -5,8 +5,9 @@ owner that waits with the finalizer `foregroundDeletion` or `orphan` has its dep
 a namespace that is being deleted is emptied, then finalized; objects of a definition that went, go. Follows
 pkg/controller/garbagecollector and pkg/controller/namespace, without their delays.
 
-Only the deletion of an owner that was stored here has effects: a reference to a UID that never existed is left
-alone, where a real collector would delete the object. Subscribers only note what happened: a write from inside
+What is made for an owner that has just gone goes, too: of as many as `_REMEMBERED` it is known that they have. Else
+only the deletion of an owner that was stored here has effects: a reference to a UID that never existed is left alone,
+where a real collector would delete the object. Subscribers only note what happened: a write from inside
 a commit would overtake that commit's event on its way to the other subscribers. `step` does the work, in small
 bites, so that emptying a large namespace holds nobody up.
 """
@@ -24,9 +25,11 @@ from .store import Event, Record
 from .subresources import NODES, PODS
 
 Name = tuple[str, str]
-_Job = tuple[Literal["gone", "waits", "namespace", "definition"], Name, str]
+_Job = tuple[Literal["gone", "late", "waits", "namespace", "definition"], Name, str]
 
 _FINALIZERS = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
+#: Objects that went last.
+_REMEMBERED = 65_536
 
 
 class Collector:
@@ -46,6 +49,8 @@ class Collector:
         #: UIDs of owners that wait for their dependents, with their places. Dropped when they go.
         self._waiting: dict[str, tuple[Name, str]] = {}
         self._followed: set[Name] = set()
+        #: UIDs of what went last, oldest first.
+        self._gone: dict[str, None] = {}
         registry.orphaned = self._definition_gone
         #: Custom kinds whose definition is being deleted.
         self._ending: dict[Name, str] = {}
@@ -124,7 +129,7 @@ class Collector:
         return note
 
     def _noting(self, name: Name) -> Callable[[Event], None]:
-        registry, waiting = self._registry, self._waiting
+        registry, waiting, gone = self._registry, self._waiting, self._gone
         terminating, dependents = registry.terminating, registry.store.dependents
         table = registry.store.tables[name]
 
@@ -137,7 +142,15 @@ class Collector:
                         self._add(("waits", name, record.key))
                     if name == NAMESPACES:
                         self._add(("namespace", NAMESPACES, record.name))
+            elif event.type == "ADDED":
+                # A store that is restored has what went.
+                gone.pop(record.uid, None)
+                if not gone.keys().isdisjoint(record.owners):
+                    self._add(("late", name, record.key))
             elif event.type == "DELETED":
+                gone[record.uid] = None
+                if len(gone) > _REMEMBERED:
+                    del gone[next(iter(gone))]
                 waiting.pop(record.uid, None)
                 if record.uid in dependents:
                     self._add(("gone", name, record.uid))
@@ -154,6 +167,8 @@ class Collector:
         kind, name, subject = job
         if kind == "gone":
             return self._owner_gone(subject)
+        if kind == "late":
+            return self._came_late(name, subject)
         if kind == "waits":
             return self._owner_waits(name, subject)
         if kind == "namespace":
@@ -198,6 +213,14 @@ class Collector:
                 obj["metadata"]["ownerReferences"] = left
                 self._registry.store.replace(served.name, record, obj)
             yield
+
+    def _came_late(self, name: Name, key: str) -> Iterator[None]:
+        served = self._registry.stored(name)
+        record = served.table.records.get(key)
+        if record is not None:
+            for uid in record.owners:
+                if uid in self._gone:
+                    yield from self._owner_gone(uid)
 
     def _owner_waits(self, name: Name, key: str) -> Iterator[None]:
         served = self._registry.stored(name)

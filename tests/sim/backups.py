@@ -121,7 +121,7 @@ class Backups:
         fast_path = process.fast_path
         if fast_path is None or not self._world.plan.enabled("mangled"):
             return float("inf")
-        return max((int(each._view.version or 0) for _, each in fast_path._informers.watched), default=0)
+        return max((int(each.view.version or 0) for _, each in fast_path._informers.watched), default=0)
 
     def _is_renewed(self, process: Process, backup: _Backup) -> bool:
         """Whether the backup has a lease of a process that leads as it was before: one that is gone is made again."""

@@ -303,7 +303,13 @@ class Evictions:
         ended = gone or record.deleting or record.fields[self._phase_field] in ("Succeeded", "Failed")
         if node and (before is None or not before.fields[self._node_field]):
             self._arrived(event, node, actor)
-        if actor is not None and (gone or record.deleting) and before is not None and not before.deleting:
+        if (
+            actor is not None
+            and actor.scheduler
+            and (gone or record.deleting)
+            and before is not None
+            and not before.deleting
+        ):
             claims = [
                 claim for claim in self.claims if claim.process == actor.name and record.uid in claim.victims
             ]

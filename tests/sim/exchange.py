@@ -125,6 +125,8 @@ class Exchange:
                 world.gang_nemesis.status_written(process)
         if self._verb == "pod" and result.status == 200 and world.gates is not None and process.scheduler:
             world.gates.gate_removed(process)
+        if world.job_nemesis is not None and asked.method != "GET" and not process.scheduler:
+            world.job_nemesis.written(process)
         if "/resourceclaims/" in asked.path and asked.method == "PATCH" and world.device_nemesis is not None:
             if result.status == 409:
                 world.states.reached("claim written after another")

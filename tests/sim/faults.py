@@ -22,7 +22,7 @@ class Kind:
 
     `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some, "plans" of those where a
     controller plans them, "gangs" of those where pods come in gangs, "gates" of those where they have gates besides,
-    "wire" of those where processes speak HTTP.
+    "jobs" of those with Jobs, "wire" of those where processes speak HTTP.
     """
 
     number: int
@@ -150,6 +150,12 @@ KINDS: dict[str, Kind] = {
         63, "gates", "a pod comes without the gate that it asks for, as by failurePolicy Ignore"
     ),
     "webhook_lies": Kind(64, "gates", "a pod comes with the gate though it does not ask for it"),
+    # Jobs.
+    "job_changed": Kind(
+        65, "jobs", "a Job is scaled, its minimum changes, or it is deleted and may come back"
+    ),
+    "job_commanded": Kind(66, "jobs", "a Job is told to abort, resume, restart, complete or terminate"),
+    "pod_failed": Kind(67, "jobs", "a pod of a Job fails, or its containers were restarted"),
 }
 
 
@@ -206,6 +212,8 @@ OF_PLANS = tuple(name for name, kind in KINDS.items() if kind.where == "plans")
 OF_GANGS = tuple(name for name, kind in KINDS.items() if kind.where == "gangs")
 #: And where they have gates.
 OF_GATES = tuple(name for name, kind in KINDS.items() if kind.where == "gates")
+#: And where there are Jobs.
+OF_JOBS = tuple(name for name, kind in KINDS.items() if kind.where == "jobs")
 
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
@@ -229,7 +237,9 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 
 
-_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_WIRE, "rolled_back", "not_attached"))
+_ELSEWHERE = frozenset(
+    (*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_JOBS, *OF_WIRE, "rolled_back", "not_attached")
+)
 #: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
 _ROLLED_BACK = 0.1
 #: And how many have drivers that fail, if their devices have to be made ready.
@@ -245,12 +255,13 @@ def draw(
     plans: bool = False,
     gangs: bool = False,
     gates: bool = False,
+    jobs: bool = False,
     wired: bool = False,
 ) -> list[str]:
     """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
 
     `shards`: the world has some, and what can go wrong with these is likely, too; `plans`: a controller plans them;
-    `gangs`: pods come in gangs; `gates`: and have gates.
+    `gangs`: pods come in gangs; `gates`: and have gates; `jobs`: there are Jobs.
     """
     if only:
         return [name for name in KINDS if name in only]
@@ -275,6 +286,8 @@ def draw(
         found.discard("reload")
     if gates:
         found.update(name for name in OF_GATES if rng.random() < 0.5)
+    if jobs:
+        found.update(name for name in OF_JOBS if rng.random() < 0.7)
     if found and rng.random() < _ROLLED_BACK:
         found.add("rolled_back")
     if found and rng.random() < _NOT_ATTACHED:

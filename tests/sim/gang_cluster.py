@@ -26,9 +26,13 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _DEFINITIONS = Path(__file__).parents[2] / "config" / "crd"
 
 
+#: Of queues, groups, what is asked of these, and of Jobs.
+_GANGS = ("scheduling.volcano.sh_queues", "scheduling.volcano.sh_podgroups", "bus.volcano.sh_commands")
+_JOBS = ("batch.volcano.sh_jobs",)
+
+
 @cache
-def _definitions() -> list[Json]:
-    names = "scheduling.volcano.sh_queues", "scheduling.volcano.sh_podgroups", "bus.volcano.sh_commands"
+def _definitions(names: tuple[str, ...]) -> list[Json]:
     return [yaml.safe_load((_DEFINITIONS / f"{name}.yaml").read_text()) for name in names]
 
 
@@ -38,7 +42,7 @@ class GangCluster:
     def __init__(self, world: World, shape: Gangs) -> None:
         self._world = world
         self.shape = shape
-        for definition in _definitions():
+        for definition in _definitions((*_GANGS, *_JOBS) if world.shape.jobs is not None else _GANGS):
             world.call("POST", _CRDS, definition)
 
     def install(self) -> None:

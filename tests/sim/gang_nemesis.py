@@ -79,7 +79,9 @@ class GangNemesis:
         for pod in self._rng.sample(members, self._rng.choice((1, 1, len(members)))):
             path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
             self._world.call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
-            if self._rng.random() < 0.5:
+            again = self._rng.random() < 0.5
+            # That of a Job its controller makes again.
+            if again and "ownerReferences" not in pod["metadata"]:
                 self._later(self._rng.choice((0.0, 0.5, 3.0)), lambda pod=pod: self._again(pod))
 
     def _again(self, pod: Json) -> None:
@@ -114,6 +116,8 @@ class GangNemesis:
             self._cluster.patch_group(name, {"status": {"phase": rng.choice(("Pending", "Inqueue"))}})
         else:
             self._world.call("DELETE", f"{GROUPS_OF_DEFAULT}/{name}")
+            if "ownerReferences" in group["metadata"]:
+                return
             wait = 0.0 if change == "recreate" else rng.choice((0.5, 4.0))
             body = made_group(name, **{"minimum": 1, **group["spec"]})
             self._later(wait, lambda: self._world.call("POST", GROUPS_OF_DEFAULT, body))

@@ -1,4 +1,5 @@
-"""A replica of the controllers of queues and groups: `agent-scheduler controllers --enable queue,podgroup`."""
+"""A replica of the controllers of queues, groups and Jobs: `agent-scheduler controllers --enable queue,podgroup,job`,
+or without the last where there are no Jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.process.controller_flags import LEASE, PODGROUP, QUEUE, ControllersSettings
+from agent_scheduler.process.controller_flags import JOB, LEASE, PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
 
 from .gang_load import NAME
@@ -37,8 +38,10 @@ class GangController(Process):
         self.program: ControllersProcess | None = None
         election = LeaderElection(leader_elect=True, resource_name=LEASE, resource_namespace=LEASE_NAMESPACE)
         self.renew_deadline = election.renew_deadline
+        if world.shape.jobs is not None:
+            self.exposure = 1.0
         self._settings = ControllersSettings(
-            enabled=(PODGROUP, QUEUE),
+            enabled=(PODGROUP, QUEUE) if world.shape.jobs is None else (PODGROUP, QUEUE, JOB),
             kubeconfig="",
             election=election,
             serving=Serving(port=0),

@@ -18,6 +18,8 @@ Json = dict[str, Any]
 Amounts = Mapping[str, int]
 
 RESOURCES = ("cpu", "memory")
+#: Of a group of a Job: roles of tasks that wait for others, and whose pods need not be there.
+WAITING_ROLES = "agent-scheduler.io/waiting-roles"
 _ENDED = ("Succeeded", "Failed")
 ROOT, DEFAULT = "root", "default"
 
@@ -93,12 +95,23 @@ class Minimum:
         )
 
 
-def minimum(group: Json) -> Minimum:
+def minimum(group: Json, members: Iterable[Json] = ()) -> Minimum:
+    """`members`: all that it has. For roles of which it has none as they wait for others, nobody waits."""
     spec = group.get("spec") or {}
     # The definition of the kind gives a group that says nothing a minimum of 1.
-    members = spec.get("minMember", 1)
-    roles = spec.get("minTaskMember") or {}
-    return Minimum(members, roles if members >= sum(roles.values()) else {})
+    least = spec.get("minMember", 1)
+    roles: Mapping[str, int] = spec.get("minTaskMember") or {}
+    if least < sum(roles.values()):
+        counted: Mapping[str, int] = {}
+    else:
+        counted = roles
+    absent = set(annotation(group, WAITING_ROLES).split(",")) - {annotation(pod, ROLE) for pod in members}
+    if absent & roles.keys():
+        without = sum(number for role, number in roles.items() if role in absent)
+        left = {role: number for role, number in roles.items() if role not in absent}
+        least = least - without if counted else min(least, sum(left.values()))
+        counted = left if counted else {}
+    return Minimum(least, counted)
 
 
 def queue_of_group(group: Json) -> str:

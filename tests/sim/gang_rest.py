@@ -19,6 +19,7 @@ from . import gang_reading as read
 from .device_rest import is_gated
 from .gang_claims import places_by_claims
 from .gang_cluster import GangCluster
+from .job_reading import stands_by
 from .rules import Rules, cluster_of, readable, refusal
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ class Standing:
 
     def late(self) -> list[str]:
         """Groups, or pods that are in none, that could have more members bound."""
-        found = []
+        found: list[str] = []
+        if any(map(stands_by, self.pods)):
+            # Room is kept for them on nodes that nobody is told.
+            return found
         for name, group in self.groups.items():
             if problem := self._could(name, group):
                 found.append(f"{name} {problem}")
@@ -81,7 +85,7 @@ class Standing:
         members = self.members.get(name, [])
         pending = [pod for pod in members if read.waits(pod) and not pod["spec"].get("schedulingGates")]
         ready = [pod for pod in members if read.is_ready(pod)]
-        least = read.minimum(group)
+        least = read.minimum(group, members)
         if not pending or least.lacks([*pending, *ready]):
             return ""
         if not self.is_let_in(name, group):
@@ -263,9 +267,11 @@ class Standing:
             return [f"{name} is in the phase {phase!r}"]
         has = [pod for pod in members if pod["spec"].get("nodeName") or read.has_ended(pod)]
         ended = sum(read.has_ended(pod) for pod in has)
-        minimum = read.minimum(group).members
-        if len(has) < minimum and phase in ("Running", "Completed"):
-            return [f"{name} is {phase} with {len(has)} of {minimum}"]
+        minimum = read.minimum(group, members).members
+        # One that runs stays so while roles come for which it did not have to wait.
+        enough = read.minimum(group).members
+        if len(has) < enough and phase in ("Running", "Completed"):
+            return [f"{name} is {phase} with {len(has)} of {enough}"]
         if len(has) >= minimum and phase in ("Pending", "Inqueue"):
             return [f"{name} is {phase} with {len(has)} of {minimum}"]
         if phase == "Completed" and ended < len(has):

@@ -255,7 +255,7 @@ class GangSafety:
         members = [each for each in seen.members(name) if read.is_batch(each)]
         # Who asks for nothing has room everywhere, and waits for nobody.
         ready = [each for each in members if read.is_ready(each) or _needs_no_room(each)]
-        self._lacked[process.identity, name, now] = read.minimum(group).lacks(ready)
+        self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
 
     def _judge_queues(self, process: Process, seen: SeenGangs, pod: Json) -> None:
         queues, name = seen.queues(), seen.queue_of(pod)
@@ -366,13 +366,14 @@ class GangSafety:
         group = seen.group(name)
         if group is None:
             return
-        ready = [each for each in seen.members(name) if read.is_batch(each) and read.is_ready(each)]
-        if read.minimum(group).lacks(ready):
+        members = [each for each in seen.members(name) if read.is_batch(each)]
+        ready, least = [each for each in members if read.is_ready(each)], read.minimum(group, members)
+        if least.lacks(ready):
             # It is none any more.
             return
         stay = [each for each in ready if each["metadata"]["uid"] not in gone]
         running = [each for each in stay if not read.has_ended(each)]
-        if running and (lacks := read.minimum(group).lacks(stay)):
+        if running and (lacks := least.lacks(stay)):
             self._wrong("S30", process, f"leaves {name} with {lacks}")
 
     def _wrong(self, name: str, process: Process, what: str) -> None:

@@ -39,6 +39,7 @@ from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
 from .gate_rest import check_gates, until_served
+from .job_rest import check_jobs
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, readable, refusal, rules_of
@@ -283,6 +284,8 @@ async def come_to_rest(world: World) -> None:
         check_gangs(world, rules(world))
     if world.gates is not None:
         check_gates(world, world.gates, rules(world))
+    if world.job_safety is not None:
+        check_jobs(world)
     _check_claims(world)
     check_claims(world, _names(world))
     _check_history(world)

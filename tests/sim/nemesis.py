@@ -69,6 +69,8 @@ class Nemesis:
                 world.shard_nemesis.strike()
             if world.gang_nemesis is not None:
                 world.gang_nemesis.strike()
+            if world.job_nemesis is not None:
+                world.job_nemesis.strike()
             for process in world.processes:
                 self._strike(process)
 
@@ -352,7 +354,9 @@ class Nemesis:
 def _anew(obj: dict[str, Any]) -> dict[str, Any]:
     """The object as its maker would make it again."""
     metadata = {
-        key: obj["metadata"][key] for key in ("name", "namespace", "labels") if key in obj["metadata"]
+        key: obj["metadata"][key]
+        for key in ("name", "namespace", "labels", "ownerReferences")
+        if key in obj["metadata"]
     }
     spec = {key: value for key, value in obj.get("spec", {}).items() if key not in ("nodeName", "taints")}
     status = {

@@ -201,7 +201,7 @@ class SimTransport(Troubles):
         if verb != "lease":
             world.requests += 1
         world.safety.sending(self._process, method, verb, path)
-        if verb == "evict":
+        if verb == "evict" and self._process.scheduler:
             world.evictions.sending(self._process, path, body or b"{}")
         if verb == "bind" and world.gang_safety is not None:
             world.gang_safety.sending_bind(self._process, body or b"")

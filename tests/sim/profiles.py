@@ -24,6 +24,7 @@ _KEPT = {
     "mixed-batch": 10,
     "gates": 14,
     "batch-claims": 6,
+    "jobs": 12,
 }
 _NEW = {
     **dict.fromkeys(DRAWN, 3),
@@ -33,6 +34,7 @@ _NEW = {
     "mixed-batch": 3,
     "gates": 4,
     "batch-claims": 2,
+    "jobs": 4,
 }
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {

@@ -17,6 +17,7 @@ from .gang_claims import equip
 from .gang_load import Gangs, count_in_queues
 from .gang_load import fill as gather
 from .gate_load import Gates, hold
+from .job_load import Jobs, employ
 from .plan_load import WARM, Plans, follow, told
 from .shard_load import Shards, share_out
 from .volume_load import fill as store
@@ -48,6 +49,8 @@ class Shape:
     gangs: Gangs | None = None
     #: Set where pods wait behind the gate of their queue's capacity, and an autoscaler adds nodes.
     gates: Gates | None = None
+    #: Set where there are Jobs, whose controller runs.
+    jobs: Jobs | None = None
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -335,6 +338,18 @@ def gates(rng: random.Random) -> Shape:
     return shape
 
 
+def jobs(rng: random.Random) -> Shape:
+    """Jobs of Volcano's whose tasks depend on one another, beside a few gangs, on few nodes."""
+    shape = _shape(rng, nodes=rng.randrange(1, 5))
+    shape.replicas = rng.choice((1, 1, 2))
+    shape.stop_seconds = rng.choice((0.2, 0.2, 2.0))
+    shape.likely = (*_OF_BATCH, "slow", "failed", "stop")
+    shape.gangs = gather(rng, shape.nodes, shape.pods, shape.acts, pod)
+    del shape.pods[rng.choice((0, 5, 20)) :]
+    shape.jobs = employ(rng, shape.gangs, shape.acts, pod)
+    return shape
+
+
 _OF_BATCH = ("crash", "lost_after", "held_back", "pod_deleted", "node_changed", "node_again", "denied")
 
 
@@ -359,4 +374,5 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "mixed-batch": mixed_batch,
     "batch-claims": batch_claims,
     "gates": gates,
+    "jobs": jobs,
 }

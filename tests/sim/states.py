@@ -105,6 +105,12 @@ WANTED_OF_GATES = (
     *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
     "queue changed between removal of a gate and bind",
 )
+#: What the runs of `jobs` must have reached between them.
+WANTED_OF_JOBS = (
+    *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
+    *("pod of a later stage begins", "pod of a later stage stands by"),
+    "crash between a write for a job and answer",
+)
 #: Of which the few worlds of a commit need not reach each; those of a soak do.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),
@@ -115,7 +121,14 @@ SELDOM = (
     *("status of a group refused", "crash between status of a group and answer"),
 )
 #: Of all of them.
-WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS, *WANTED_OF_GANGS, *WANTED_OF_GATES)
+WANTED_IN_ALL = (
+    *WANTED,
+    *WANTED_OF_SHARDS,
+    *WANTED_OF_PLANS,
+    *WANTED_OF_GANGS,
+    *WANTED_OF_GATES,
+    *WANTED_OF_JOBS,
+)
 
 
 class States:

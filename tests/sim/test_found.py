@@ -186,6 +186,11 @@ FOUND = [
     ),
     pytest.param("gates", 1795708693709, id="the status of a queue is written that is another one by now"),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
+    pytest.param("jobs", 1098, id="a pod of a job goes while no watch runs, before any has shown it"),
+    pytest.param("jobs", 1248, id="a job is scaled while the answer to a write of its status is late"),
+    pytest.param(
+        "jobs", 2472, id="a job goes and comes again, and its controller does not see that for long"
+    ),
 ]
 
 #: With the faults that it takes.

@@ -24,6 +24,7 @@ from embedded_kubernetes import controllers, kubelet
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.disruption import Budgets
 from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request, Response
 from embedded_kubernetes.store import Event, Store, random_uids
 from embedded_kubernetes.volume_binding import VolumeBinding
@@ -42,6 +43,8 @@ from .gang_process import GangController
 from .gang_safety import GangSafety
 from .gate_cluster import GateCluster
 from .gate_safety import GateSafety
+from .job_nemesis import JobNemesis
+from .job_safety import JobSafety
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .loop import START, Deadlock, SimLoop
@@ -143,6 +146,7 @@ class World:
             plans=self.shape.plans is not None,
             gangs=self.shape.gangs is not None,
             gates=self.shape.gates is not None,
+            jobs=self.shape.jobs is not None,
             wired=self.wired,
         )
         if options.faults == ():
@@ -210,6 +214,12 @@ class World:
             if self.shape.gates is not None:
                 self.gates = GateCluster(self, self.shape.gates)
                 self.gate_safety = GateSafety(self, self.gang_safety, self.gates)
+        self._collecting: CollectorTurns | None = None
+        self.job_safety: JobSafety | None = None
+        self.job_nemesis: JobNemesis | None = None
+        if self.shape.jobs is not None:
+            self.job_safety = JobSafety(self)
+            self.job_nemesis = JobNemesis(self)
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -262,6 +272,8 @@ class World:
             self.plan_safety.went_back()
         if self.gates is not None:
             self.gates.went_back()
+        if self.job_safety is not None:
+            self.job_safety.went_back()
         for process in self.processes:
             if process.transport is not None:
                 process.transport.went_back()
@@ -343,6 +355,9 @@ class World:
             self.loop.call_later(self.shape.shards.kind_after, self.shards.install)
         if self.gangs is not None:
             self.gangs.install()
+        if self.job_safety is not None:
+            # What belongs to a Job goes when that is deleted.
+            self._collecting = CollectorTurns(self.api.collector, self.loop)
         for scheduler in self.shape.schedulers:
             for number in range(self.shape.replicas):
                 name = f"replica-{number}" if self.shards is None else f"{scheduler}.{number}"
@@ -375,6 +390,8 @@ class World:
                 await process.end()
             if self.devices is not None:
                 self.devices.stop()
+            if self._collecting is not None:
+                self._collecting.stop()
             for task in background:
                 task.cancel()
             await asyncio.wait({*background, ending, rest})

@@ -21,7 +21,8 @@ from agent_scheduler.objects.wire import Namespace
 from .cluster import Cluster
 from .kinds import Kind
 
-#: What `Kind.name` and metrics call Kubernetes' own PodGroup, beside Volcano's.
+#: What `Kind.name` and metrics call Volcano's PodGroup, and Kubernetes' own.
+POD_GROUP: Final = "PodGroup"
 NATIVE_POD_GROUP: Final = "PodGroup.scheduling.k8s.io"
 
 
@@ -338,7 +339,7 @@ def pod_groups(
 ) -> Kind:
     """Volcano's. Optional: its CustomResourceDefinition may not be installed."""
     read = msgspec.json.Decoder(batch.PodGroup).decode
-    return Kind("PodGroup", batch.POD_GROUPS, read, put, delete, optional=True, known=known)
+    return Kind(POD_GROUP, batch.POD_GROUPS, read, put, delete, optional=True, known=known)
 
 
 def _key(found: batch.PodGroup | batch.NativePodGroup) -> GroupKey:

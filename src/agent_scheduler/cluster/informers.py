@@ -216,6 +216,10 @@ class Informers:
         version of another kind that is known to be older than now."""
         await self._reflectors[kind].catch_up(at_least=at_least)
 
+    def learn(self, kind: str, made: Object) -> bool:
+        """See `View.learn`."""
+        return self._reflectors[kind].view.learn(made)
+
     def read_again(self, kind: str) -> None:
         """Objects of this kind are read in another way from now on: soon each is told of once more."""
         self._reflectors[kind].redeliver()

@@ -18,7 +18,7 @@ from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import Change
+from agent_scheduler.kube.watch_events import Change, Object
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 
 from .work_queue import WorkQueue
@@ -33,6 +33,12 @@ class Put(Protocol):
     def __call__(self, key: str, seconds: float | None = None, /) -> None: ...
 
 
+class Learn(Protocol):
+    """Takes what the API server has answered to a creation, with the name of its kind; see `View.learn`."""
+
+    def __call__(self, kind: str, made: Object, /) -> bool: ...
+
+
 class Reconciler(Protocol):
     """One controller. What it remembers comes from its watches alone, so that a restart loses nothing."""
 
@@ -45,8 +51,8 @@ class Reconciler(Protocol):
     #: Kinds that it cannot do without.
     needs: tuple[str, ...]
 
-    def kinds(self, put: Put) -> Iterable[Kind]:
-        """What it watches; `put` takes the key of what has changed."""
+    def kinds(self, put: Put, learn: Learn, /) -> Iterable[Kind]:
+        """What it watches; `put` takes the key of what has changed, and `learn` what was made of these kinds."""
 
     def all_keys(self) -> Iterable[str]:
         """All that there is to reconcile, by what the watches have brought."""
@@ -82,7 +88,11 @@ class Reconciling:
         self._needed = {kind for each in reconcilers for kind in each.needs}
         self._running = [self._started(each) for each in reconcilers]
         self._informers = Informers(
-            merged(kind for each in self._running for kind in each.reconciler.kinds(self._putting(each))),
+            merged(
+                kind
+                for each in self._running
+                for kind in each.reconciler.kinds(self._putting(each), self._learn)
+            ),
             transport=transport,
             times=watch_times or WatchTimes(),
             timing=timing,
@@ -109,6 +119,9 @@ class Reconciling:
                 running.queue.put_later(key, seconds)
 
         return put
+
+    def _learn(self, kind: str, made: Object) -> bool:
+        return self._informers.learn(kind, made)
 
     @property
     def waiting(self) -> dict[str, float]:

@@ -133,8 +133,8 @@ class Reflector(Generic[T]):
         self._transport = transport
         self._path = path
         self._decode = decode
-        # Owner: the task in `run`.
-        self._view = View(path, decode, read_event, count=count)
+        #: Owner: the task in `run`, but for what others have it learn.
+        self.view = View(path, decode, read_event, count=count)
         self._handler = handler
         self._query = dict(query or {})
         self._optional = optional
@@ -157,18 +157,18 @@ class Reflector(Generic[T]):
     @property
     def uids(self) -> KeysView[str]:
         """Of all that was delivered and is not gone."""
-        return self._view.known.keys()
+        return self.view.known.keys()
 
     def get(self, uid: str) -> T | None:
         """The version delivered last, or None."""
-        return self._view.known.get(uid)
+        return self.view.known.get(uid)
 
     @property
     def is_stale(self) -> bool:
         """Whether more may have happened than is known, as nothing has been received from the server for too long."""
         times = self._times
         stall = times.stall if times.stall is not None else times.longest + times.grace
-        limit = times.silence if self._view.marks else stall + times.list_timeout
+        limit = times.silence if self.view.marks else stall + times.list_timeout
         return self._timing.clock() - self.last_contact > limit
 
     async def relist(self, *, patience: float = float("inf")) -> None:
@@ -195,7 +195,7 @@ class Reflector(Generic[T]):
         if version(now) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CATCH_UP):
-                    if is_older(self._view.version, now):
+                    if is_older(self.view.version, now):
                         await self._waiting.wait_for(now)
                     return
         await self.relist()
@@ -240,13 +240,13 @@ class Reflector(Generic[T]):
                 why, failed_watches = None, 0
                 if self._is_list_wanted():
                     continue
-            began, before = self._timing.clock(), self._view.version
+            began, before = self._timing.clock(), self.view.version
             try:
                 failure = await self._until_list_wanted(self._watch())
             except _ListWanted:
                 continue
             is_short = self._timing.clock() - began < SHORT_WATCH_SECONDS
-            if self._view.version != before or (failure is None and not is_short):
+            if self.view.version != before or (failure is None and not is_short):
                 fruitless = failed_watches = 0
                 if failure is None:
                     # Slow watchers are cut in bursts; waiting here would only make us slower.
@@ -280,11 +280,11 @@ class Reflector(Generic[T]):
         """Whether the server has no such collection. One that has been listed is not taken for empty: objects that were
         made in it meanwhile would be missed."""
         absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_SERVED
-        return absent and self._optional and not self._view.version
+        return absent and self._optional and not self.view.version
 
     def _report(self, event: str, error: str) -> None:
         self._count("failure")
-        _log.info(event, path=self._path, error=error, resource_version=self._view.version)
+        _log.info(event, path=self._path, error=error, resource_version=self.view.version)
 
     async def _pause(self, attempt: int, at_least: float | None) -> None:
         delay = self._times.backoff.delay(attempt, self._timing.rng, at_least=at_least)
@@ -319,25 +319,25 @@ class Reflector(Generic[T]):
             query=self._query,
             page_size=self._page_size,
             timeout=self._times.list_timeout,
-            malformed=lambda raw, error: self._view.malformed(raw, error).uid,
+            malformed=lambda raw, error: self.view.malformed(raw, error).uid,
         )
-        if is_older(revision, self._view.version):
+        if is_older(revision, self.view.version):
             self._count("stale_list")
             self._stale_lists += 1
             if self._stale_lists <= STALE_LISTS_REFUSED:
-                raise _StaleList(f"the list is of {revision}; {self._view.version} was seen already")
-            raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self._view.version)
+                raise _StaleList(f"the list is of {revision}; {self.view.version} was seen already")
+            raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self.view.version)
         self._stale_lists = 0
-        await self._view.refuse_older(fresh)
-        gone = [uid for uid in self._view.known if uid not in fresh and uid not in unread]
+        await self.view.refuse_older(fresh)
+        gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.
-        await self._deliver(Change(DELETED, old, old) for old in self._view.take(gone))
-        await self._deliver(self._view.differences(fresh, unchanged=reading != self._listed_generation))
-        self._view.version, self._listed_generation = revision, reading
+        await self._deliver(Change(DELETED, old, old) for old in self.view.take(gone))
+        await self._deliver(self.view.differences(fresh, unchanged=reading != self._listed_generation))
+        self.view.version, self._listed_generation = revision, reading
         self.last_contact = self._timing.clock()
         self._is_unconfirmed = self.last_contact > began + _RESTORED_WITHIN
         self.synced.set()
-        self._waiting.delivered(self._view.version)
+        self._waiting.delivered(self.view.version)
 
     async def _deliver(self, changes: Iterable[Change[T]]) -> None:
         left = iter(changes)
@@ -355,8 +355,8 @@ class Reflector(Generic[T]):
         is_sure = not self._is_unconfirmed
         if not is_sure:
             now = await version_of(self._transport, self._path)
-            if is_older(now, self._view.version):
-                return Failure(FailureClass.GONE, message=f"at {now}; {self._view.version} was seen already")
+            if is_older(now, self.view.version):
+                return Failure(FailureClass.GONE, message=f"at {now}; {self.view.version} was seen already")
             is_sure = bool(now)
             lasting = lasting if is_sure else min(lasting, _UNCONFIRMED_WATCH)
         # Until it has ended in order and in time: the server that follows may be another.
@@ -364,7 +364,7 @@ class Reflector(Generic[T]):
         query = self._query | {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "resourceVersion": self._view.version,
+            "resourceVersion": self.view.version,
             "timeoutSeconds": str(max(1, round(lasting))),
         }
         stall = times.stall if times.stall is not None else lasting + times.grace
@@ -393,8 +393,8 @@ class Reflector(Generic[T]):
     def _receive(self, lines: list[bytes]) -> Failure | None:
         """Delivers what is new in some lines. Gives the failure that an ERROR event, or a line that is no event,
         reports; lines behind it are not looked at."""
-        batch, failure = self._view.receive(lines)
+        batch, failure = self.view.receive(lines)
         if batch:
             self._handler(batch)
-        self._waiting.delivered(self._view.version)
+        self._waiting.delivered(self.view.version)
         return failure

@@ -8,7 +8,7 @@ and gives the same result. Who makes objects may as well read the envelope with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -213,6 +213,8 @@ class View(Generic[T]):
         self._read_event = read_event or event_reader(decode)
         self._count = count
         self.known: dict[str, T] = {}
+        #: By UID what this process has made and nothing has shown yet. None of it is in `known`.
+        self.learned: dict[str, T] = {}
         self.version = ""
         #: Whether the server sends bookmarks.
         self.marks = False
@@ -221,7 +223,7 @@ class View(Generic[T]):
     def take(self, uids: list[str]) -> Iterable[T]:
         """The objects of these UIDs, which are known no longer."""
         for uid in uids:
-            yield self.known.pop(uid)
+            yield self.known.pop(uid) if uid in self.known else self.learned.pop(uid)
 
     async def refuse_older(self, fresh: Mapping[str, T]) -> None:
         """Raises StoreWentBack. A backup may be restored under revisions that are higher than all before; its objects
@@ -236,6 +238,29 @@ class View(Generic[T]):
             if is_older(listed, known):
                 what = f"{item.metadata.name} in the list of {self._path}"
                 raise StoreWentBack(what, listed=listed, known=known)
+
+    def learn(self, made: T) -> bool:
+        """This process has made it, and has the answer. False if it has been seen to go already. What no watch shows,
+        as it went before a list, is DELETED for the handler all the same."""
+        metadata = made.metadata
+        if metadata.uid in self.known:
+            return True
+        if is_older(metadata.resource_version, self.version):
+            return False
+        self.learned[metadata.uid] = made
+        return True
+
+    def missing(self, fresh: Container[str], revision: str) -> list[str]:
+        """UIDs of what a list of this revision should have, and has not."""
+        late = [
+            uid
+            for uid, item in self.learned.items()
+            if not is_older(revision, item.metadata.resource_version)
+        ]
+        for uid in late:
+            if uid in fresh:
+                del self.learned[uid]
+        return [uid for uid in (*self.known, *late) if uid not in fresh]
 
     def differences(self, fresh: dict[str, T], *, unchanged: bool) -> Iterable[Change[T]]:
         """What is new or changed in a list; with `unchanged` all of it. Known from then on."""
@@ -271,6 +296,7 @@ class View(Generic[T]):
                 continue
             before = known.get(uid)
             if before is None:
+                self.learned.pop(uid, None)
                 self.version = version
                 if kind == EventType.DELETED:
                     self._count("duplicate")

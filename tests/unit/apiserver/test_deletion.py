@@ -155,6 +155,17 @@ def test_dependents_go_when_their_last_owner_has_gone(world: World) -> None:
     assert world.names(MAPS) == []
 
 
+def test_what_is_made_for_an_owner_that_has_gone_goes_too(world: World) -> None:
+    one = world.ok("POST", MAPS, config_map("one"))
+    two = world.ok("POST", MAPS, config_map("two"))
+    world.ok("DELETE", f"{MAPS}/one")
+    world.collect()
+    world.ok("POST", MAPS, owned("of-one", one))
+    world.ok("POST", MAPS, owned("of-both", one, two))
+    world.collect()
+    assert world.names(MAPS) == ["of-both", "two"]
+
+
 def test_a_reference_to_an_owner_that_never_was_is_left_alone(world: World) -> None:
     world.ok("POST", MAPS, owned("a", {"metadata": {"name": "x", "uid": "no-such-uid"}}))
     world.ok("POST", MAPS, config_map("b"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.transport import Response
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from tests.in_process import InProcessTransport
 from tests.virtual import virtual_time
 
@@ -181,6 +181,39 @@ async def test_pods_that_run_at_once_are_counted_once() -> None:
         # It is Pending, Running and Completed.
         assert telling.written.count("PATCH jobs/status") == 3
         assert telling.written.count("POST pods") == 3
+
+
+class Late(InProcessTransport):
+    """Loses the answer when the status of the Job was written, and has a user change it before it is looked at."""
+
+    def __init__(self, it: JobsWorld) -> None:
+        super().__init__(it.door)
+        self.user: Callable[[], Awaitable[Any]] | None = None
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        user = self.user if path.endswith("/jobs/j/status") else None
+        if user is None:
+            return await super().request(method, path, **more)
+        if method == "GET":
+            self.user = None
+            await user()
+            return await super().request(method, path, **more)
+        await super().request(method, path, **more)
+        raise OutcomeUnknown("the answer is lost")
+
+
+@virtual_time
+async def test_what_a_user_changes_while_the_status_is_written_is_not_lost() -> None:
+    async with jobs_world() as it:
+        late = Late(it)
+        it.start(late)
+        await asyncio.sleep(REST)
+        await _runs(it)
+        larger = {"spec": {"minAvailable": 3, "tasks": [task("a", 3), task("b", 1)]}}
+        late.user = lambda: it.ask("PATCH", f"{JOBS}/j", larger)
+        await it.pods_are("Succeeded", "j-b-0")
+        assert late.user is None
+        assert "j-a-2" in await it.pods()
 
 
 @virtual_time

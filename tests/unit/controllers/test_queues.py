@@ -141,7 +141,7 @@ async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
         transport = it.cluster.transport
         events = EventRecorder(transport, controller="test", instance="test", budget=UNLIMITED)
         controller = QueueController(transport=transport, events=events, timing=REAL)
-        seen = {kind.name: kind for kind in controller.kinds(lambda _key: None)}
+        seen = {kind.name: kind for kind in controller.kinds(lambda _key: None, lambda _kind, _made: True)}
         made = await add_queue(it.cluster, "q", parent="root")
         seen["Queue"].set(msgspec.convert(made, Queue))
         for action in ("CloseQueue", "OpenQueue"):

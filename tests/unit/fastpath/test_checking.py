@@ -131,7 +131,7 @@ async def test_a_pod_that_is_gone_and_still_counted_is_found(node: str, problem:
         await until(lambda: len(fast_path.cluster.pods) == 3)
         # As if its deletion had never reached the books.
         fast_path.ledger.set_pod(gone, node)
-        fast_path._informers._reflectors["Pod"]._view.known[gone.uid] = gone
+        fast_path._informers._reflectors["Pod"].view.known[gone.uid] = gone
         report = await fast_path.selfcheck.run()
         assert lines(report) == [
             "informer: Pod default/bound: has it, and it is gone",
@@ -152,7 +152,7 @@ async def test_a_watch_that_does_not_tell_is_found_by_the_versions() -> None:
         assert before is not None
         newer = fast_path.ledger.node("n1")
         assert newer is not None
-        reflector._view.known[before.uid] = before
+        reflector.view.known[before.uid] = before
         fast_path.ledger.set_node(before)
         report = await fast_path.selfcheck.run()
         assert lines(report) == [
@@ -228,7 +228,7 @@ async def test_what_changes_all_the_time_is_no_difference() -> None:
 
         def lagging(kind: Any, informer: Any, each: str, fresh: Any) -> Any:
             if each == which and fresh is not None:
-                reflector._view.known[which] = older
+                reflector.view.known[which] = older
             return original(kind, informer, each, fresh)
 
         fast_path.selfcheck._problems = lagging  # type: ignore[method-assign]

@@ -346,6 +346,36 @@ async def test_deletions_that_no_watch_saw_are_found_by_the_next_list() -> None:
         assert world.names == {"b": "9"}
 
 
+async def test_what_was_made_and_went_before_a_list_is_told_to_be_gone() -> None:
+    lists = [listing(11, pod("a", 8)), listing(30, pod("a", 8), pod("c", 21))]
+    world = World([*lists], [status(410), SILENT])
+    made = {
+        name: msgspec.convert(pod(name, version), Pod) for name, version in (("b", 20), ("c", 21), ("d", 31))
+    }
+    async with world.run():
+        await world.reflector.synced.wait()
+        for name in made:
+            assert world.reflector.view.learn(made[name])
+        # Whoever has made it keeps it from then on; of `d` the list is too old to say anything.
+        world.held["uid-b"] = made["b"]
+        await world.after(("added", "a", "8"), ("deleted", "b", "20"), ("added", "c", "21"))
+        assert world.reflector.view.learn(made["c"])
+        # It is not among what is there at 30.
+        assert not world.reflector.view.learn(made["b"])
+        assert world.reflector.view.learned == {"uid-d": made["d"]}
+
+
+async def test_what_was_made_is_told_as_added_by_the_watch_that_shows_it() -> None:
+    stream = Stream([event("ADDED", pod("b", 20)), event("DELETED", pod("b", 22))], end="hang")
+    world = World([listing(11)], [stream])
+    async with world.run():
+        await world.reflector.synced.wait()
+        assert world.reflector.view.learn(msgspec.convert(pod("b", 20), Pod))
+        await world.after(("added", "b", "20"), ("deleted", "b", "22"))
+        assert world.reflector.view.learned == {}
+        assert not world.reflector.view.learn(msgspec.convert(pod("b", 20), Pod))
+
+
 async def test_an_object_made_again_under_its_name_is_deleted_and_then_added() -> None:
     lists = [listing(11, pod("a", 10, uid="old")), listing(30, pod("a", 25, uid="new"))]
     world = World([*lists], [status(410), SILENT])

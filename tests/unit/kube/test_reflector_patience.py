@@ -68,7 +68,7 @@ async def test_a_view_is_stale_after_a_silence_that_a_watch_which_is_well_does_n
     lines = [bookmark(12)] if marks else [event("ADDED", pod("a", 12))]
     world = World([listing(11)], [Stream([*lines], end="hang")])
     async with world.run():
-        await eventually(lambda: world.reflector._view.version == "12")
+        await eventually(lambda: world.reflector.view.version == "12")
         world.time.now = world.reflector.last_contact + fresh
         assert not world.reflector.is_stale
         world.time.now = world.reflector.last_contact + stale

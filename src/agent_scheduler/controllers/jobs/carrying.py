@@ -22,9 +22,10 @@ from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.times import time_text
 
 from .belongings import Belongings
-from .cluster import NEWS, OUTSIDE, JobsCluster, key_of
+from .cluster import NEWS, OUTSIDE, JobsCluster
 from .depends import Waiting, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
+from .identity import key_of
 from .plugins.registry import changed, unknown
 from .pods import partition_of, pod_for, stand_by, wanted_pods
 from .policies import Happened

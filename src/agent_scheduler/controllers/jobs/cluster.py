@@ -7,19 +7,20 @@ completed, of the Job's present version.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from agent_scheduler.controllers.reconciling import Put
+from agent_scheduler.cluster.groups import POD_GROUP
+from agent_scheduler.controllers.reconciling import Learn, Put
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import TASK_SPEC, Command, PodGroup, PriorityClass, Queue
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
-from agent_scheduler.objects.wire import Metadata, OwnerReference
 
+from .identity import is_known, job_key, key_of, owner_key, owner_of
 from .pods import group_name_of, wanted_pods
 from .policies import (
     OF_THE_WHOLE,
@@ -33,8 +34,8 @@ from .policies import (
 )
 from .states import ACTIVE, tasks_of
 
-#: UIDs of pods that are gone, so that the late answer of a request brings none of them back.
-_GONE: Final = 4096
+#: The kind of the pods that are watched here.
+PODS_OF_JOBS: Final = "Pod.volcano.sh/job-name"
 #: How often the containers of a task may be restarted that does not say it.
 _MAX_RESTARTS: Final = 3
 
@@ -46,34 +47,13 @@ COUNTING: Final = 0.25
 NEWS: Final = 1.5
 
 
-def job_key(namespace: str, name: str) -> str:
-    return f"{namespace}/{name}"
-
-
-def key_of(job: Job) -> str:
-    return job_key(job.metadata.namespace, job.metadata.name)
-
-
-def owner_of(metadata: Metadata) -> OwnerReference | None:
-    """The Job that controls something; None where none does."""
-    for each in metadata.owner_references or ():
-        if each.controller and each.kind == "Job" and each.api_version == JOB_VERSION:
-            return each
-    return None
-
-
-def owner_key(metadata: Metadata) -> str:
-    """Its key; empty where there is none."""
-    owner = owner_of(metadata)
-    return "" if owner is None else job_key(metadata.namespace, owner.name)
-
-
 class JobsCluster:
     """Owner of Jobs, their pods and groups, commands, queues and priority classes as last seen or written, and of what
     has happened to each Job and is not answered."""
 
     def __init__(self) -> None:
         self.put: Put = lambda _key, _seconds=None, /: None
+        self.learn: Learn = lambda _kind, _made, /: True
         self.jobs: dict[str, Job] = {}
         #: By UID of the Job, and by name: an earlier Job of its name may have left some.
         self._pods: dict[str, dict[str, JobPod]] = {}
@@ -83,7 +63,6 @@ class JobsCluster:
         self.queues: dict[str, Queue] = {}
         self.priorities: dict[str, int] = {}
         self._happened: dict[str, deque[Happened]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
         #: UIDs of pods that this process has deleted, and that may not be seen to go yet.
         self._leaving: set[str] = set()
         self._noting = False
@@ -117,16 +96,18 @@ class JobsCluster:
     def set_job(self, found: Job) -> None:
         key = key_of(found)
         known = self.jobs.get(key)
-        if known is not None and _is_known(found.metadata, known.metadata):
+        if known is not None and is_known(found.metadata, known.metadata):
             return
         self.jobs[key] = found
         self.put(key)
 
     def learn_job(self, written: Job) -> None:
-        """What was written of it, by whoever looks at it now."""
+        """What the API server has by now, as whoever looks at it was answered; the watch may have told more since."""
         key = key_of(written)
         known = self.jobs.get(key)
-        if known is not None and not _is_overtaken(written.metadata, known.metadata):
+        if known is None or known.metadata.uid != written.metadata.uid:
+            return
+        if not is_known(written.metadata, known.metadata):
             self.jobs[key] = written
 
     def delete_job(self, gone: Job) -> None:
@@ -146,7 +127,7 @@ class JobsCluster:
         key = job_key(metadata.namespace, owner.name)
         pods = self._pods.setdefault(owner.uid, {})
         known = pods.get(metadata.name)
-        if known is not None and _is_known(metadata, known.metadata):
+        if known is not None and is_known(metadata, known.metadata):
             return
         if metadata.uid in self._leaving:
             found = _leaving(found)
@@ -165,9 +146,6 @@ class JobsCluster:
             return
         key = job_key(metadata.namespace, owner.name)
         self._leaving.discard(metadata.uid)
-        self._gone[metadata.uid] = None
-        if len(self._gone) > _GONE:
-            self._gone.popitem(last=False)
         pods = self._pods.get(owner.uid, {})
         known = pods.get(metadata.name)
         if known is not None and known.metadata.uid == metadata.uid:
@@ -180,19 +158,17 @@ class JobsCluster:
 
     def learn_pod(self, made: JobPod) -> None:
         """What the API server has answered; the watch may have told more since."""
+        if not self.learn(PODS_OF_JOBS, made):
+            return
         owner = owner_of(made.metadata)
         assert owner is not None, "it was made for a Job"
         pods = self._pods.setdefault(owner.uid, {})
         known = pods.get(made.metadata.name)
-        if made.metadata.uid in self._gone or (
-            known is not None
-            and (
-                known.metadata.uid != made.metadata.uid
-                or not is_older(known.metadata.resource_version, made.metadata.resource_version)
-            )
+        if known is None or (
+            known.metadata.uid == made.metadata.uid
+            and is_older(known.metadata.resource_version, made.metadata.resource_version)
         ):
-            return
-        pods[made.metadata.name] = made
+            pods[made.metadata.name] = made
 
     def pod_leaves(self, pod: JobPod) -> None:
         """The API server has taken its deletion."""
@@ -280,6 +256,8 @@ class JobsCluster:
 
     def learn_group(self, made: PodGroup) -> None:
         """What the API server has answered to whoever looks at the Job now; the watch may have told more since."""
+        if not self.learn(POD_GROUP, made):
+            return
         groups = self._groups.setdefault(owner_key(made.metadata), {})
         known = groups.get(made.metadata.name)
         if known is None or is_older(known.metadata.resource_version, made.metadata.resource_version):
@@ -361,16 +339,6 @@ class JobsCluster:
 
     def _note(self, key: str, happened: Happened) -> None:
         self._happened.setdefault(key, deque()).append(happened)
-
-
-def _is_known(found: Metadata, known: Metadata) -> bool:
-    """Whether this version of the same object, or a later one, is known: what was written is told by the watch, too."""
-    return found.resource_version == known.resource_version or _is_overtaken(found, known)
-
-
-def _is_overtaken(found: Metadata, known: Metadata) -> bool:
-    """Whether a later version of the same object is known."""
-    return known.uid == found.uid and is_older(found.resource_version, known.resource_version)
 
 
 def _leaving(pod: JobPod) -> JobPod:

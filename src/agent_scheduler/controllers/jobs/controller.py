@@ -16,7 +16,7 @@ import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import Put
+from agent_scheduler.controllers.reconciling import Learn, Put
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
@@ -34,7 +34,8 @@ from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 
 from .belongings import Belongings
 from .carrying import Carrying, has_partitions
-from .cluster import JobsCluster, job_key
+from .cluster import PODS_OF_JOBS, JobsCluster
+from .identity import job_key
 from .plugins.registry import PLUGINS, SSH
 from .policies import POD_PENDING, Answer, Happened, answer, pending_limit
 from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
@@ -91,15 +92,16 @@ class JobController:
 
     # ---- watches
 
-    def kinds(self, put: Put) -> list[Kind]:
-        self._put = self._cluster.put = put
+    def kinds(self, put: Put, learn: Learn) -> list[Kind]:
         known = self._cluster
+        self._put = known.put = put
+        known.learn = learn
         return [
             Kind("Job", JOBS, msgspec.json.Decoder(Job).decode, known.set_job, known.delete_job),
             pod_groups(known.set_group, known.delete_group),
             queues(known.set_queue, known.delete_queue),
             Kind(
-                "Pod.volcano.sh/job-name",
+                PODS_OF_JOBS,
                 "/api/v1/pods",
                 msgspec.json.Decoder(JobPod).decode,
                 known.set_pod,

@@ -28,6 +28,7 @@ from .cluster import JobsCluster
 from .status import status_patch
 
 _encode = msgspec.json.Encoder().encode
+_decode_job = msgspec.json.Decoder(Job).decode
 
 #: Requests about pods of one Job that are under way at a time.
 _AT_ONCE: Final = 8
@@ -52,23 +53,28 @@ class Writes:
     # ---- the Job
 
     async def status(self, job: Job, after: JobStatus, wanted: Wanted) -> bool:
-        """Make `after` the status of the Job. Done, too, where the Job is gone."""
+        """Make `after` the status of this version of the Job: of another it may not be true, and a namesake's it is
+        not. Done, too, where the Job is gone."""
         patch = status_patch(job.status, after)
         if patch is None:
             return True
         metadata = job.metadata
-        body = _encode({"metadata": {"uid": metadata.uid}, "status": patch})
+        which = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = _encode({"metadata": which, "status": patch})
         path = f"{job_path(segment(metadata.namespace), segment(metadata.name))}/status"
         patched = await patch_once(self._transport, path, body, wanted=wanted, timing=self._timing)
         if patched.failure is not None:
+            if patched.failure.kind is FailureClass.CONFLICT:
+                # The watch will tell what has changed.
+                return False
             gone = is_about_another_pod(patched.failure)
             return gone or self.failed(f"Job {metadata.namespace}/{metadata.name}", patched.failure)
+        if patched.found:
+            self._cluster.learn_job(_decode_job(patched.found))
+            return True
         version = patched.resource_version or metadata.resource_version
-        self._cluster.learn_job(
-            msgspec.structs.replace(
-                job, metadata=msgspec.structs.replace(metadata, resource_version=version), status=after
-            )
-        )
+        now = msgspec.structs.replace(metadata, resource_version=version)
+        self._cluster.learn_job(msgspec.structs.replace(job, metadata=now, status=after))
         return True
 
     async def delete_job(self, job: Job, wanted: Wanted) -> bool:

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from agent_scheduler.cluster.groups import namespaces, pod_groups
+from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
 from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.controllers.reconciling import Learn
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.create import create_once, delete_once
@@ -90,6 +91,7 @@ class PodGroupController:
         self._log = get_logger("podgroup-controller")
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
         self._put: Callable[[str], None] = lambda _key: None
+        self._made: Learn = lambda _kind, _made, /: True
         #: By UID.
         self._pods: dict[str, MemberPod] = {}
         #: By namespace and name; those that we make have `PREFIX`.
@@ -100,8 +102,8 @@ class PodGroupController:
 
     # ---- watches
 
-    def kinds(self, put: Callable[[str], None]) -> list[Kind]:
-        self._put = put
+    def kinds(self, put: Callable[[str], None], learn: Learn) -> list[Kind]:
+        self._put, self._made = put, learn
         selector = "status.phase!=Succeeded,status.phase!=Failed"
         if len(self._schedulers) == 1:
             selector = f"spec.schedulerName={next(iter(self._schedulers))},{selector}"
@@ -292,7 +294,8 @@ class PodGroupController:
             group = msgspec.convert(found, PodGroup)
         except msgspec.ValidationError:
             return
-        self._groups.setdefault((group.metadata.namespace, group.metadata.name), group)
+        if self._made(POD_GROUP, group):
+            self._groups.setdefault((group.metadata.namespace, group.metadata.name), group)
 
     def _failed(self, what: str, failure: Failure | None) -> bool:
         """Never done with it: it is taken up again."""

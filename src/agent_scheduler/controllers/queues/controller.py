@@ -14,6 +14,7 @@ import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.controllers.reconciling import Learn
 from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import patch_once
@@ -85,7 +86,7 @@ class QueueController:
 
     # ---- watches
 
-    def kinds(self, put: Callable[[str], None]) -> list[Kind]:
+    def kinds(self, put: Callable[[str], None], _learn: Learn) -> list[Kind]:
         self._put = put
         return [
             queues(self._set_queue, self._delete_queue),

@@ -1,0 +1,79 @@
+"""Jobs and their pods as the API has them, read plainly: judges go by this and by nothing of the controller's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import gang_reading as read
+
+Json = dict[str, Any]
+
+JOBS = ("batch.volcano.sh", "jobs")
+#: The gate of pods that stand by until those have begun that they depend on.
+STANDS_BY = "agent-scheduler.io/depends-on"
+_INDEX = "volcano.sh/task-index"
+FINISHED = frozenset(("Completed", "Failed", "Terminated"))
+#: Phases in which nothing of a Job runs.
+CLOSED = FINISHED | {"Aborted", "Aborting", "Terminating", "Completing"}
+_UNFINISHED = frozenset(("Aborting", "Terminating", "Completing", "Restarting"))
+
+
+def owner(obj: Json) -> str:
+    """UID of the Job that controls it; empty for none."""
+    for each in obj["metadata"].get("ownerReferences") or ():
+        if (
+            each.get("controller")
+            and each["kind"] == "Job"
+            and each["apiVersion"].startswith("batch.volcano.sh/")
+        ):
+            return str(each["uid"])
+    return ""
+
+
+def task_of(pod: Json) -> str:
+    return read.annotation(pod, read.ROLE)
+
+
+def index_of(pod: Json) -> str:
+    return read.annotation(pod, _INDEX)
+
+
+def stands_by(pod: Json) -> bool:
+    return any(each["name"] == STANDS_BY for each in pod["spec"].get("schedulingGates") or ())
+
+
+def minimum_of(task: Json) -> int:
+    """Pods of it that have to be ready for those that depend on it."""
+    least: int = task.get("minAvailable", task.get("replicas", 0))
+    return least
+
+
+def is_ready(pod: Json) -> bool:
+    if read.is_leaving(pod):
+        return False
+    if read.phase(pod) == "Succeeded":
+        return True
+    reports = (pod.get("status") or {}).get("containerStatuses") or ()
+    return read.phase(pod) == "Running" and bool(reports) and all(each["ready"] for each in reports)
+
+
+def may_begin(job: Json, task: Json, pods: Iterable[Json]) -> bool:
+    """Whether enough pods are ready of those tasks that this one depends on, or of one of them if any will do."""
+    depends = task.get("dependsOn") or {}
+    by_name = {each["name"]: each for each in job["spec"]["tasks"]}
+    names = [name for name in depends.get("name") or () if name in by_name]
+    ready = Counter(task_of(pod) for pod in pods if is_ready(pod))
+    met = [ready[name] >= minimum_of(by_name[name]) for name in names]
+    return not met or (any(met) if depends.get("iteration") == "any" else all(met))
+
+
+def phase_of(job: Json | None) -> str:
+    status: Mapping[str, Any] = (job or {}).get("status") or {}
+    return str((status.get("state") or {}).get("phase") or "")
+
+
+def is_under_way(phase: str) -> bool:
+    """Whether a Job cannot rest in this phase."""
+    return phase in _UNFINISHED

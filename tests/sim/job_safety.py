@@ -1,0 +1,177 @@
+"""What may never be seen of Jobs, whatever fails; judged from the API's own objects at each commit.
+
+S35 no pod of a task is made, or begins if it stood by, before enough of those were ready that its task depends on
+S36 a pod that the controller makes is of a task and an index that its Job has, or had, and bears their name; of one
+    index there are never two
+S37 the phase of a Job goes from one to another as Volcano's does, its version and its retries never go back, and it is
+    not tried again too often
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from embedded_kubernetes.store import Event
+
+from . import job_reading as read
+from .gang_cluster import PODS
+from .gang_process import GangController
+
+if TYPE_CHECKING:
+    from .world import World
+
+Json = dict[str, Any]
+
+_CLOSING = frozenset(("Aborting", "Terminating", "Completing", "Restarting"))
+#: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).
+_NEXT: Mapping[str, frozenset[str]] = {
+    "": frozenset(("Pending", *_CLOSING)),
+    "Pending": frozenset(("Running", *_CLOSING)),
+    "Running": frozenset(("Pending", "Completed", "Failed", *_CLOSING)),
+    "Restarting": frozenset(("Pending", "Failed", *_CLOSING)),
+    "Aborting": frozenset(("Aborted", "Restarting")),
+    "Aborted": frozenset(("Restarting",)),
+    "Terminating": frozenset(("Terminated",)),
+    "Completing": frozenset(("Completed",)),
+    **dict.fromkeys(read.FINISHED, frozenset()),
+}
+
+
+@dataclass(slots=True)
+class _Job:
+    """One Job as it has ever been, by its UID."""
+
+    now: Json
+    #: Tasks -> the most pods of it that it ever asked for.
+    replicas: dict[str, int] = field(default_factory=dict)
+    #: Tasks that might have begun at some moment since it was last restarted as a whole.
+    begun: set[str] = field(default_factory=set)
+    #: Its pods by name.
+    pods: dict[str, Json] = field(default_factory=dict)
+
+    def look(self) -> None:
+        for task in self.now["spec"]["tasks"]:
+            name = task["name"]
+            self.replicas[name] = max(self.replicas.get(name, 0), task.get("replicas", 0))
+            if read.may_begin(self.now, task, self.pods.values()):
+                self.begun.add(name)
+
+
+class JobSafety:
+    """Owner of the history of Jobs and of their pods."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._jobs: dict[str, _Job] = {}
+        world.store.tables[read.JOBS].subscribers.append(self._job_changed)
+        world.store.tables[PODS].subscribers.append(self._pod_changed)
+
+    def went_back(self) -> None:
+        """The store has. What its processes knew of what was undone they may go by until they start over."""
+        for table, note in ((read.JOBS, self._note_job), (PODS, self._note_pod)):
+            for record in self._world.store.tables[table].scan(""):
+                note(orjson.loads(record.data))
+
+    # -- commits
+
+    def _job_changed(self, event: Event) -> None:
+        if self._world.backups.restoring:
+            return
+        job = orjson.loads(event.record.data)
+        if event.type == "DELETED":
+            return
+        if event.previous is not None and event.previous.uid == event.record.uid:
+            self._judge_status(orjson.loads(event.previous.data), job)
+        self._note_job(job)
+
+    def _note_job(self, job: Json) -> None:
+        uid = job["metadata"]["uid"]
+        known = self._jobs.get(uid)
+        if known is None:
+            known = self._jobs[uid] = _Job(job)
+        if _version(job) > _version(known.now):
+            known.begun.clear()
+        known.now = job
+        known.look()
+
+    def _judge_status(self, before: Json, now: Json) -> None:
+        safety = self._world.safety
+        safety.checked["S37"] += 1
+        was, phase, name = read.phase_of(before), read.phase_of(now), now["metadata"]["name"]
+        if phase != was:
+            self._world.states.reached(f"job {phase}")
+            if phase not in _NEXT.get(was, frozenset()):
+                safety.violated("S37", f"{name} goes from {was or 'no phase'} to {phase}")
+        for key in ("version", "retryCount"):
+            old, new = (int((each.get("status") or {}).get(key, 0)) for each in (before, now))
+            if new < old:
+                safety.violated("S37", f"{key} of {name} goes from {old} to {new}")
+            # To resume it is no less a retry, which then ends at once.
+            is_resumed = was in ("Aborting", "Aborted")
+            if key == "retryCount" and new > old and new > now["spec"].get("maxRetry", 3) and not is_resumed:
+                safety.violated("S37", f"{name} is tried again for the {new}th time")
+
+    def _pod_changed(self, event: Event) -> None:
+        if self._world.backups.restoring:
+            return
+        pod = orjson.loads(event.record.data)
+        job = self._jobs.get(read.owner(pod))
+        if job is None:
+            return
+        if event.type == "DELETED":
+            known = job.pods.get(event.record.name)
+            if known is not None and known["metadata"]["uid"] == event.record.uid:
+                del job.pods[event.record.name]
+            return
+        begins = not read.stands_by(pod)
+        stood_by = event.previous is not None and read.stands_by(orjson.loads(event.previous.data))
+        if event.type == "ADDED":
+            self._judge_made(job, pod)
+        if begins and (event.type == "ADDED" or stood_by):
+            self._judge_begun(job, pod)
+        elif event.type == "ADDED":
+            self._world.states.reached("pod of a later stage stands by")
+        self._note_pod(pod)
+
+    def _note_pod(self, pod: Json) -> None:
+        job = self._jobs.get(read.owner(pod))
+        if job is not None:
+            job.pods[pod["metadata"]["name"]] = pod
+            job.look()
+
+    def _judge_made(self, job: _Job, pod: Json) -> None:
+        actor, may = self._world.safety.author()
+        if not isinstance(actor, GangController) or not may or self._world.backups.is_unaware(actor):
+            return
+        safety = self._world.safety
+        safety.checked["S36"] += 1
+        task, index, name = read.task_of(pod), read.index_of(pod), pod["metadata"]["name"]
+        if name != f"{job.now['metadata']['name']}-{task}-{index}":
+            safety.violated("S36", f"{name} is pod {index} of {task}")
+        if int(index) >= job.replicas.get(task, 0):
+            safety.violated("S36", f"{name} is one of {job.replicas.get(task, 0)}")
+        for other in job.pods.values():
+            if (read.task_of(other), read.index_of(other)) == (task, index):
+                safety.violated("S36", f"{name} is there twice: {other['metadata']['name']}")
+
+    def _judge_begun(self, job: _Job, pod: Json) -> None:
+        actor, may = self._world.safety.author()
+        # What was on its way when its process died went by what was there then.
+        if not isinstance(actor, GangController) or not may or self._world.backups.is_unaware(actor):
+            return
+        task = read.task_of(pod)
+        dependent = any(each["name"] == task and each.get("dependsOn") for each in job.now["spec"]["tasks"])
+        if not dependent:
+            return
+        self._world.safety.checked["S35"] += 1
+        self._world.states.reached("pod of a later stage begins")
+        if task not in job.begun:
+            self._world.safety.violated("S35", f"{pod['metadata']['name']} begins before its turn")
+
+
+def _version(job: Json) -> int:
+    return int((job.get("status") or {}).get("version", 0))

@@ -1,0 +1,96 @@
+"""The judges of worlds with Jobs see a controller that breaks what it promises of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent_scheduler.controllers.jobs import carrying
+from agent_scheduler.controllers.jobs.carrying import Carrying
+from agent_scheduler.controllers.jobs.controller import JobController
+from agent_scheduler.controllers.jobs.states import COMPLETED, RUNNING
+
+from .world import Options, run
+
+#: Worlds in which what is broken has to show.
+_FEW = 40
+
+
+def _found(invariant: str, *faults: str) -> str:
+    """The first violation of this invariant in some of a few worlds."""
+    for seed in range(_FEW):
+        for violation in run(Options(seed=seed, scenario="jobs", faults=faults)).violations:
+            if violation.startswith(f"{invariant}:"):
+                return violation
+    return ""
+
+
+def test_all_is_well_in_what_they_see_otherwise() -> None:
+    for seed in (0, 3, 7, 11, 14):
+        assert not run(Options(seed=seed, scenario="jobs", faults=())).violations
+
+
+def test_a_stage_that_begins_before_its_turn_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carrying, "waiting_tasks", lambda _job, _pods: {})
+    assert "begins before its turn" in _found("S35")
+
+
+def test_pods_that_nobody_asked_for_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = carrying.wanted_pods
+
+    def one_more(job: Any) -> Any:
+        found = wanted(job)
+        task, index = next(reversed(found.values()))
+        return found | {f"{job.metadata.name}-{task.name}-{index + 1}": (task, index + 1)}
+
+    monkeypatch.setattr(carrying, "wanted_pods", one_more)
+    assert "is one of" in _found("S36")
+
+
+def test_a_phase_that_leads_nowhere_from_there_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    next_phase = carrying.next_phase
+
+    def back(job: Any, status: Any) -> str:
+        found = next_phase(job, status)
+        return RUNNING if found == COMPLETED and status.state.phase == COMPLETED else found
+
+    monkeypatch.setattr(carrying, "next_phase", back)
+    assert "from Completed to Running" in _found("S37")
+
+
+def test_a_job_that_is_tried_for_ever_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.controllers.jobs.states.max_retry", lambda _job: 100)
+    assert "is tried again for the" in _found("S37", "pod_failed")
+
+
+def test_pods_that_are_never_made_again_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Carrying._make_pods
+
+    async def few(self: Carrying, job: Any, missing: Any, *more: Any) -> bool:
+        return await make(self, job, [each for each in missing if each[1] == 0], *more)
+
+    monkeypatch.setattr(Carrying, "_make_pods", few)
+    assert "lacks" in _found("L19")
+
+
+def test_numbers_that_are_not_told_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = carrying.counted
+    monkeypatch.setattr(
+        carrying, "counted", lambda status, pods: msgspec.structs.replace(counted(status, pods), running=0)
+    )
+    assert "says 0 running" in _found("L19")
+
+
+def test_jobs_that_stay_when_their_time_is_over_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stay(*_args: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(JobController, "_expire", stay)
+    assert "was to go" in _found("L19")
+
+
+def test_commands_that_nobody_carries_out_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobController, "_next_command", lambda *_args: None)
+    assert "command" in _found("L19", "job_commanded")
