@@ -1,7 +1,8 @@
-"""How many examples Hypothesis draws, in two profiles that `HYPOTHESIS_PROFILE` chooses between.
+"""How many examples Hypothesis draws, in three profiles that `HYPOTHESIS_PROFILE` chooses between.
 
-commit: a few, the same every time; what `make test` draws. soak: `HYPOTHESIS_SOAK` times as many (50 if that is not
-set), others each time, and no limit on a test's time; a failure prints what repeats it. All of it, or of one file:
+commit: half of what a test names, the same every time; what `make test` draws. whole: all that it names, the same every
+time; what mutants are looked for with. soak: `HYPOTHESIS_SOAK` times as many as it names (50 if that is not set),
+others each time, and no limit on a test's time; a failure prints what repeats it. All of it, or of one file:
 
     make soak-examples FACTOR=10 TEST_ARGS=tests/decisions/test_random.py
 """
@@ -13,7 +14,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-SOAKING = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "commit")
+SOAKING = _PROFILE == "soak"
 FACTOR = int(os.environ.get("HYPOTHESIS_SOAK", "50")) if SOAKING else 1
 #: Of tests that say nothing of their own.
 _EXAMPLES = 50
@@ -26,7 +28,7 @@ def load_profile() -> None:
     """Makes it Hypothesis's default. No test has a deadline an example: that would judge the machine."""
     settings.register_profile(
         "agent-scheduler",
-        max_examples=_EXAMPLES * FACTOR,
+        max_examples=_drawn(_EXAMPLES),
         derandomize=not SOAKING,
         database=None,
         phases=(Phase.explicit, Phase.generate, Phase.shrink),
@@ -39,4 +41,9 @@ def load_profile() -> None:
 
 def examples(count: int) -> settings:
     """So many for a commit; for tests that need more than others, or must do with fewer."""
-    return settings(max_examples=count * FACTOR)
+    return settings(max_examples=_drawn(count))
+
+
+def _drawn(count: int) -> int:
+    # What is the same every time finds what a change breaks, and no more.
+    return max(1, count // 2) if _PROFILE == "commit" else count * FACTOR

@@ -154,7 +154,7 @@ class Scratch:
     ) -> tuple[int | None, str]:
         """Exit code and output; None for a process that had to be ended."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-        environment |= {"PYTHONPATH": str(self.root / "src"), "COLUMNS": "250"}
+        environment |= {"PYTHONPATH": str(self.root / "src"), "COLUMNS": "250", "HYPOTHESIS_PROFILE": "whole"}
         if not keep_bytecode:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         process = await asyncio.create_subprocess_exec(

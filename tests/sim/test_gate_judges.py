@@ -16,24 +16,14 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from embedded_kubernetes.autoscaler import Autoscaler
 
+from .judging import found
 from .world import Options, run
 
-#: Worlds in which what is broken has to show.
-_FEW = 30
 #: What leads to the moments at which most can go wrong.
 _FAULTS = (
     *("crash", "queue_changed", "group_changed", "members_deleted", "webhook_down", "lost_after", "denied"),
     *("recreated", "bound_elsewhere", "node_again", "sigterm"),
 )
-
-
-def _found(invariant: str, *faults: str) -> str:
-    """The first violation of this invariant in some of a few worlds."""
-    for seed in range(_FEW):
-        for violation in run(Options(seed=seed, scenario="gates", faults=faults)).violations:
-            if violation.startswith(f"{invariant}:"):
-                return violation
-    return ""
 
 
 @pytest.mark.parametrize(
@@ -66,7 +56,7 @@ def test_half_a_gang_that_is_let_past_is_seen(monkeypatch: pytest.MonkeyPatch) -
         return Choice(choice.needed[:1], (), choice.at_least)
 
     monkeypatch.setattr(GangChoice, "__call__", half)
-    assert "whose gang has" in _found("S32")
+    assert "whose gang has" in found("gates", "S32:")
 
 
 def test_a_pod_that_is_let_past_into_a_full_queue_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +67,7 @@ def test_a_pod_that_is_let_past_into_a_full_queue_is_seen(monkeypatch: pytest.Mo
         self.let_past([*self._waits_as.get(key, ())])
 
     monkeypatch.setattr(GatedPods, "_put", at_once)
-    assert "would have" in _found("S32")
+    assert "would have" in found("gates", "S32:")
 
 
 def test_a_gate_of_who_did_not_ask_is_seen_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +79,7 @@ def test_a_gate_of_who_did_not_ask_is_seen_to_go(monkeypatch: pytest.MonkeyPatch
             self.gated.on_admitted([pod])
 
     monkeypatch.setattr(QueueUsage, "seen", let_past_anybody)
-    assert "asks: False" in _found("S32", "webhook_lies")
+    assert "asks: False" in found("gates", "S32:", faults=("webhook_lies",))
 
 
 def test_a_full_queue_that_asks_for_nodes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +88,7 @@ def test_a_full_queue_that_asks_for_nodes_is_seen(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(FailureHandler, "queue_full", unschedulable)
     monkeypatch.setattr(written, "_held_by_queue", lambda *_: {})
-    assert "says Unschedulable" in _found("S33")
+    assert "says Unschedulable" in found("gates", "S33:")
 
 
 def test_a_reservation_that_is_forgotten_at_a_restart_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +99,7 @@ def test_a_reservation_that_is_forgotten_at_a_restart_is_seen(monkeypatch: pytes
             set_pod(self, pod)
 
     monkeypatch.setattr(GatedPods, "set", forgetful)
-    assert "keeps no room" in _found("S34", "webhook_down", "crash")
+    assert "keeps no room" in found("gates", "S34:", faults=("webhook_down", "crash"))
 
 
 def test_gates_that_are_left_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,14 +107,14 @@ def test_gates_that_are_left_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     monkeypatch.setattr(QueueAdmission, "_remove", never)
-    assert "behind" in _found("L17")
+    assert "behind" in found("gates", "L17:")
 
 
 def test_pods_that_wait_for_one_another_s_reservations_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.engine.quotas.book._covers", lambda *_: False)
-    assert "nodes to come" in _found("L17", "webhook_down")
+    assert "nodes to come" in found("gates", "L17:", faults=("webhook_down",), first=11)
 
 
 def test_pods_for_which_no_node_comes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Autoscaler, "_scale_up", lambda *_: None)
-    assert "to come" in _found("L17")
+    assert "to come" in found("gates", "L17:")
