@@ -255,7 +255,9 @@ class Collector:
             for reference in metadata.get("ownerReferences", ())
         )
         if "deletionTimestamp" not in metadata:
-            _, gone = delete_record(self._registry, served, record, {"propagationPolicy": "Background"})
+            # What has dependents of its own waits for these, and its owner with it (`attemptToDeleteItem`).
+            policy = "Foreground" if self._registry.store.dependents.get(record.uid) else "Background"
+            _, gone = delete_record(self._registry, served, record, {"propagationPolicy": policy})
             return blocks and not gone
         return blocks
 

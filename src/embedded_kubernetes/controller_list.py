@@ -17,6 +17,9 @@ from .podgc import PodCollector
 from .protection import Protection
 from .resource_claims import ResourceClaims
 from .volume_binding import VolumeBinding
+from .workloads.deployments import Deployments
+from .workloads.jobs import Jobs
+from .workloads.replica_sets import ReplicaSets
 
 #: Names, and what they start.
 _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
@@ -30,6 +33,9 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("resourceclaim-controller",), ResourceClaims),
     (("pod-garbage-collector-controller",), lambda api: PodCollector(api.registry)),
     (("clusterrole-aggregation-controller",), lambda api: Aggregation(api.registry)),
+    (("deployment-controller",), Deployments),
+    (("replicaset-controller",), ReplicaSets),
+    (("job-controller",), Jobs),
 )
 #: Useless without kubelets: nothing else says that a pod stopped, so none may be taken away for its node's absence.
 _WITH_KUBELETS = "pod-garbage-collector-controller"

@@ -161,7 +161,7 @@ class Api:
         The answer has to be awaited if webhooks are called for it.
         """
         gate = self._gate
-        result = self._carry_out(request) if gate is None else gate.handle(request, self._answer)
+        result = self.ask(request) if gate is None else gate.handle(request, self._answer)
         if request.accept and "yaml" in request.accept and not isinstance(result, Stream):
             accept = request.accept
             return then(result, lambda response: _as_yaml(accept, response))
@@ -169,12 +169,12 @@ class Api:
 
     def carry_out(self, request: Request) -> Response | Stream:
         """Answer a request of the server itself: nobody is asked about it."""
-        result = self._carry_out(request)
+        result = self.ask(request)
         assert isinstance(result, AT_ONCE), "webhooks are not called for the server's own requests"
         return result
 
-    def _carry_out(self, request: Request) -> Answer | Stream:
-        """Answer a request whose `user` is known and may make it."""
+    def ask(self, request: Request) -> Answer | Stream:
+        """Answer a request whose `user` is known and may make it. The answer may have to be awaited, as of `handle`."""
         try:
             result = self._handle(request)
         except ApiError as error:

@@ -2,10 +2,8 @@
 
 A bound pod is checked against its node, in the order of the binds, and becomes Running or Failed with the
 kubelet's reason (`OutOfcpu`, `OutOfpods`...): overcommit is seen, not hidden. One whose resource claims are not ready
-for it waits (`kubelet_claims`). It ends after the seconds in the
-annotation `agent-scheduler.io/run-seconds`, whatever its restart policy, and without the annotation runs until
-deleted. A deleted pod goes once its containers have stopped, at the latest after its grace. A node becomes
-Ready and renews a Lease in kube-node-lease.
+for it waits (`kubelet_claims`). What its containers do its annotations say (`kubelet_play`). A deleted pod goes once
+they have stopped, at the latest after its grace. A node becomes Ready and renews a Lease in kube-node-lease.
 
 It works on the store itself, not over HTTP, so that thousands of nodes cost next to nothing: O(1) an event, one
 write for a start, one for an end, one heap for all timers. `Kubelets` is synchronous, with the store's clock:
@@ -19,16 +17,20 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
+from typing import cast
 
 import orjson
 
 from agent_scheduler.objects.quantity import QuantityError
 
+from . import kubelet_status as told
 from .controllers import Controller, WorkQueue, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_claims import PodClaims
-from .kubelet_status import LEASES, NodeLeases, ended, ready_node, refused, running
+from .kubelet_play import NOTHING, RUN_SECONDS, BadAnnotation, Play, pause, play_of, runs_of
+from .kubelet_status import LEASES, NodeLeases
 from .pod_claims import CLAIMS, uses_claims
 from .resource import Object, is_true
 from .store import Event, Record, Store
@@ -36,9 +38,6 @@ from .subresources import NODES, PODS
 from .times import clock_text
 
 __all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
-
-#: Annotation: how many seconds the pod runs before it succeeds.
-RUN_SECONDS = "agent-scheduler.io/run-seconds"
 
 RENEW_SECONDS = 10.0
 
@@ -60,8 +59,10 @@ class _Pod:
     stopping: bool = False
     #: Admitted, but its claims are not ready yet.
     waiting: bool = False
-    #: Seconds that it runs; None for one that runs until it is deleted.
-    life: float | None = None
+    #: What its containers do, how often they have ended, and when they started last.
+    play: Play = NOTHING
+    runs: int = 0
+    began: float = 0.0
 
 
 class Kubelets(Controller):
@@ -195,8 +196,7 @@ class Kubelets(Controller):
         book = self._books.get(node)
         if book is None:
             return  # its node does not exist; if it ever comes, `_see_node` looks again
-        uid = record.uid
-        obj = orjson.loads(record.data)
+        uid, obj = record.uid, orjson.loads(record.data)
         pod = self._pods[uid] = _Pod(record.key, node, record.rv)
         if phase in _FINAL:
             pod.over = True
@@ -209,8 +209,8 @@ class Kubelets(Controller):
         pod = self._pods[uid]
         try:
             demand = demand_of(obj)
-            pod.life = _run_seconds(obj)
-        except (QuantityError, _BadAnnotation) as error:
+            pod.play = play_of(obj)
+        except (QuantityError, BadAnnotation) as error:
             self._refuse(uid, obj, "InvalidPod", f"Pod was rejected: {error}")
             return
         if runs:
@@ -218,8 +218,8 @@ class Kubelets(Controller):
             current = self._current(uid)
             if self._claims is not None and current is not None and uses_claims(obj):
                 self._claims.hold(current)
-            if pod.life is not None:
-                self._later(pod.life, self._end, uid)
+            pod.runs = runs_of(obj)
+            self._started(uid, pod)
             return
         refusal = book.admit(uid, demand)
         if refusal is not None:
@@ -231,7 +231,7 @@ class Kubelets(Controller):
 
     def _refuse(self, uid: str, obj: Object, reason: str, message: str) -> None:
         self._pods[uid].over = True
-        self._write(uid, obj, refused(obj, reason=reason, message=message, now=self._now()))
+        self._write(uid, obj, told.refused(obj, reason=reason, message=message, now=self._now()))
 
     def _try_again(self, uid: str) -> None:
         """A claim that the pod waits for has changed."""
@@ -259,23 +259,59 @@ class Kubelets(Controller):
     def _run(self, uid: str, obj: Object) -> None:
         host_ip = self._host_ips.get(self._pods[uid].node)
         if host_ip is None:
-            # Its node is gone, and nobody is there to start it.
-            return
+            return  # its node is gone, and nobody is there to start it
         self._pod_ips += 1
         number = self._pod_ips
         ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-        self._write(uid, obj, running(obj, ip=ip, host_ip=host_ip, now=self._now()))
-        life = self._pods[uid].life
-        if life is not None:
-            self._later(life, self._end, uid)
+        ready = self._pods[uid].play.ready_after == 0
+        self._write(uid, obj, told.running(obj, ip=ip, host_ip=host_ip, now=self._now(), ready=ready))
+        self._started(uid, self._pods[uid])
 
-    def _end(self, uid: str) -> None:
+    def _started(self, uid: str, pod: _Pod) -> None:
+        play, run = pod.play, pod.runs
+        pod.began = self._store.clock()
+        if play.life is not None:
+            self._later(play.life, partial(self._end, run), uid)
+        if play.ready_after:
+            self._later(play.ready_after, partial(self._ready, run), uid)
+        if play.evict_after is not None:
+            self._later(play.evict_after, partial(self._evict, run), uid)
+
+    def _living(self, uid: str, run: int) -> Object | None:
+        """The pod, if its containers run for this time."""
         pod, current = self._pods.get(uid), self._current(uid)
-        if pod is None or current is None or pod.over or pod.stopping:
+        if pod is None or current is None or pod.over or pod.stopping or pod.runs != run:
+            return None
+        return cast(Object, orjson.loads(current.data))
+
+    def _ready(self, run: int, uid: str) -> None:
+        if (obj := self._living(uid, run)) is not None:
+            self._write(uid, obj, told.readied(obj, now=self._now()))
+
+    def _evict(self, run: int, uid: str) -> None:
+        if (obj := self._living(uid, run)) is not None:
+            self._over(uid, self._pods[uid])
+            self._write(uid, obj, told.evicted(obj, now=self._now()))
+
+    def _end(self, run: int, uid: str) -> None:
+        if (obj := self._living(uid, run)) is None:
             return
-        self._over(uid, pod)
-        obj = orjson.loads(current.data)
-        self._write(uid, obj, ended(obj, now=self._now()))
+        pod = self._pods[uid]
+        code = pod.play.code(run)
+        if not pod.play.is_started_again(obj, code):
+            self._over(uid, pod)
+            self._write(uid, obj, told.ended(obj, now=self._now(), code=code))
+            return
+        pod.runs += 1
+        self._write(uid, obj, told.exited(obj, code=code, now=self._now()))
+        wait = pause(pod.runs, self._store.clock() - pod.began)
+        self._later(wait, partial(self._start_again, pod.runs), uid)
+
+    def _start_again(self, run: int, uid: str) -> None:
+        if (obj := self._living(uid, run)) is not None:
+            pod = self._pods[uid]
+            self._write(uid, obj, told.started_again(obj, now=self._now(), ready=pod.play.ready_after == 0))
+            self._started(uid, pod)
 
     def _stop(self, uid: str, pod: _Pod, obj: Object) -> None:
         grace = obj["metadata"].get("deletionGracePeriodSeconds") or 0
@@ -294,7 +330,7 @@ class Kubelets(Controller):
         was_over = pod.over
         self._over(uid, pod)
         obj["metadata"]["deletionGracePeriodSeconds"] = 0
-        self._write(uid, obj, obj.get("status", {}) if was_over else ended(obj, now=self._now()))
+        self._write(uid, obj, obj.get("status", {}) if was_over else told.ended(obj, now=self._now()))
 
     def _current(self, uid: str) -> Record | None:
         pod = self._pods.get(uid)
@@ -340,7 +376,9 @@ class Kubelets(Controller):
         number = len(self._host_ips) + 1
         self._host_ips[name] = f"172.{16 + (number >> 16 & 15)}.{number >> 8 & 255}.{number & 255}"
         if not is_true(obj.get("status") or {}, "Ready"):
-            self._store.replace(NODES, record, ready_node(obj, host_ip=self._host_ips[name], now=self._now()))
+            self._store.replace(
+                NODES, record, told.ready_node(obj, host_ip=self._host_ips[name], now=self._now())
+            )
         # Nodes come in bulk; their renewals must not.
         self._later(RENEW_SECONDS * (self._sequence * 0.618 % 1.0), self._renew, name)
         for bound in self._bound_to(name):
@@ -360,20 +398,3 @@ class Kubelets(Controller):
         if node in self._books:
             self._leases.renew(self._node_table.records[node], self._now())
             self._later(RENEW_SECONDS, self._renew, node)
-
-
-class _BadAnnotation(ValueError):
-    """`RUN_SECONDS` holds no duration."""
-
-
-def _run_seconds(pod: Object) -> float | None:
-    text = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS)
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise _BadAnnotation(f"annotation {RUN_SECONDS}: expected seconds of at least 0, found {text[:80]!r}")
-    return seconds

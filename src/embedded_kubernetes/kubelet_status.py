@@ -25,12 +25,13 @@ def _condition(kind: str, status: str, now: str, reason: str = "") -> dict[str, 
     return condition
 
 
-def _conditions(old: Object, ready: tuple[str, str], now: str) -> list[dict[str, Any]]:
-    """The kubelet's own conditions; others, such as PodScheduled and a client's, stay as they are."""
+def _conditions(old: Object, ready: tuple[str, str], now: str, *, runs: bool = False) -> list[dict[str, Any]]:
+    """The kubelet's own conditions; others, such as PodScheduled and a client's, stay as they are. `runs`: of a pod
+    whose containers are not ready, but that has not ended."""
     status, reason = ready
     mine = [
-        _condition("PodReadyToStartContainers", status, now),
-        _condition("Initialized", "True", now, reason if status == "False" else ""),
+        _condition("PodReadyToStartContainers", "True" if runs else status, now),
+        _condition("Initialized", "True", now, reason if status == "False" and not runs else ""),
         _condition("Ready", status, now, reason),
         _condition("ContainersReady", status, now, reason),
     ]
@@ -54,20 +55,22 @@ def _container_status(container: Object, uid: str, state: dict[str, Any], *, run
     }
 
 
-def running(pod: Object, *, ip: str, host_ip: str, now: str) -> Object:
+def running(pod: Object, *, ip: str, host_ip: str, now: str, ready: bool = True) -> Object:
     """The status of a pod whose containers have all started."""
     status = dict(pod.get("status") or {})
     spec, uid = pod["spec"], pod["metadata"]["uid"]
     started = {"running": {"startedAt": now}}
     status.update(
         phase="Running",
-        conditions=_conditions(status, ("True", ""), now),
+        conditions=_conditions(status, *_readiness(ready, now), runs=True),
         hostIP=host_ip,
         hostIPs=[{"ip": host_ip}],
         podIP=host_ip if spec.get("hostNetwork") else ip,
         podIPs=[{"ip": host_ip if spec.get("hostNetwork") else ip}],
         startTime=now,
-        containerStatuses=[_container_status(c, uid, started, running=True) for c in spec["containers"]],
+        containerStatuses=[
+            _container_status(c, uid, started, running=True) | {"ready": ready} for c in spec["containers"]
+        ],
     )
     if spec.get("initContainers"):
         done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
@@ -82,20 +85,92 @@ def running(pod: Object, *, ip: str, host_ip: str, now: str) -> Object:
     return status
 
 
-def ended(pod: Object, *, now: str) -> Object:
-    """The status of a pod whose containers have all exited with 0."""
+def _readiness(ready: bool, now: str) -> tuple[tuple[str, str], str]:
+    return ("True", "") if ready else ("False", "ContainersNotReady"), now
+
+
+def readied(pod: Object, *, now: str) -> Object:
+    """The status of a pod whose containers have come to be ready."""
     status = dict(pod.get("status") or {})
-    start = status.get("startTime") or now
-    exited = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": start, "finishedAt": now}}
-    uid = pod["metadata"]["uid"]
+    reports = [{**each, "ready": True} for each in status.get("containerStatuses") or ()]
+    return {
+        **status,
+        "conditions": _conditions(status, *_readiness(True, now), runs=True),
+        "containerStatuses": reports,
+    }
+
+
+def exited(pod: Object, *, code: int, now: str) -> Object:
+    """The status of a pod whose containers have exited, and wait to be started again."""
+    status = dict(pod.get("status") or {})
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
+    reports = [
+        {**each, "state": waiting, "lastState": _exit(each, code, now), "ready": False, "started": False}
+        for each in status.get("containerStatuses") or ()
+    ]
+    return {
+        **status,
+        "conditions": _conditions(status, *_readiness(False, now), runs=True),
+        "containerStatuses": reports,
+    }
+
+
+def started_again(pod: Object, *, now: str, ready: bool) -> Object:
+    """The same when they have."""
+    status = dict(pod.get("status") or {})
+    reports = [
+        {
+            **each,
+            "state": {"running": {"startedAt": now}},
+            "restartCount": each.get("restartCount", 0) + 1,
+            "ready": ready,
+            "started": True,
+        }
+        for each in status.get("containerStatuses") or ()
+    ]
+    return {
+        **status,
+        "conditions": _conditions(status, *_readiness(ready, now), runs=True),
+        "containerStatuses": reports,
+    }
+
+
+def _exit(report: dict[str, Any], code: int, now: str, start: str = "") -> dict[str, Any]:
+    began = ((report.get("state") or {}).get("running") or {}).get("startedAt") or start or now
+    reason = "Completed" if code == 0 else "Error"
+    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": began, "finishedAt": now}}
+
+
+def ended(pod: Object, *, now: str, code: int = 0) -> Object:
+    """The status of a pod whose containers have all exited for good."""
+    status = dict(pod.get("status") or {})
+    start, uid = status.get("startTime") or now, pod["metadata"]["uid"]
+    known = {each["name"]: each for each in status.get("containerStatuses") or ()}
+    reports = []
+    for container in pod["spec"]["containers"]:
+        report = known.get(container["name"], {})
+        kept = {key: report[key] for key in ("restartCount", "lastState") if key in report}
+        state = _exit(report, code, now, start)
+        reports.append(_container_status(container, uid, state, running=False) | kept)
     status.update(
-        phase="Succeeded",
-        conditions=_conditions(status, ("False", "PodCompleted"), now),
-        containerStatuses=[
-            _container_status(c, uid, exited, running=False) for c in pod["spec"]["containers"]
-        ],
+        phase="Succeeded" if code == 0 else "Failed",
+        conditions=_conditions(status, ("False", "PodCompleted" if code == 0 else "PodFailed"), now),
+        containerStatuses=reports,
     )
     return status
+
+
+def evicted(pod: Object, *, now: str) -> Object:
+    """The status of a pod that its kubelet has ended, as it does where the node lacks memory."""
+    message = "The node was low on resource: memory. "
+    status = ended(pod, now=now, code=137)
+    target = _condition("DisruptionTarget", "True", now, "TerminationByKubelet") | {"message": message}
+    return {
+        **status,
+        "reason": "Evicted",
+        "message": message,
+        "conditions": [*status["conditions"], target],
+    }
 
 
 def refused(pod: Object, *, reason: str, message: str, now: str) -> Object:

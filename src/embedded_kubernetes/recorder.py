@@ -19,7 +19,7 @@ _REMEMBERED = 4096
 
 
 class Recorder:
-    """Warnings in one component's name. The store must have its tables of events and namespaces."""
+    """Events in one component's name. The store must have its tables of events and namespaces."""
 
     def __init__(self, store: Store, component: str) -> None:
         self._store = store
@@ -29,7 +29,13 @@ class Recorder:
 
     def warn(self, pod: Record, reason: str, message: str) -> None:
         """Record a Warning about a pod."""
-        subject = (pod.uid, reason, message)
+        self.tell(pod, ("v1", "Pod"), reason, message, warning=True)
+
+    def tell(
+        self, about: Record, kind: tuple[str, str], reason: str, message: str, *, warning: bool = False
+    ) -> None:
+        """Record an event about an object; `kind`: its apiVersion and kind."""
+        subject = (about.uid, reason, message)
         known = self._store.tables[EVENTS].records.get(self._told.get(subject, ""))
         now = clock_text(self._store.clock())
         if known is not None:
@@ -38,25 +44,25 @@ class Recorder:
             event["lastTimestamp"] = now
             self._store.replace(EVENTS, known, event)
             return
-        namespace = self._store.tables[NAMESPACES].records.get(pod.namespace)
+        namespace = self._store.tables[NAMESPACES].records.get(about.namespace)
         if namespace is None or namespace.deleting:
             return
         uid = self._store.uid()
         event = {
             "metadata": {
                 # As client-go names them, but for what makes the name unique.
-                "name": f"{pod.name[:216]}.{uid}",
-                "namespace": pod.namespace,
+                "name": f"{about.name[:216]}.{uid}",
+                "namespace": about.namespace,
                 "uid": uid,
                 "creationTimestamp": now,
             },
             "involvedObject": {
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-                "apiVersion": "v1",
-                "resourceVersion": str(pod.rv),
+                "kind": kind[1],
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+                "apiVersion": kind[0],
+                "resourceVersion": str(about.rv),
             },
             "reason": reason,
             "message": message,
@@ -64,7 +70,7 @@ class Recorder:
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
-            "type": "Warning",
+            "type": "Warning" if warning else "Normal",
             "eventTime": None,
             "reportingComponent": self._component,
             "reportingInstance": "",

@@ -306,6 +306,38 @@ def test_wait_sees_conditions_paths_and_deletions(kubectl: Kubectl) -> None:
     assert "timed out" in kubectl.refused("wait", "pod/one", "--for=condition=Ready", "--timeout=1s")
 
 
+def test_a_deployment_is_rolled_out_scaled_and_taken_back(kubectl: Kubectl) -> None:
+    placed = json.dumps({"spec": {"template": {"spec": {"nodeName": "node-00000"}}}})
+    kubectl("create", "deployment", "web", "--image=nginx:1", "--replicas=2")
+    kubectl("patch", "deployment", "web", "-p", placed)
+    rolled_out = ("rollout", "status", "deployment/web", "--timeout=20s")
+    assert "successfully rolled out" in kubectl(*rolled_out)
+    kubectl("scale", "deployment/web", "--replicas=3")
+    kubectl("set", "image", "deployment/web", "nginx=nginx:2")
+    assert "successfully rolled out" in kubectl(*rolled_out)
+    assert _rows(kubectl("get", "deployment", "web"))[0][1:4] == ["3/3", "3", "3"]
+    kubectl("rollout", "undo", "deployment/web")
+    kubectl(*rolled_out)
+    assert (
+        kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.containers[0].image}").count(
+            "nginx:1"
+        )
+        == 3
+    )
+    kubectl("delete", "deployment", "web", "--cascade=foreground")
+    assert kubectl("get", "pods", "-l", "app=web", "-o", "name") == ""
+
+
+def test_a_job_is_waited_for(kubectl: Kubectl) -> None:
+    body = json.loads(kubectl("create", "job", "one", "--image=x", "--dry-run=client", "-o", "json"))
+    template = body["spec"]["template"]
+    template["metadata"] = {"annotations": {"agent-scheduler.io/exit-code": "0"}}
+    template["spec"]["nodeName"] = "node-00000"
+    kubectl("create", "-f", "-", stdin=body | {"spec": {**body["spec"], "completions": 3}})
+    kubectl("wait", "job/one", "--for=condition=complete", "--timeout=20s")
+    assert _rows(kubectl("get", "job", "one"))[0][1:3] == ["Complete", "3/3"]
+
+
 def test_explain_reads_the_openapi_document(kubectl: Kubectl) -> None:
     explained = kubectl("explain", "pod.spec.containers")
     assert "FIELD: containers <[]Container>" in explained

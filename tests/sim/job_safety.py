@@ -72,6 +72,8 @@ class JobSafety:
 
     def went_back(self) -> None:
         """The store has. What its processes knew of what was undone they may go by until they start over."""
+        for job in self._jobs.values():
+            job.pods.clear()
         for table, note in ((read.JOBS, self._note_job), (PODS, self._note_pod)):
             for record in self._world.store.tables[table].scan(""):
                 note(orjson.loads(record.data))

@@ -1,9 +1,9 @@
 """Controllers' kinds: Deployments, ReplicaSets, StatefulSets, DaemonSets and their revisions,
 ReplicationControllers, PodTemplates, Jobs and CronJobs.
 
-They are stored, defaulted and checked as a real server does; no controller acts on them here. kubectl reads them
-to drain a node and to describe a pod, and manifests that hold them apply. Policies that only the job controller acts on
-(podFailurePolicy, successPolicy) are stored as they come.
+They are stored, defaulted and checked as a real server does. Controllers act on Deployments, ReplicaSets and Jobs
+(`workloads`); of the others kubectl reads what is stored, to drain a node and to describe a pod. Policies that no
+controller here acts on (podFailurePolicy, successPolicy) are stored as they come.
 """
 
 from __future__ import annotations

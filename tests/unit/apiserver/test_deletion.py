@@ -198,6 +198,20 @@ def test_a_foreground_delete_waits_for_the_dependents_that_block_it(world: World
     assert world.names(MAPS) == []
 
 
+def test_a_foreground_delete_goes_down_to_the_last_dependent(world: World) -> None:
+    owner = world.ok("POST", MAPS, config_map("owner"))
+    child = world.ok("POST", MAPS, owned("child", owner, block=True))
+    held = owned("grandchild", child, block=True)
+    held["metadata"]["finalizers"] = ["example.com/wait"]
+    world.ok("POST", MAPS, held)
+    world.ok("DELETE", f"{MAPS}/owner?propagationPolicy=Foreground")
+    world.collect()
+    assert world.names(MAPS) == ["child", "grandchild", "owner"]
+    world.ok("PATCH", f"{MAPS}/grandchild", {"metadata": {"finalizers": None}}, kind=MERGE)
+    world.collect()
+    assert world.names(MAPS) == []
+
+
 def test_a_namespace_is_emptied_and_then_goes(world: World) -> None:
     world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
     world.pod("a", namespace="t")

@@ -1,0 +1,197 @@
+"""What controllers of workloads have in common: which objects they own, when to look at one again, and their writes.
+
+Objects are written by the API's rules and in the name of a service account of kube-system, so that webhooks and
+policies see the pods that are made. Where a webhook has to be asked, the object is left alone until the answer is
+there: none is made twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import Counter
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+import orjson
+
+from ..auth.identity import AUTHENTICATED, User, account_groups, account_name
+from ..controllers import Controller, WorkQueue
+from ..handlers import Api
+from ..recorder import Recorder
+from ..requests import Request, Response, Stream
+from ..resource import Object
+from ..store import Event, Record
+from ..subresources import PODS
+
+_NAMESPACE = "kube-system"
+_MERGE = "application/merge-patch+json"
+Name = tuple[str, str]
+#: Seconds until what was refused is tried again, doubled each time up to the longest.
+_RETRY, _LONGEST_RETRY = 1.0, 60.0
+
+
+class Workloads(Controller):
+    """One kind's. Invariant: every object of it that changed, or owns something that did, is in `_changed` until it has
+    been looked at, unless an answer for it is under way; then that puts it there."""
+
+    #: Group and plural, apiVersion and kind.
+    name: Name
+    kind: tuple[str, str]
+    #: Group and plural of what it makes.
+    makes: Name = PODS
+    #: The service account that writes, which is also who tells events.
+    account: str
+
+    def __init__(self, api: Api) -> None:
+        self.api, self.store = api, api.store
+        self.table = api.registry.stored(self.name).table
+        self.made = api.registry.stored(self.makes).table
+        self._user = User(
+            account_name(_NAMESPACE, self.account), groups=(*account_groups(_NAMESPACE), AUTHENTICATED)
+        )
+        self._recorder = Recorder(self.store, self.account)
+        #: UID -> key of each object of the kind.
+        self._keys: dict[str, str] = {}
+        self._changed = WorkQueue[str]()
+        self._timers: list[tuple[float, str]] = []
+        #: Answers that webhooks are asked for, by key of the object that they are about.
+        self._open: Counter[str] = Counter()
+        self._asked: set[asyncio.Future[Any]] = set()
+        #: How often in a row something was refused, by key.
+        self._refused: Counter[str] = Counter()
+        for record in self.table.scan(""):
+            self._note(record)
+        self.table.subscribers.append(self._object_changed)
+        self.made.subscribers.append(self._made_changed)
+
+    def _object_changed(self, event: Event) -> None:
+        record = event.record
+        if event.type == "DELETED":
+            self._keys.pop(record.uid, None)
+            self._refused.pop(record.key, None)
+        else:
+            self._note(record)
+            self.wake()
+
+    def _note(self, record: Record) -> None:
+        self._keys[record.uid] = record.key
+        self._changed.add(record.key)
+
+    def _made_changed(self, event: Event) -> None:
+        for owner in event.record.owners:
+            key = self._keys.get(owner)
+            if key is not None:
+                self._changed.add(key)
+                self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`."""
+        now = self.store.clock()
+        while self._timers and self._timers[0][0] <= now:
+            self._changed.add(heappop(self._timers)[1])
+        self._changed.work(most, self._see)
+        if self._changed:
+            return -inf
+        return self._timers[0][0] if self._timers else None
+
+    def _see(self, key: str) -> None:
+        record = self.table.records.get(key)
+        if record is not None and not self._open[key]:
+            self.reconcile(record, orjson.loads(record.data))
+
+    @abstractmethod
+    def reconcile(self, record: Record, obj: Object) -> None:
+        """Bring the object closer to the state that it should have. Asked again when anything of it has changed."""
+
+    def again(self, record: Record, seconds: float) -> None:
+        """Look at it then, whatever happens."""
+        heappush(self._timers, (self.store.clock() + seconds, record.key))
+
+    def own(self, record: Record) -> list[Record]:
+        """What it controls, of the kind that it makes; what changed last comes last."""
+        held = (key for table, key in self.store.dependents.get(record.uid, ()) if table == self.makes)
+        found = [self.made.records[key] for key in held]
+        return sorted(found, key=lambda each: (each.rv, each.key))
+
+    # -- writes
+
+    def create(self, record: Record, body: Object) -> bool:
+        """Whether it was made, or may yet be."""
+        resource = self.api.registry.stored(self.makes).resource
+        path = f"{resource.path}/namespaces/{record.namespace}/{resource.plural}"
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        return self._write(record, "POST", path, body, "application/json", self.makes == PODS)
+
+    def patch(self, record: Record, of: Record, body: Object) -> bool:
+        """`of`: what it controls, or itself."""
+        resource = self.api.registry.stored(self.name if of is record else self.makes).resource
+        path = f"{resource.path}/namespaces/{of.namespace}/{resource.plural}/{of.name}"
+        return self._write(record, "PATCH", path, {"metadata": {"uid": of.uid}} | body, _MERGE)
+
+    def delete(self, record: Record, of: Record) -> bool:
+        """`of`: what it controls, or itself, whose dependents go in the background."""
+        resource = self.api.registry.stored(self.name if of is record else self.makes).resource
+        path = f"{resource.path}/namespaces/{of.namespace}/{resource.plural}/{of.name}"
+        options = {"preconditions": {"uid": of.uid}, "propagationPolicy": "Background"}
+        return self._write(record, "DELETE", path, options, "application/json")
+
+    def write_status(self, record: Record, obj: Object, status: Object) -> None:
+        """`obj` is the object of `record`; nothing is written that is there."""
+        current = self.table.records.get(record.key)
+        if current is record and obj.get("status") != status:
+            self.store.replace(self.name, record, {**obj, "status": status})
+
+    def tell(self, record: Record, reason: str, message: str, *, warning: bool = False) -> None:
+        self._recorder.tell(record, self.kind, reason, message, warning=warning)
+
+    def _write(
+        self, record: Record, method: str, path: str, body: Object, content_type: str, making: bool = False
+    ) -> bool:
+        request = Request(method, path, body=orjson.dumps(body), content_type=content_type, user=self._user)
+        answer = self.api.ask(request)
+        assert not isinstance(answer, Stream)
+        if isinstance(answer, Response):
+            return self._answered(record, answer, making)
+        self._open[record.key] += 1
+        asked = asyncio.ensure_future(answer)
+        self._asked.add(asked)
+
+        def done(future: asyncio.Future[Response]) -> None:
+            self._asked.discard(future)
+            self._open[record.key] -= 1
+            if not self._open[record.key]:
+                del self._open[record.key]
+            if not future.cancelled():
+                self._answered(record, future.result(), making)
+            self._changed.add(record.key)
+            self.wake()
+
+        asked.add_done_callback(done)
+        return True
+
+    def _answered(self, record: Record, answer: Response, making: bool) -> bool:
+        found = orjson.loads(answer.body)
+        if answer.status < 300:
+            self._refused.pop(record.key, None)
+            if making:
+                self.tell(record, "SuccessfulCreate", f"Created pod: {found['metadata']['name']}")
+            return True
+        if making:
+            self.tell(record, "FailedCreate", f"Error creating: {found.get('message', '')}", warning=True)
+        self._refused[record.key] += 1
+        self.again(record, min(_RETRY * 2 ** (self._refused[record.key] - 1), _LONGEST_RETRY))
+        return False
+
+
+def owner_of(record: Record, kind: tuple[str, str]) -> Object:
+    """The reference by which it controls what it makes."""
+    return {
+        "apiVersion": kind[0],
+        "kind": kind[1],
+        "name": record.name,
+        "uid": record.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,312 @@
+"""The Job controller (pkg/controller/job): pods until enough have succeeded, or too many failed.
+
+Not looked at: podFailurePolicy, successPolicy and backoffLimitPerIndex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..conditions import find, with_condition
+from ..resource import Object
+from ..store import Record
+from ..times import clock_text, parse
+from .controller import Workloads, owner_of
+from .pods import Pod, from_template, read, surplus
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+INDEX = "batch.kubernetes.io/job-completion-index"
+#: Seconds from a failure to the pod that follows it, doubled by each failure, up to the longest (KEP-1329 and
+#: `DefaultJobPodFailureBackOff`, `MaxJobPodFailureBackOff`).
+_BACKOFF, _LONGEST = 10.0, 600.0
+_ENV = {"name": "JOB_COMPLETION_INDEX"}
+
+
+class Jobs(Workloads):
+    name = ("batch", "jobs")
+    kind = ("batch/v1", "Job")
+    account = "job-controller"
+
+    def reconcile(self, record: Record, obj: Object) -> None:
+        status: Object = dict(obj.get("status") or {})
+        conditions = status.get("conditions") or []
+        if _is_finished(conditions):
+            self._expire(record, obj, conditions)
+            for pod in self._counted(record):
+                self._let_go(record, pod)
+            return
+        if record.deleting:
+            for pod in self._counted(record):
+                self._let_go(record, pod)
+            return
+        spec, now = obj["spec"], self.store.clock()
+        pods = [read(each) for each in self.own(record)]
+        ended = [pod for pod in pods if _is_tracked(pod) and _has_ended(pod)]
+        active = [pod for pod in pods if pod.is_active]
+        status = self._count(obj, status, pods, ended)
+        suspended = bool(spec.get("suspend"))
+        was_suspended = (find(conditions, "Suspended") or {}).get("status") == "True"
+        if not suspended and not status.get("startTime"):
+            status["startTime"] = clock_text(now)
+        failure, done = self._failure(obj, status, active), self._is_done(obj, status, active)
+        if failure or done:
+            self._finish(record, obj, status, active, ended, failure)
+            return
+        if suspended != was_suspended and (suspended or was_suspended):
+            reason = "JobSuspended" if suspended else "JobResumed"
+            text = f"Job {'suspended' if suspended else 'resumed'}"
+            conditions = with_condition(
+                conditions, "Suspended", str(suspended), reason, text, now, lastProbeTime=clock_text(now)
+            )
+            status["conditions"] = conditions
+            self.tell(record, reason.removeprefix("Job"), text)
+            if suspended:
+                status.pop("startTime", None)
+            else:
+                status["startTime"] = clock_text(now)
+        # What is counted is told before it is let go: else it would be counted by nobody.
+        self._say(record, obj, status)
+        for pod in ended:
+            self._let_go(record, pod)
+        current = self.table.records.get(record.key)
+        if current is not None:
+            self._manage(current, obj, status, active, suspended=suspended)
+
+    # -- numbers
+
+    def _count(self, obj: Object, status: Object, pods: list[Pod], ended: Iterable[Pod]) -> Object:
+        succeeded = [pod for pod in ended if pod.phase == "Succeeded"]
+        failed = [pod for pod in ended if pod.phase != "Succeeded"]
+        active = [pod for pod in pods if pod.is_active]
+        found = dict(status)
+        if obj["spec"].get("completionMode") == "Indexed":
+            done = _indexes(status.get("completedIndexes", "")) | {_index(pod) for pod in succeeded}
+            done = {each for each in done if 0 <= each < obj["spec"].get("completions", 0)}
+            _put(found, "completedIndexes", _ranges(done))
+            _put(found, "succeeded", len(done))
+        else:
+            _put(found, "succeeded", status.get("succeeded", 0) + len(succeeded))
+        _put(found, "failed", status.get("failed", 0) + len(failed))
+        _put(found, "active", len(active))
+        found["ready"] = sum(pod.ready_since is not None for pod in active)
+        found["terminating"] = sum(pod.deleting and pod.phase not in ("Succeeded", "Failed") for pod in pods)
+        found["uncountedTerminatedPods"] = {}
+        return found
+
+    def _failure(self, obj: Object, status: Object, active: list[Pod]) -> tuple[str, str] | None:
+        spec = obj["spec"]
+        limit, deadline = spec.get("backoffLimit", 6), spec.get("activeDeadlineSeconds")
+        restarts = sum(pod.restarts for pod in active)
+        on_failure = (spec["template"].get("spec") or {}).get("restartPolicy") == "OnFailure"
+        if status.get("failed", 0) > limit or (on_failure and restarts and restarts >= limit):
+            return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        if deadline is not None and status.get("startTime") and not spec.get("suspend"):
+            left = parse(status["startTime"]).timestamp() + deadline - self.store.clock()
+            if left <= 0:
+                return "DeadlineExceeded", "Job was active longer than specified deadline"
+        return None
+
+    @staticmethod
+    def _is_done(obj: Object, status: Object, active: list[Pod]) -> bool:
+        completions = obj["spec"].get("completions")
+        succeeded = int(status.get("succeeded", 0))
+        if completions is None:
+            # Any one that succeeds says that there is no more to do.
+            return succeeded > 0 and not active
+        return succeeded >= int(completions)
+
+    # -- ends
+
+    def _finish(
+        self,
+        record: Record,
+        obj: Object,
+        status: Object,
+        active: list[Pod],
+        ended: list[Pod],
+        failure: tuple[str, str] | None,
+    ) -> None:
+        """First it is said that it ends and its pods go, then that it has ended."""
+        now, conditions = self.store.clock(), status.get("conditions") or []
+        early, final = ("FailureTarget", "Failed") if failure else ("SuccessCriteriaMet", "Complete")
+        reason, text = failure or ("CompletionsReached", "Reached expected number of succeeded pods")
+        told = {"lastProbeTime": clock_text(now)}
+        status["conditions"] = with_condition(conditions, early, "True", reason, text, now, **told)
+        if active:
+            _put(status, "failed", status.get("failed", 0) + (len(active) if failure else 0))
+        else:
+            status["conditions"] = with_condition(
+                status["conditions"], final, "True", reason, text, now, **told
+            )
+            if not failure:
+                status["completionTime"] = clock_text(now)
+        _put(status, "active", 0)
+        status["ready"] = 0
+        self._say(record, obj, status)
+        for pod in ended:
+            self._let_go(record, pod)
+        for pod in active:
+            self._drop(record, pod)
+        if not active:
+            self.tell(
+                record,
+                "Completed" if not failure else reason,
+                text if failure else "Job completed",
+                warning=bool(failure),
+            )
+
+    def _expire(self, record: Record, obj: Object, conditions: list[Any]) -> None:
+        seconds = obj["spec"].get("ttlSecondsAfterFinished")
+        if seconds is None or record.deleting:
+            return
+        ended = max(
+            parse(each["lastTransitionTime"]).timestamp()
+            for each in conditions
+            if each["type"] in ("Complete", "Failed") and each["status"] == "True"
+        )
+        left = ended + seconds - self.store.clock()
+        if left > 0:
+            self.again(record, left)
+        else:
+            self.delete(record, record)
+
+    # -- pods
+
+    def _manage(
+        self, record: Record, obj: Object, status: Object, active: list[Pod], *, suspended: bool
+    ) -> None:
+        spec, now = obj["spec"], self.store.clock()
+        deadline = spec.get("activeDeadlineSeconds")
+        if deadline is not None and not suspended and status.get("startTime"):
+            self.again(record, max(0.001, parse(status["startTime"]).timestamp() + deadline - now))
+        parallel = 0 if suspended else spec.get("parallelism", 1)
+        completions, succeeded = spec.get("completions"), int(status.get("succeeded", 0))
+        if completions is not None:
+            parallel = min(parallel, completions - succeeded)
+        elif succeeded:
+            parallel = min(parallel, len(active))
+        if len(active) > parallel:
+            for pod in surplus(active, len(active) - parallel):
+                self._drop(record, pod)
+                self.tell(record, "SuccessfulDelete", f"Deleted pod: {pod.record.name}")
+            return
+        missing = parallel - len(active)
+        if missing <= 0:
+            return
+        wait = self._backs_off(record, status)
+        if wait > 0:
+            self.again(record, wait)
+            return
+        self._make(record, obj, status, active, missing)
+
+    def _backs_off(self, record: Record, status: Object) -> float:
+        """Seconds until a pod may follow the one that failed last. None fails that ran for a while: each that succeeds
+        begins anew, and so does a Job of which no failed pod is there."""
+        ends = [_ended_at(pod) for pod in map(read, self.own(record)) if pod.phase == "Failed"]
+        fine = [_ended_at(pod) for pod in map(read, self.own(record)) if pod.phase == "Succeeded"]
+        last = max(fine, default=0.0)
+        row = [each for each in ends if each > last]
+        if not row:
+            return 0.0
+        wait: float = min(_BACKOFF * 2.0 ** (len(row) - 1), _LONGEST)
+        return max(row) + wait - self.store.clock()
+
+    def _make(self, record: Record, obj: Object, status: Object, active: list[Pod], missing: int) -> None:
+        spec, owner = obj["spec"], owner_of(record, self.kind)
+        if spec.get("completionMode") != "Indexed":
+            for _ in range(missing):
+                body = from_template(spec["template"], owner, f"{record.name}-")
+                body["metadata"]["finalizers"] = [*body["metadata"].get("finalizers", ()), TRACKING]
+                if not self.create(record, body):
+                    return
+            return
+        taken = _indexes(status.get("completedIndexes", "")) | {_index(pod) for pod in active}
+        free = [each for each in range(spec.get("completions", 0)) if each not in taken]
+        for index in free[:missing]:
+            body = from_template(spec["template"], owner, f"{record.name}-{index}-")
+            metadata = body["metadata"]
+            metadata["finalizers"] = [*metadata.get("finalizers", ()), TRACKING]
+            for place in ("labels", "annotations"):
+                metadata[place] = {**metadata.get(place, {}), INDEX: str(index)}
+            body["spec"].setdefault("hostname", f"{record.name}-{index}")
+            told = {**_ENV, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
+            for group in ("initContainers", "containers"):
+                if body["spec"].get(group):
+                    body["spec"][group] = [
+                        {**each, "env": [*(each.get("env") or ()), told]} for each in body["spec"][group]
+                    ]
+            if not self.create(record, body):
+                return
+
+    def _counted(self, record: Record) -> list[Pod]:
+        return [pod for pod in map(read, self.own(record)) if _is_tracked(pod)]
+
+    def _let_go(self, record: Record, pod: Pod) -> None:
+        """It is counted: nothing holds it any more."""
+        left = [each for each in pod.obj["metadata"].get("finalizers") or () if each != TRACKING]
+        self.patch(record, pod.record, {"metadata": {"uid": pod.record.uid, "finalizers": left or None}})
+
+    def _drop(self, record: Record, pod: Pod) -> None:
+        """One that is not needed is no failure."""
+        self._let_go(record, pod)
+        self.delete(record, pod.record)
+
+    def _say(self, record: Record, obj: Object, status: Object) -> None:
+        self.write_status(record, obj, status)
+
+
+def _is_finished(conditions: Iterable[Any]) -> bool:
+    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+
+
+def _is_tracked(pod: Pod) -> bool:
+    return TRACKING in (pod.obj["metadata"].get("finalizers") or ())
+
+
+def _has_ended(pod: Pod) -> bool:
+    """One that is deleted counts as failed, as it may never come to say so."""
+    return pod.phase in ("Succeeded", "Failed") or pod.deleting
+
+
+def _ended_at(pod: Pod) -> float:
+    ends = [
+        state["terminated"].get("finishedAt")
+        for each in (pod.obj.get("status") or {}).get("containerStatuses") or ()
+        if "terminated" in (state := each.get("state") or {})
+    ]
+    times = [parse(each).timestamp() for each in ends if each]
+    return max(times, default=parse(pod.obj["metadata"]["creationTimestamp"]).timestamp())
+
+
+def _index(pod: Pod) -> int:
+    text = (pod.obj["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def _indexes(text: str) -> set[int]:
+    """Of `1,3-5`."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _ranges(indexes: Iterable[int]) -> str:
+    """`1,3-5`."""
+    runs: list[list[int]] = []
+    for each in sorted(indexes):
+        if runs and runs[-1][1] == each - 1:
+            runs[-1][1] = each
+        else:
+            runs.append([each, each])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _put(status: Object, field: str, value: Any) -> None:
+    """What is 0 or empty is left out."""
+    if value:
+        status[field] = value
+    else:
+        status.pop(field, None)

@@ -1,0 +1,86 @@
+"""What controllers read of the pods that they own. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+
+from ..resource import Object
+from ..store import Record
+from ..times import parse
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+FINAL = ("Succeeded", "Failed")
+
+
+class Pod(NamedTuple):
+    """One pod. Times are seconds since 1970; `ready_since` None for one that is not ready."""
+
+    record: Record
+    obj: Object
+    phase: str
+    deleting: bool
+    ready_since: float | None
+    restarts: int
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it counts as one that is there (`IsPodActive`)."""
+        return self.phase not in FINAL and not self.deleting
+
+    def is_available(self, now: float, seconds: float) -> bool:
+        """Whether it has been ready for so long."""
+        return self.ready_since is not None and self.ready_since + seconds <= now
+
+
+def read(record: Record) -> Pod:
+    obj = orjson.loads(record.data)
+    status = obj.get("status") or {}
+    ready = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), None)
+    since = None
+    if ready is not None and ready["status"] == "True":
+        changed = ready.get("lastTransitionTime")
+        since = parse(changed).timestamp() if changed else 0.0
+    reports = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    restarts = sum(each.get("restartCount", 0) for each in reports)
+    return Pod(record, obj, status.get("phase") or "Pending", record.deleting, since, restarts)
+
+
+def surplus(pods: list[Pod], count: int) -> list[Pod]:
+    """Those of the active ones that go first (`ActivePodsWithRanks` in pkg/controller/controller_utils.go): without a
+    node, not running, not ready, of lower deletion cost, ready for a shorter time, restarted more often, younger."""
+
+    def rank(pod: Pod) -> tuple[bool, int, bool, int, float, int, int]:
+        annotations = pod.obj["metadata"].get("annotations") or {}
+        text = annotations.get(DELETION_COST, "")
+        cost = int(text) if text.removeprefix("-").isdecimal() else 0
+        running = {"Pending": 0, "Unknown": 1}.get(pod.phase, 2)
+        since = pod.ready_since
+        return (
+            bool(pod.obj["spec"].get("nodeName")),
+            running,
+            since is not None,
+            cost,
+            0.0 if since is None else -since,
+            -pod.restarts,
+            -_age(pod),
+        )
+
+    return sorted(pods, key=rank)[:count]
+
+
+def _age(pod: Pod) -> int:
+    return int(parse(pod.obj["metadata"]["creationTimestamp"]).timestamp())
+
+
+def from_template(template: Object, owner: Object, generate: str) -> Object:
+    """A pod as it is to be made."""
+    metadata = template.get("metadata") or {}
+    made: Object = {"generateName": generate, "ownerReferences": [owner]}
+    for key in ("labels", "annotations"):
+        if metadata.get(key):
+            made[key] = dict(metadata[key])
+    if metadata.get("finalizers"):
+        made["finalizers"] = list(metadata["finalizers"])
+    return {"metadata": made, "spec": dict(template["spec"])}
