@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from embedded_kubernetes.times import parse
+
 from . import gang_reading, job_reading
 from .gang_cluster import GROUPS, PODS
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _COMMANDS = ("bus.volcano.sh", "commands")
+#: Seconds in which a deletion is sent again that was refused.
+_GRACE = 40.0
 _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
@@ -42,8 +46,18 @@ def unsettled(world: World) -> list[str]:
         own = [pod for pod in pods if job_reading.owner(pod) == uid]
         group = next((each for each in groups if job_reading.owner(each) == uid), None)
         if job["spec"].get("queue", "default") in queues:
-            found += [f"{job['metadata']['name']} {problem}" for problem in _untrue(job, own, group)]
+            found += [f"{job['metadata']['name']} {problem}" for problem in _untrue(world, job, own, group)]
     return found
+
+
+def _is_over(world: World, job: Json) -> bool:
+    """Whether a Job that has ended should be gone by now, some seconds for a refused deletion included."""
+    seconds = job["spec"].get("ttlSecondsAfterFinished")
+    # A process whose clock was set back waits until that says so.
+    if seconds is None or world.plan.fired["clock_jump"]:
+        return False
+    ended = parse(job["status"]["state"]["lastTransitionTime"]).timestamp()
+    return bool(ended + seconds + _GRACE < world.time_of_day().timestamp())
 
 
 def check_jobs(world: World) -> None:
@@ -53,7 +67,7 @@ def check_jobs(world: World) -> None:
         world.safety.violated("L19", problem)
 
 
-def _untrue(job: Json, pods: list[Json], group: Json | None) -> list[str]:
+def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> list[str]:
     status, spec, phase = job.get("status") or {}, job["spec"], job_reading.phase_of(job)
     found = []
     counted = Counter(gang_reading.phase(pod) for pod in pods if not gang_reading.is_leaving(pod))
@@ -70,7 +84,7 @@ def _untrue(job: Json, pods: list[Json], group: Json | None) -> list[str]:
             found.append(f"is {phase} and has a group")
         if counted["Pending"] or counted["Running"]:
             found.append(f"is {phase}, and {dict(counted)} of its pods are there")
-        if phase in job_reading.FINISHED and "ttlSecondsAfterFinished" in spec:
+        if phase in job_reading.FINISHED and _is_over(world, job):
             found.append(f"is {phase}, and was to go {spec['ttlSecondsAfterFinished']} s later")
         return found
     if group is None:

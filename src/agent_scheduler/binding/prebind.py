@@ -268,21 +268,21 @@ class PreBinder:
                 self._waiting_pods.end(job.result.pod)
 
     async def _until_its_turn(self, job: _Job) -> str:
-        """Returns once the pod may be bound that stands by; or why it is not to be, if it waits no more or has lost its
-        node. There is no limit: others of its Job run for as long as they do."""
+        """Returns once the pod may be bound that stands by; or why it is not to be, if it waits no more, has lost its
+        node, or nobody is left who is to run before it. There is no limit: others of its Job run for as long as they
+        do."""
         pod, cluster = job.result.pod, self._cluster
         if not pod.stands_by:
             return ""
-        changed = cluster.awaited[pod.uid] = asyncio.Event()
-        with self._waiting(not job.reserved.waits_for_others):
-            try:
-                while self._is_wanted(job) and cluster.pods[pod.uid].stands_by:
-                    if job.node_name not in cluster.ledger.rows:
-                        return f"node {job.node_name} is gone"
-                    changed.clear()
-                    await changed.wait()
-            finally:
-                del cluster.awaited[pod.uid]
+        writes, others = not job.reserved.waits_for_others, cluster.standing_by
+        with self._waiting(writes), others.waiting(pod.uid) as changed:
+            while self._is_wanted(job) and cluster.pods[pod.uid].stands_by:
+                if job.node_name not in cluster.ledger.rows:
+                    return f"node {job.node_name} is gone"
+                if others.is_alone(pod.uid):
+                    return "no pod that is to run before it has room any more"
+                changed.clear()
+                await changed.wait()
         return "" if self._is_wanted(job) else "the pod no longer waits"
 
     async def _write_all(self, job: _Job) -> str:

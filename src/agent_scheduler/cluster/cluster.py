@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
@@ -34,6 +33,8 @@ from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects.batch import Queue
+
+from .standing_by import StandingBy
 
 #: A pod that was popped, or waits.
 Entry = QueuedPodInfo[PodInfo]
@@ -149,8 +150,7 @@ class Cluster:
         self._subscribers: dict[str, Subscriber] = dict.fromkeys(profiles, queue)
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}
-        #: By UID, set when the pod has changed or is gone, or a node is. Of pods that somebody waits for.
-        self.awaited: dict[str, asyncio.Event] = {}
+        self.standing_by = StandingBy()
         self._observer = observer
         self._settled = settled
         self._seen = seen
@@ -219,8 +219,7 @@ class Cluster:
             return
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        if pod.uid in self.awaited:
-            self.awaited[pod.uid].set()
+        self.standing_by.pod_changed(pod.uid)
         joins = pod.batch is not None and self.groups.see(pod)
         if pod.batch is not None:
             self._gang_changed(pod)
@@ -289,8 +288,7 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        if uid in self.awaited:
-            self.awaited[uid].set()
+        self.standing_by.pod_changed(uid)
         if pod.batch is not None:
             self.groups.drop(pod)
             self._gang_changed(pod)
@@ -305,6 +303,7 @@ class Cluster:
         # Before others of its gang have the room, as if it still counted for the minimum.
         self._gang_changed(pod)
         if self.ledger.forget(pod.uid) is not None:
+            self.standing_by.member_lost_room(pod, self.pods.values(), self.ledger.placements)
             self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
             seen = self.pods.get(pod.uid)
             if (
@@ -391,6 +390,5 @@ class Cluster:
         old = self.ledger.node(name)
         if self.ledger.remove_node(name):
             self.devices.forget_node(name)
-            for changed in self.awaited.values():
-                changed.set()
+            self.standing_by.node_gone()
             self.events.move_all(events.NODE_DELETE, old, None)

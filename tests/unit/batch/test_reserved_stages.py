@@ -45,7 +45,7 @@ class Reserved:
         runtime.stop()
         await asyncio.wait_for(ending, 20)
 
-    async def run_job(self, *, value: str = "reserve") -> None:
+    async def run_job(self, *, value: str = "reserve", master: str = "1", minimum: int = 3) -> None:
         body = {
             "apiVersion": "batch.volcano.sh/v1alpha1",
             "kind": "Job",
@@ -53,8 +53,11 @@ class Reserved:
             "spec": {
                 "queue": "default",
                 "schedulerName": "volcano",
-                "minAvailable": 3,
-                "tasks": [_task("master", 1), _task("worker", 2, dependsOn={"name": ["master"]})],
+                "minAvailable": minimum,
+                "tasks": [
+                    _task("master", 1, cpu=master),
+                    _task("worker", 2, dependsOn={"name": ["master"]}),
+                ],
             },
         }
         await self.cluster.ask("POST", _JOBS, body)
@@ -96,8 +99,8 @@ class Reserved:
         return await self.standing_by() == dict.fromkeys(WORKERS, node)
 
 
-def _task(name: str, replicas: int, **more: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}
+def _task(name: str, replicas: int, *, cpu: str = "1", **more: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     return {"name": name, "replicas": replicas, "minAvailable": replicas, "template": template, **more}
 
@@ -168,6 +171,27 @@ async def test_none_of_a_job_is_bound_for_which_there_is_room_for_the_first_task
         await until(lambda: it.placed("j-master-0"))
         await it.starts("j-master-0")
         await until(lambda: it.placed("j-master-0", *WORKERS))
+
+
+async def test_tasks_that_wait_keep_no_room_for_themselves_alone() -> None:
+    async with reserved() as it:
+        await it.cluster.add_node("n1", cpu="3")
+        # So that the group is let in.
+        await it.cluster.add_node("n2", cpu="4", unschedulable=True)
+        # Any of its pods are enough, and the one that runs first does not fit.
+        await it.run_job(master="4", minimum=1)
+
+        async def says_why() -> bool:
+            return "j-worker-0" in await it.cluster.pods() and bool(await it.cluster.condition("j-worker-0"))
+
+        await until(says_why)
+        await it.cluster.add_pod("other", cpu="3")
+
+        async def is_placed() -> bool:
+            return "other" in await it.cluster.placed()
+
+        await until(is_placed)
+        assert it.assumed() == 0
 
 
 async def test_a_scheduler_that_is_started_anew_keeps_the_room_for_them() -> None:

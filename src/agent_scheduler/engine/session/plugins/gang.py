@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -71,12 +71,25 @@ _is_pipelined = attrgetter("is_pipelined")
 
 
 def _ready(job: Job) -> bool:
-    return job.is_ready and job.roles_have(READY) and _sub_groups_have(job, _is_ready)
+    has = job.is_ready and job.roles_have(READY) and _sub_groups_have(job, _is_ready)
+    return has and _somebody_runs(job, READY)
+
+
+def _somebody_runs(job: Job, statuses: Iterable[TaskStatus]) -> bool:
+    """Whether not all in these statuses stand by: those are bound after others have run, and without any they would
+    keep their room for nothing (docs/decisions/0047)."""
+    nobody = True
+    for status in statuses:
+        for task in job.by_status[status].values():
+            if not task.pod.stands_by:
+                return True
+            nobody = False
+    return nobody
 
 
 def _pipelined(job: Job) -> int:
     will = job.is_pipelined and job.roles_have(_PIPELINED) and _sub_groups_have(job, _is_pipelined)
-    return PERMIT if will else REJECT
+    return PERMIT if will and _somebody_runs(job, _PIPELINED) else REJECT
 
 
 def _sub_job_pipelined(sub_job: SubJob) -> int:
