@@ -182,7 +182,8 @@ async def test_tasks_that_wait_keep_no_room_for_themselves_alone() -> None:
         await it.run_job(master="4", minimum=1)
 
         async def says_why() -> bool:
-            return "j-worker-0" in await it.cluster.pods() and bool(await it.cluster.condition("j-worker-0"))
+            # Those of the workers say from the start that they have a gate.
+            return "j-master-0" in await it.cluster.pods() and bool(await it.cluster.condition("j-master-0"))
 
         await until(says_why)
         await it.cluster.add_pod("other", cpu="3")
