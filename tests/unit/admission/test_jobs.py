@@ -11,6 +11,7 @@ import pytest
 from agent_scheduler.admission.jobs import JobRules, mutate, validate
 from agent_scheduler.admission.review import UnreadableObject, write_review
 from agent_scheduler.objects.batch import Queue
+from agent_scheduler.objects.job import DEPENDS_ON_GANG
 
 from .reviews import patched, queue, request
 
@@ -229,6 +230,15 @@ def test_tasks_may_wait_for_others_twice_and_by_several_ways(tasks: tuple[Any, .
 def test_many_tasks_in_a_row_are_followed() -> None:
     row = [task("t0"), *(waiting(f"t{number}", f"t{number - 1}") for number in range(1, 3000))]
     assert told(job(*row)) == []
+
+
+@pytest.mark.parametrize("value", ["", "true", "Reserve"])
+def test_room_for_later_tasks_is_reserved_or_not_asked_for(value: str) -> None:
+    given = made(job(task("a"), waiting("b", "a")))
+    given["metadata"]["annotations"] = {DEPENDS_ON_GANG: "reserve"}
+    assert told(given) == []
+    given["metadata"]["annotations"] = {DEPENDS_ON_GANG: value}
+    assert told(given) == [f"metadata.annotations[{DEPENDS_ON_GANG}]: found {value!r}"]
 
 
 def test_an_iteration_is_any_or_all() -> None:
