@@ -143,12 +143,44 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
         await until(lambda: placed(it))
 
 
+@pytest.mark.parametrize("prefers_masters", [False, True])
+async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_masters: bool) -> None:
+    """volcano#1755, and the first case of #2944: all of the first task are tried, and the job never runs."""
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        await it.cluster.ask("POST", classes, {"metadata": {"name": "first"}, "value": 1000})
+        await it.cluster.add_node("n1", cpu="5")
+        tasks = [_task("m", 5, 3), _task("w", 3, 2)]
+        if prefers_masters:
+            tasks[0]["template"]["spec"]["priorityClassName"] = "first"
+        spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": 5, "tasks": tasks}
+        body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
+        await it.cluster.ask("POST", _JOBS, {**body, "spec": spec})
+        await until(lambda: placed(it, "j-m-0", "j-m-1", "j-m-2", "j-w-0", "j-w-1"))
+
+        async def runs() -> bool:
+            found = (await it.cluster.ask("GET", f"{_JOBS}/j")).get("status") or {}
+            return found.get("state", {}).get("phase") == "Running" and found.get("pending", 0) == 3
+
+        await until(runs)
+        # What is above the minimums follows, the first task's before the other's where it is preferred.
+        await it.cluster.add_node("n2", cpu="2")
+        more = {"j-m-3", "j-m-4"} if prefers_masters else None
+
+        async def two_more() -> bool:
+            there = (await it.cluster.placed()).keys()
+            return more <= there if more is not None else len(there) == 7
+
+        await until(two_more)
+
+
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("room", [3, 1])
 async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(
     room: int, gated: bool
 ) -> None:
-    """With room for both, and for the first alone until a node comes; with gates of the queue, and without."""
+    """With room for both, and for the first alone until a node comes; with gates of the queue, and without. Where the
+    group counts pods that are not made yet, none of them ever is (the fourth case of volcano#2944)."""
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.cluster.add_node("n1", cpu=str(room))
         if room < 3:
