@@ -219,9 +219,9 @@ class Cluster:
             return
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self.standing_by.pod_changed(pod.uid)
         joins = pod.batch is not None and self.groups.see(pod)
         if pod.batch is not None:
+            self.standing_by.pod_changed(pod.uid)
             self._gang_changed(pod)
         if pod.node_name:
             self._set_assigned(pod, old)
@@ -288,8 +288,8 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        self.standing_by.pod_changed(uid)
         if pod.batch is not None:
+            self.standing_by.pod_changed(uid)
             self.groups.drop(pod)
             self._gang_changed(pod)
         placement = self.ledger.remove_pod(uid)
