@@ -13,6 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Generic, Protocol, TypeVar
 
+from .resource import Object
+from .store import Record
+
 K = TypeVar("K")
 V = TypeVar("V")
 #: Seconds for which changes are gathered after a wake.
@@ -81,6 +84,18 @@ class Index(Generic[K, V]):
 
     def keys(self, value: V) -> Collection[K]:
         return self.by_value.get(value, {})
+
+
+def reference_to(owner: Record, api_version: str, kind: str) -> Object:
+    """The owner reference by which an object controls what is made for it."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 async def run(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
+from .controllers import reference_to
 from .handlers import Api
 from .pod_claims import CLAIMS, Use
 from .resource import Object
@@ -112,7 +113,7 @@ class ClaimMaker:
         metadata = {
             "generateName": base,
             "namespace": pod.namespace,
-            "ownerReferences": [_owner(pod)],
+            "ownerReferences": [reference_to(pod, "v1", "Pod")],
             **kept,
         }
         created = self._api.create(CLAIMS, {"metadata": metadata, "spec": given["spec"]})
@@ -126,17 +127,6 @@ class ClaimMaker:
                 claim = Template(record, self._claims, _HOLES)
                 self._like[template.key, use.entry] = _Like((template.rv, namespace.rv), claim)
         return name
-
-
-def _owner(pod: Record) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.name,
-        "uid": pod.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def _base_name(pod: str, entry: str) -> tuple[str, bool]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 QUEUES, GROUPS = ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "podgroups")
-PODS = ("", "pods")
+PODS, JOBS = ("", "pods"), ("batch.volcano.sh", "jobs")
 MERGE = "application/merge-patch+json"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _DEFINITIONS = Path(__file__).parents[2] / "config" / "crd"
@@ -77,6 +77,10 @@ class GangCluster:
 
     def pods(self) -> list[Json]:
         return [orjson.loads(record.data) for record in self._records(PODS)]
+
+    def jobs(self) -> list[Json]:
+        """Where there are any."""
+        return [orjson.loads(record.data) for record in self._records(JOBS)]
 
     def _records(self, kind: tuple[str, str]) -> Iterator[Record]:
         return iter(list(self._world.store.tables[kind].scan("")))

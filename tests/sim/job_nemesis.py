@@ -6,9 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from .gang_cluster import MERGE, PODS
+from .gang_cluster import MERGE, GangCluster
 from .job_load import JOB_VERSION, JOBS
 
 if TYPE_CHECKING:
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_TABLE = ("batch.volcano.sh", "jobs")
 _COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 _ORDERS = ("AbortJob", "ResumeJob", "ResumeJob", "RestartJob", "CompleteJob", "TerminateJob", "Nonsense")
 
@@ -25,8 +22,9 @@ _ORDERS = ("AbortJob", "ResumeJob", "ResumeJob", "RestartJob", "CompleteJob", "T
 class JobNemesis:
     """Users, and node agents whose pods fail. Its own requests never fail."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, cluster: GangCluster) -> None:
         self._world = world
+        self._cluster = cluster
         self._rng = random.Random(f"{world.seed} job nemesis")
 
     def strike(self) -> None:
@@ -108,12 +106,11 @@ class JobNemesis:
     # --
 
     def _any_job(self) -> Json | None:
-        found = [orjson.loads(record.data) for record in self._world.store.tables[_TABLE].scan("")]
+        found = self._cluster.jobs()
         return self._rng.choice(found) if found else None
 
     def _pods(self) -> list[Json]:
-        found = (orjson.loads(record.data) for record in self._world.store.tables[PODS].scan(""))
-        return [pod for pod in found if pod["metadata"].get("ownerReferences")]
+        return [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]
 
     def _later(self, seconds: float, act: Callable[[], object]) -> None:
         self._world.plan.lasts(self._world.loop.time() + seconds)

@@ -10,14 +10,14 @@ from . import gang_reading as read
 
 Json = dict[str, Any]
 
-JOBS = ("batch.volcano.sh", "jobs")
 #: The gate of pods that stand by until those have begun that they depend on.
 STANDS_BY = "agent-scheduler.io/depends-on"
 _INDEX = "volcano.sh/task-index"
 FINISHED = frozenset(("Completed", "Failed", "Terminated"))
 #: Phases in which nothing of a Job runs.
 CLOSED = FINISHED | {"Aborted", "Aborting", "Terminating", "Completing"}
-_UNFINISHED = frozenset(("Aborting", "Terminating", "Completing", "Restarting"))
+#: Phases that lead to others: no Job rests in one.
+UNDER_WAY = frozenset(("Aborting", "Terminating", "Completing", "Restarting"))
 
 
 def owner(obj: Json) -> str:
@@ -72,8 +72,3 @@ def may_begin(job: Json, task: Json, pods: Iterable[Json]) -> bool:
 def phase_of(job: Json | None) -> str:
     status: Mapping[str, Any] = (job or {}).get("status") or {}
     return str((status.get("state") or {}).get("phase") or "")
-
-
-def is_under_way(phase: str) -> bool:
-    """Whether a Job cannot rest in this phase."""
-    return phase in _UNFINISHED

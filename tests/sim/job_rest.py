@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from embedded_kubernetes.times import parse
 
 from . import gang_reading, job_reading
-from .gang_cluster import GROUPS, PODS
 
 if TYPE_CHECKING:
     from .world import World
@@ -30,10 +27,9 @@ _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded"
 
 def unsettled(world: World) -> list[str]:
     """What is not so yet."""
-    jobs = [orjson.loads(record.data) for record in world.store.tables[job_reading.JOBS].scan("")]
-    pods = [orjson.loads(record.data) for record in world.store.tables[PODS].scan("")]
-    groups = [orjson.loads(record.data) for record in world.store.tables[GROUPS].scan("")]
-    queues = {record.name for record in world.store.tables[("scheduling.volcano.sh", "queues")].scan("")}
+    assert world.gangs is not None, "Jobs have groups"
+    jobs, pods, groups = world.gangs.jobs(), world.gangs.pods(), world.gangs.groups().values()
+    queues = world.gangs.queues()
     found = [f"command {record.name} is left" for record in world.store.tables[_COMMANDS].scan("")]
     owners = {job["metadata"]["uid"] for job in jobs}
     found += [
@@ -74,7 +70,7 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
     for name, key in _COUNTED.items():
         if status.get(key, 0) != counted[name]:
             found.append(f"says {status.get(key, 0)} {key}; {counted[name]} are")
-    if not phase or job_reading.is_under_way(phase):
+    if not phase or phase in job_reading.UNDER_WAY:
         found.append(f"is {phase or 'in no phase'}")
     conditions = status.get("conditions") or ()
     if not conditions or conditions[-1]["status"] != phase:

@@ -18,7 +18,7 @@ import orjson
 from embedded_kubernetes.store import Event
 
 from . import job_reading as read
-from .gang_cluster import PODS
+from .gang_cluster import JOBS, PODS
 from .gang_process import GangController
 
 if TYPE_CHECKING:
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_CLOSING = frozenset(("Aborting", "Terminating", "Completing", "Restarting"))
 #: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).
 _NEXT: Mapping[str, frozenset[str]] = {
-    "": frozenset(("Pending", *_CLOSING)),
-    "Pending": frozenset(("Running", *_CLOSING)),
-    "Running": frozenset(("Pending", "Completed", "Failed", *_CLOSING)),
-    "Restarting": frozenset(("Pending", "Failed", *_CLOSING)),
+    "": frozenset(("Pending", *read.UNDER_WAY)),
+    "Pending": frozenset(("Running", *read.UNDER_WAY)),
+    "Running": frozenset(("Pending", "Completed", "Failed", *read.UNDER_WAY)),
+    "Restarting": frozenset(("Pending", "Failed", *read.UNDER_WAY)),
     "Aborting": frozenset(("Aborted", "Restarting")),
     "Aborted": frozenset(("Restarting",)),
     "Terminating": frozenset(("Terminated",)),
@@ -67,14 +66,14 @@ class JobSafety:
     def __init__(self, world: World) -> None:
         self._world = world
         self._jobs: dict[str, _Job] = {}
-        world.store.tables[read.JOBS].subscribers.append(self._job_changed)
+        world.store.tables[JOBS].subscribers.append(self._job_changed)
         world.store.tables[PODS].subscribers.append(self._pod_changed)
 
     def went_back(self) -> None:
         """The store has. What its processes knew of what was undone they may go by until they start over."""
         for job in self._jobs.values():
             job.pods.clear()
-        for table, note in ((read.JOBS, self._note_job), (PODS, self._note_pod)):
+        for table, note in ((JOBS, self._note_job), (PODS, self._note_pod)):
             for record in self._world.store.tables[table].scan(""):
                 note(orjson.loads(record.data))
 

@@ -217,9 +217,9 @@ class World:
         self._collecting: CollectorTurns | None = None
         self.job_safety: JobSafety | None = None
         self.job_nemesis: JobNemesis | None = None
-        if self.shape.jobs is not None:
+        if self.shape.jobs is not None and self.gangs is not None:
             self.job_safety = JobSafety(self)
-            self.job_nemesis = JobNemesis(self)
+            self.job_nemesis = JobNemesis(self, self.gangs)
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}

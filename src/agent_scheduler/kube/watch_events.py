@@ -252,14 +252,11 @@ class View(Generic[T]):
 
     def missing(self, fresh: Container[str], revision: str) -> list[str]:
         """UIDs of what a list of this revision should have, and has not."""
-        late = [
+        late = (
             uid
             for uid, item in self.learned.items()
             if not is_older(revision, item.metadata.resource_version)
-        ]
-        for uid in late:
-            if uid in fresh:
-                del self.learned[uid]
+        )
         return [uid for uid in (*self.known, *late) if uid not in fresh]
 
     def differences(self, fresh: dict[str, T], *, unchanged: bool) -> Iterable[Change[T]]:
@@ -269,6 +266,7 @@ class View(Generic[T]):
             before = known.get(uid)
             known[uid] = item
             if before is None:
+                self.learned.pop(uid, None)
                 yield Change(ADDED, item, None)
             elif unchanged or before.metadata.resource_version != item.metadata.resource_version:
                 yield Change(MODIFIED, item, before)

@@ -60,8 +60,7 @@ class JobPod(Wire, frozen=True):
     @property
     def is_marked(self) -> bool:
         """Whether the controller is about to delete it, or has begun to."""
-        annotations = self.metadata.annotations
-        return annotations is not None and annotations.get(OUT_OF_SYNC) == "true"
+        return self.annotation(OUT_OF_SYNC) == "true"
 
     @property
     def version(self) -> int:

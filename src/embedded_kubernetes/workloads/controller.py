@@ -183,15 +183,3 @@ class Workloads(Controller):
         self._refused[record.key] += 1
         self.again(record, min(_RETRY * 2 ** (self._refused[record.key] - 1), _LONGEST_RETRY))
         return False
-
-
-def owner_of(record: Record, kind: tuple[str, str]) -> Object:
-    """The reference by which it controls what it makes."""
-    return {
-        "apiVersion": kind[0],
-        "kind": kind[1],
-        "name": record.name,
-        "uid": record.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }

@@ -7,14 +7,16 @@ rollout itself brings the number about), and that ReplicaSets of others are adop
 from __future__ import annotations
 
 from ..conditions import Condition, find, with_condition
+from ..controllers import reference_to
 from ..resource import Object
 from ..store import Record
+from ..subresources import PODS
 from ..times import clock_text, parse
 from . import rollouts
-from .controller import Workloads, owner_of
+from .controller import Workloads
+from .pods import FINAL
 from .rollouts import HASH, REVISION, Set
 
-_PODS = ("", "pods")
 _MOST = 2**31 - 1
 
 
@@ -60,14 +62,13 @@ class Deployments(Workloads):
         """Whether pods of earlier templates are there, which are on their way out then."""
         for each in old:
             self._scale(record, each, 0)
-        pods, dependents = self.store.tables[_PODS], self.store.dependents
-        left = False
-        for each in old:
-            for table, key in dependents.get(each.record.uid, ()):
-                phase = (
-                    pods.records[key].fields[pods.field_names.index("status.phase")] if table == _PODS else ""
-                )
-                left = left or (table == _PODS and phase not in ("Succeeded", "Failed"))
+        pods, dependents = self.store.tables[PODS], self.store.dependents
+        phase = pods.field_names.index("status.phase")
+        left = any(
+            table == PODS and pods.records[key].fields[phase] not in FINAL
+            for each in old
+            for table, key in dependents.get(each.record.uid, ())
+        )
         if left:
             # Nothing tells a Deployment of its ReplicaSets' pods.
             self.again(record, 0.5)
@@ -88,7 +89,7 @@ class Deployments(Workloads):
                 "name": f"{record.name}-{mark}",
                 "labels": labels,
                 "annotations": rollouts.annotations_for(obj, revision),
-                "ownerReferences": [owner_of(record, self.kind)],
+                "ownerReferences": [reference_to(record, *self.kind)],
             },
             "spec": {
                 "replicas": wanted,

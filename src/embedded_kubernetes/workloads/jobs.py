@@ -5,22 +5,26 @@ Not looked at: podFailurePolicy, successPolicy and backoffLimitPerIndex.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..conditions import find, with_condition
+from ..controllers import reference_to
 from ..resource import Object
 from ..store import Record
 from ..times import clock_text, parse
-from .controller import Workloads, owner_of
-from .pods import Pod, from_template, read, surplus
+from .controller import Workloads
+from .pods import FINAL, Pod, from_template, read, surplus
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 #: Seconds from a failure to the pod that follows it, doubled by each failure, up to the longest (KEP-1329 and
 #: `DefaultJobPodFailureBackOff`, `MaxJobPodFailureBackOff`).
 _BACKOFF, _LONGEST = 10.0, 600.0
-_ENV = {"name": "JOB_COMPLETION_INDEX"}
+_ENV = {
+    "name": "JOB_COMPLETION_INDEX",
+    "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}},
+}
 
 
 class Jobs(Workloads):
@@ -29,19 +33,16 @@ class Jobs(Workloads):
     account = "job-controller"
 
     def reconcile(self, record: Record, obj: Object) -> None:
-        status: Object = dict(obj.get("status") or {})
+        status: Object = obj.get("status") or {}
         conditions = status.get("conditions") or []
-        if _is_finished(conditions):
-            self._expire(record, obj, conditions)
-            for pod in self._counted(record):
-                self._let_go(record, pod)
-            return
-        if record.deleting:
-            for pod in self._counted(record):
+        pods = [read(each) for each in self.own(record)]
+        if record.deleting or _is_finished(conditions):
+            if not record.deleting:
+                self._expire(record, obj, conditions)
+            for pod in filter(_is_tracked, pods):
                 self._let_go(record, pod)
             return
         spec, now = obj["spec"], self.store.clock()
-        pods = [read(each) for each in self.own(record)]
         ended = [pod for pod in pods if _is_tracked(pod) and _has_ended(pod)]
         active = [pod for pod in pods if pod.is_active]
         status = self._count(obj, status, pods, ended)
@@ -53,7 +54,7 @@ class Jobs(Workloads):
         if failure or done:
             self._finish(record, obj, status, active, ended, failure)
             return
-        if suspended != was_suspended and (suspended or was_suspended):
+        if suspended != was_suspended:
             reason = "JobSuspended" if suspended else "JobResumed"
             text = f"Job {'suspended' if suspended else 'resumed'}"
             conditions = with_condition(
@@ -66,7 +67,7 @@ class Jobs(Workloads):
             else:
                 status["startTime"] = clock_text(now)
         # What is counted is told before it is let go: else it would be counted by nobody.
-        self._say(record, obj, status)
+        self.write_status(record, obj, status)
         for pod in ended:
             self._let_go(record, pod)
         current = self.table.records.get(record.key)
@@ -90,7 +91,7 @@ class Jobs(Workloads):
         _put(found, "failed", status.get("failed", 0) + len(failed))
         _put(found, "active", len(active))
         found["ready"] = sum(pod.ready_since is not None for pod in active)
-        found["terminating"] = sum(pod.deleting and pod.phase not in ("Succeeded", "Failed") for pod in pods)
+        found["terminating"] = sum(pod.deleting and pod.phase not in FINAL for pod in pods)
         found["uncountedTerminatedPods"] = {}
         return found
 
@@ -143,7 +144,7 @@ class Jobs(Workloads):
                 status["completionTime"] = clock_text(now)
         _put(status, "active", 0)
         status["ready"] = 0
-        self._say(record, obj, status)
+        self.write_status(record, obj, status)
         for pod in ended:
             self._let_go(record, pod)
         for pod in active:
@@ -158,7 +159,7 @@ class Jobs(Workloads):
 
     def _expire(self, record: Record, obj: Object, conditions: list[Any]) -> None:
         seconds = obj["spec"].get("ttlSecondsAfterFinished")
-        if seconds is None or record.deleting:
+        if seconds is None:
             return
         ended = max(
             parse(each["lastTransitionTime"]).timestamp()
@@ -194,53 +195,37 @@ class Jobs(Workloads):
         missing = parallel - len(active)
         if missing <= 0:
             return
-        wait = self._backs_off(record, status)
+        wait = self._backs_off(record)
         if wait > 0:
             self.again(record, wait)
             return
         self._make(record, obj, status, active, missing)
 
-    def _backs_off(self, record: Record, status: Object) -> float:
-        """Seconds until a pod may follow the one that failed last. None fails that ran for a while: each that succeeds
-        begins anew, and so does a Job of which no failed pod is there."""
-        ends = [_ended_at(pod) for pod in map(read, self.own(record)) if pod.phase == "Failed"]
-        fine = [_ended_at(pod) for pod in map(read, self.own(record)) if pod.phase == "Succeeded"]
-        last = max(fine, default=0.0)
-        row = [each for each in ends if each > last]
+    def _backs_off(self, record: Record) -> float:
+        """Seconds until a pod may follow the one that failed last, by how many have since the last one that succeeded,
+        of those that are there."""
+        pods = [read(each) for each in self.own(record)]
+        last = max((_ended_at(pod) for pod in pods if pod.phase == "Succeeded"), default=0.0)
+        row = [end for pod in pods if pod.phase == "Failed" and (end := _ended_at(pod)) > last]
         if not row:
             return 0.0
         wait: float = min(_BACKOFF * 2.0 ** (len(row) - 1), _LONGEST)
         return max(row) + wait - self.store.clock()
 
     def _make(self, record: Record, obj: Object, status: Object, active: list[Pod], missing: int) -> None:
-        spec, owner = obj["spec"], owner_of(record, self.kind)
-        if spec.get("completionMode") != "Indexed":
-            for _ in range(missing):
-                body = from_template(spec["template"], owner, f"{record.name}-")
-                body["metadata"]["finalizers"] = [*body["metadata"].get("finalizers", ()), TRACKING]
-                if not self.create(record, body):
-                    return
-            return
-        taken = _indexes(status.get("completedIndexes", "")) | {_index(pod) for pod in active}
-        free = [each for each in range(spec.get("completions", 0)) if each not in taken]
-        for index in free[:missing]:
-            body = from_template(spec["template"], owner, f"{record.name}-{index}-")
-            metadata = body["metadata"]
-            metadata["finalizers"] = [*metadata.get("finalizers", ()), TRACKING]
-            for place in ("labels", "annotations"):
-                metadata[place] = {**metadata.get(place, {}), INDEX: str(index)}
-            body["spec"].setdefault("hostname", f"{record.name}-{index}")
-            told = {**_ENV, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
-            for group in ("initContainers", "containers"):
-                if body["spec"].get(group):
-                    body["spec"][group] = [
-                        {**each, "env": [*(each.get("env") or ()), told]} for each in body["spec"][group]
-                    ]
+        spec, owner = obj["spec"], reference_to(record, *self.kind)
+        indexes: Sequence[int | None] = [None] * missing
+        if spec.get("completionMode") == "Indexed":
+            taken = _indexes(status.get("completedIndexes", "")) | {_index(pod) for pod in active}
+            indexes = [each for each in range(spec.get("completions", 0)) if each not in taken][:missing]
+        for index in indexes:
+            prefix = record.name if index is None else f"{record.name}-{index}"
+            body = from_template(spec["template"], owner, f"{prefix}-")
+            body["metadata"]["finalizers"] = [*body["metadata"].get("finalizers", ()), TRACKING]
+            if index is not None:
+                _number(body, index, prefix)
             if not self.create(record, body):
                 return
-
-    def _counted(self, record: Record) -> list[Pod]:
-        return [pod for pod in map(read, self.own(record)) if _is_tracked(pod)]
 
     def _let_go(self, record: Record, pod: Pod) -> None:
         """It is counted: nothing holds it any more."""
@@ -252,8 +237,16 @@ class Jobs(Workloads):
         self._let_go(record, pod)
         self.delete(record, pod.record)
 
-    def _say(self, record: Record, obj: Object, status: Object) -> None:
-        self.write_status(record, obj, status)
+
+def _number(pod: Object, index: int, hostname: str) -> None:
+    """Have the pod, and its containers, know its index."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    for place in ("labels", "annotations"):
+        metadata[place] = {**metadata.get(place, {}), INDEX: str(index)}
+    spec.setdefault("hostname", hostname)
+    for group in ("initContainers", "containers"):
+        if spec.get(group):
+            spec[group] = [{**each, "env": [*(each.get("env") or ()), _ENV]} for each in spec[group]]
 
 
 def _is_finished(conditions: Iterable[Any]) -> bool:
@@ -266,7 +259,7 @@ def _is_tracked(pod: Pod) -> bool:
 
 def _has_ended(pod: Pod) -> bool:
     """One that is deleted counts as failed, as it may never come to say so."""
-    return pod.phase in ("Succeeded", "Failed") or pod.deleting
+    return not pod.is_active
 
 
 def _ended_at(pod: Pod) -> float:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import orjson
 
+from ..conditions import find
 from ..resource import Object
 from ..store import Record
 from ..times import parse
@@ -37,7 +38,7 @@ class Pod(NamedTuple):
 def read(record: Record) -> Pod:
     obj = orjson.loads(record.data)
     status = obj.get("status") or {}
-    ready = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), None)
+    ready = find(status.get("conditions") or (), "Ready")
     since = None
     if ready is not None and ready["status"] == "True":
         changed = ready.get("lastTransitionTime")

@@ -6,9 +6,10 @@ Pods that others made are not adopted.
 from __future__ import annotations
 
 from ..conditions import with_condition
+from ..controllers import reference_to
 from ..resource import Object
 from ..store import Record
-from .controller import Workloads, owner_of
+from .controller import Workloads
 from .pods import Pod, from_template, read, surplus
 
 #: Pods that one look makes or deletes at most (`BurstReplicas`).
@@ -32,7 +33,7 @@ class ReplicaSets(Workloads):
 
     def _scale(self, record: Record, obj: Object, active: list[Pod]) -> bool:
         missing = min(obj["spec"].get("replicas", 1) - len(active), _BURST)
-        owner = owner_of(record, self.kind)
+        owner = reference_to(record, *self.kind)
         for _ in range(missing):
             if not self.create(record, from_template(obj["spec"]["template"], owner, f"{record.name}-")):
                 return False

@@ -31,9 +31,6 @@ def owner_key(metadata: Metadata) -> str:
 
 def is_known(found: Metadata, known: Metadata) -> bool:
     """Whether this version of the same object, or a later one, is known: what was written is told by the watch, too."""
-    return found.resource_version == known.resource_version or is_overtaken(found, known)
-
-
-def is_overtaken(found: Metadata, known: Metadata) -> bool:
-    """Whether a later version of the same object is known."""
+    if found.resource_version == known.resource_version:
+        return True
     return known.uid == found.uid and is_older(found.resource_version, known.resource_version)
