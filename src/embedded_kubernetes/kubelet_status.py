@@ -6,6 +6,7 @@ Minimal, but what `kubectl get`, `describe` and `wait` read is there. Times are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,6 +14,9 @@ import orjson
 from .resource import Object
 from .store import Record, Store
 from .times import micro_clock_text
+
+#: A container's status.
+Report = dict[str, Any]
 
 KUBELET_VERSION = "v1.36.2-simulated"
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
@@ -89,45 +93,10 @@ def _readiness(ready: bool, now: str) -> tuple[tuple[str, str], str]:
     return ("True", "") if ready else ("False", "ContainersNotReady"), now
 
 
-def readied(pod: Object, *, now: str) -> Object:
-    """The status of a pod whose containers have come to be ready."""
-    status = dict(pod.get("status") or {})
-    reports = [{**each, "ready": True} for each in status.get("containerStatuses") or ()]
-    return {
-        **status,
-        "conditions": _conditions(status, *_readiness(True, now), runs=True),
-        "containerStatuses": reports,
-    }
-
-
-def exited(pod: Object, *, code: int, now: str) -> Object:
-    """The status of a pod whose containers have exited, and wait to be started again."""
-    status = dict(pod.get("status") or {})
-    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
-    reports = [
-        {**each, "state": waiting, "lastState": _exit(each, code, now), "ready": False, "started": False}
-        for each in status.get("containerStatuses") or ()
-    ]
-    return {
-        **status,
-        "conditions": _conditions(status, *_readiness(False, now), runs=True),
-        "containerStatuses": reports,
-    }
-
-
-def started_again(pod: Object, *, now: str, ready: bool) -> Object:
-    """The same when they have."""
-    status = dict(pod.get("status") or {})
-    reports = [
-        {
-            **each,
-            "state": {"running": {"startedAt": now}},
-            "restartCount": each.get("restartCount", 0) + 1,
-            "ready": ready,
-            "started": True,
-        }
-        for each in status.get("containerStatuses") or ()
-    ]
+def _with_reports(pod: Object, now: str, change: Callable[[Report], Report], *, ready: bool) -> Object:
+    """The status of a pod that goes on running, with what `change` says anew of each container."""
+    status = pod.get("status") or {}
+    reports = [{**each, **change(each), "ready": ready} for each in status.get("containerStatuses") or ()]
     return {
         **status,
         "conditions": _conditions(status, *_readiness(ready, now), runs=True),
@@ -135,7 +104,32 @@ def started_again(pod: Object, *, now: str, ready: bool) -> Object:
     }
 
 
-def _exit(report: dict[str, Any], code: int, now: str, start: str = "") -> dict[str, Any]:
+def readied(pod: Object, *, now: str) -> Object:
+    """The status of a pod whose containers have come to be ready."""
+    return _with_reports(pod, now, lambda _: {}, ready=True)
+
+
+def exited(pod: Object, *, code: int, now: str) -> Object:
+    """The status of a pod whose containers have exited, and wait to be started again."""
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
+
+    def change(report: Report) -> Report:
+        return {"state": waiting, "lastState": _exit(report, code, now), "started": False}
+
+    return _with_reports(pod, now, change, ready=False)
+
+
+def started_again(pod: Object, *, now: str, ready: bool) -> Object:
+    """The same when they have."""
+    state = {"running": {"startedAt": now}}
+
+    def change(report: Report) -> Report:
+        return {"state": state, "restartCount": report.get("restartCount", 0) + 1, "started": True}
+
+    return _with_reports(pod, now, change, ready=ready)
+
+
+def _exit(report: Report, code: int, now: str, start: str = "") -> dict[str, Any]:
     began = ((report.get("state") or {}).get("running") or {}).get("startedAt") or start or now
     reason = "Completed" if code == 0 else "Error"
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": began, "finishedAt": now}}
