@@ -13,6 +13,7 @@ Json = dict[str, Any]
 #: The gate of pods that stand by until those have begun that they depend on.
 STANDS_BY = "agent-scheduler.io/depends-on"
 _INDEX = "volcano.sh/task-index"
+_VERSION = "volcano.sh/job-version"
 FINISHED = frozenset(("Completed", "Failed", "Terminated"))
 #: Phases in which nothing of a Job runs.
 CLOSED = FINISHED | {"Aborted", "Aborting", "Terminating", "Completing"}
@@ -38,6 +39,15 @@ def task_of(pod: Json) -> str:
 
 def index_of(pod: Json) -> str:
     return read.annotation(pod, _INDEX)
+
+
+def version_of(pod: Json) -> int:
+    """That of its Job when it was made."""
+    return int(read.annotation(pod, _VERSION) or 0)
+
+
+def version(job: Json) -> int:
+    return int((job.get("status") or {}).get("version", 0))
 
 
 def stands_by(pod: Json) -> bool:

@@ -1,8 +1,8 @@
 """What must become true of Jobs once the faults have ended.
 
 L19 a Job rests in a phase that follows from its pods, and its status counts them; one that has ended runs nothing, has
-    no group and goes when its time is over; every pod that should be there is, but for those of tasks that wait, and
-    no command is left
+    no group and goes when its time is over; every pod that should be there is, but for those of tasks that wait; its
+    group names the tasks whose turn has not come; no command is left
 """
 
 from __future__ import annotations
@@ -87,6 +87,11 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
         return [*found, f"is {phase} without a group"]
     if group["spec"].get("minMember", 0) != spec["minAvailable"]:
         found.append(f"needs {spec['minAvailable']}, and its group {group['spec'].get('minMember')}")
+    begun = world.job_safety.begun(job["metadata"]["uid"]) if world.job_safety is not None else set()
+    named = gang_reading.annotation(group, gang_reading.WAITING_ROLES).split(",")
+    for task in spec["tasks"]:
+        if task["name"] not in begun and job_reading.minimum_of(task) and task["name"] not in named:
+            found.append(f"has no {task['name']} yet, and its group waits for them")
     if gang_reading.phase(group) in ("", "Pending"):
         return found
     return [*found, *_lacking(job, pods, phase, counted)]

@@ -53,10 +53,11 @@ class _Job:
     pods: dict[str, Json] = field(default_factory=dict)
 
     def look(self) -> None:
+        of_now = [pod for pod in self.pods.values() if read.version_of(pod) >= read.version(self.now)]
         for task in self.now["spec"]["tasks"]:
             name = task["name"]
             self.replicas[name] = max(self.replicas.get(name, 0), task.get("replicas", 0))
-            if read.may_begin(self.now, task, self.pods.values()):
+            if read.may_begin(self.now, task, of_now):
                 self.begun.add(name)
 
 
@@ -77,6 +78,10 @@ class JobSafety:
             for record in self._world.store.tables[table].scan(""):
                 note(orjson.loads(record.data))
 
+    def begun(self, uid: str) -> set[str]:
+        """Tasks of the Job that might have begun at some moment since it was last restarted as a whole."""
+        return self._jobs[uid].begun
+
     # -- commits
 
     def _job_changed(self, event: Event) -> None:
@@ -94,7 +99,7 @@ class JobSafety:
         known = self._jobs.get(uid)
         if known is None:
             known = self._jobs[uid] = _Job(job)
-        if _version(job) > _version(known.now):
+        if read.version(job) > read.version(known.now):
             known.begun.clear()
         known.now = job
         known.look()
@@ -172,7 +177,3 @@ class JobSafety:
         self._world.states.reached("pod of a later stage begins")
         if task not in job.begun:
             self._world.safety.violated("S35", f"{pod['metadata']['name']} begins before its turn")
-
-
-def _version(job: Json) -> int:
-    return int((job.get("status") or {}).get("version", 0))

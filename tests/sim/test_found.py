@@ -189,6 +189,7 @@ FOUND = [
     pytest.param("jobs", 1098, id="a pod of a job goes while no watch runs, before any has shown it"),
     pytest.param("jobs", 1248, id="a job is scaled while the answer to a write of its status is late"),
     pytest.param("jobs", 5088, id="a stage stands by whose first one is refused by its queue"),
+    pytest.param("jobs", 141, id="a job is restarted while pods of its second stage still end"),
     pytest.param("jobs", 4774, id="a stage stands by alone, as any pod of the job is enough"),
     pytest.param(
         "jobs", 2472, id="a job goes and comes again, and its controller does not see that for long"

@@ -102,6 +102,31 @@ def _task(name: str, replicas: int, minimum: int, *, gated: bool = False, **more
     return {"name": name, "replicas": replicas, "minAvailable": minimum, "template": template, **more}
 
 
+async def _make(it: BatchWorld, name: str, tasks: list[dict[str, Any]], *, minimum: int, **more: Any) -> None:
+    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}}
+    spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": minimum, "tasks": tasks, **more}
+    await it.cluster.ask("POST", _JOBS, {**body, "spec": spec})
+
+
+async def _status(it: BatchWorld, name: str) -> dict[str, Any]:
+    return (await it.cluster.ask("GET", f"{_JOBS}/{name}")).get("status") or {}
+
+
+async def _runs(it: BatchWorld, name: str, running: int, **counts: int) -> bool:
+    """Whether the Job runs, with so many pods; other counts of its status by name."""
+    found = await _status(it, name)
+    counts = {"running": running, **counts}
+    return found.get("state", {}).get("phase") == "Running" and all(
+        found.get(each, 0) == count for each, count in counts.items()
+    )
+
+
+async def _open(it: BatchWorld, node: str) -> None:
+    await it.cluster.ask(
+        "PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": False}}, content_type=MERGE
+    )
+
+
 async def _of_groups(it: BatchWorld) -> list[dict[str, Any]]:
     """Events of PodGroups."""
     items = (await it.cluster.ask("GET", "/api/v1/namespaces/default/events"))["items"]
@@ -112,9 +137,7 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.cluster.add_node("n1", cpu="3")
         tasks = [_task("data", 2, 2), _task("train", 3, 1, dependsOn={"name": ["data"]})]
-        spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": 2, "tasks": tasks}
-        body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
-        await it.cluster.ask("POST", _JOBS, {**body, "spec": spec})
+        await _make(it, "j", tasks, minimum=2)
         first = {"j-data-0", "j-data-1"}
 
         async def both_run() -> bool:
@@ -127,11 +150,7 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
 
         await until(the_rest_follows)
 
-        async def runs() -> bool:
-            found = (await it.cluster.ask("GET", f"{_JOBS}/j")).get("status") or {}
-            return found.get("state", {}).get("phase") == "Running" and found.get("running", 0) == 3
-
-        await until(runs)
+        await until(lambda: _runs(it, "j", 3))
 
         async def group_is_told() -> bool:
             return "Scheduled" in [each["reason"] for each in await _of_groups(it)]
@@ -153,16 +172,9 @@ async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_m
         tasks = [_task("m", 5, 3), _task("w", 3, 2)]
         if prefers_masters:
             tasks[0]["template"]["spec"]["priorityClassName"] = "first"
-        spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": 5, "tasks": tasks}
-        body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
-        await it.cluster.ask("POST", _JOBS, {**body, "spec": spec})
+        await _make(it, "j", tasks, minimum=5)
         await until(lambda: placed(it, "j-m-0", "j-m-1", "j-m-2", "j-w-0", "j-w-1"))
-
-        async def runs() -> bool:
-            found = (await it.cluster.ask("GET", f"{_JOBS}/j")).get("status") or {}
-            return found.get("state", {}).get("phase") == "Running" and found.get("pending", 0) == 3
-
-        await until(runs)
+        await until(lambda: _runs(it, "j", 5, pending=3))
         # What is above the minimums follows, the first task's before the other's where it is preferred.
         await it.cluster.add_node("n2", cpu="2")
         more = {"j-m-3", "j-m-4"} if prefers_masters else None
@@ -191,13 +203,8 @@ async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another
             _task("worker", 2, 2, gated=gated, dependsOn={"name": ["master"]}),
         ]
         restart = [{"event": "Unknown", "action": "RestartJob"}]
-        spec = {"queue": "default", "schedulerName": "volcano", "minAvailable": 3, "tasks": tasks}
-        body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
-        await it.cluster.ask("POST", _JOBS, {**body, "spec": {**spec, "policies": restart}})
+        await _make(it, "j", tasks, minimum=3, policies=restart)
         workers = {"j-worker-0", "j-worker-1"}
-
-        async def job() -> dict[str, Any]:
-            return (await it.cluster.ask("GET", f"{_JOBS}/j")).get("status") or {}
 
         async def group() -> dict[str, Any]:
             (found,) = (await it.cluster.ask("GET", f"{GROUPS}"))["items"]
@@ -218,18 +225,92 @@ async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another
             found = await group()
             assert found["status"]["phase"] == "Running"
             assert found["metadata"]["annotations"][WAITING_ROLES] == "worker"
-            await it.cluster.ask(
-                "PATCH", "/api/v1/nodes/n2", {"spec": {"unschedulable": False}}, content_type=MERGE
-            )
+            await _open(it, "n2")
 
         async def all_run() -> bool:
-            state = (await job()).get("state", {}).get("phase")
-            return state == "Running" and await placed(it, "j-master-0", *workers)
+            return await _runs(it, "j", 3) and await placed(it, "j-master-0", *workers)
 
         await until(all_run)
-        assert not (await job()).get("retryCount")
+        assert not (await _status(it, "j")).get("retryCount")
 
         async def nobody_waits() -> bool:
             return WAITING_ROLES not in ((await group())["metadata"].get("annotations") or {})
 
         await until(nobody_waits)
+
+
+async def test_three_stages_take_what_they_need_first_and_the_rest_when_there_is_room() -> None:
+    """The figures of the design: 3 of 5 masters, then 2 of 3 workers before the masters that are left, then whoever
+    asks for nothing; what is above the minimums comes when there is room."""
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.cluster.add_node("n1", cpu="3")
+        # So that the group is let in.
+        await it.cluster.add_node("n2", cpu="2", unschedulable=True)
+        await it.cluster.add_node("n3", cpu="3", unschedulable=True)
+        last = _task("last", 1, 0, dependsOn={"name": ["worker"]})
+        del last["template"]["spec"]["containers"][0]["resources"]
+        tasks = [_task("master", 5, 3), _task("worker", 3, 2, dependsOn={"name": ["master"]}), last]
+        await _make(it, "j", tasks, minimum=5)
+        masters = [f"j-master-{index}" for index in range(5)]
+        workers = [f"j-worker-{index}" for index in range(3)]
+
+        async def workers_are_made() -> bool:
+            return set(workers) <= (await it.cluster.pods()).keys()
+
+        await until(workers_are_made)
+        assert await placed(it, *masters[:3])
+        assert "j-last-0" not in await it.cluster.pods()
+        await _open(it, "n2")
+        await until(lambda: placed(it, *masters[:3], *workers[:2], "j-last-0"))
+        await until(lambda: _runs(it, "j", 6, pending=3))
+        await _open(it, "n3")
+        await until(lambda: _runs(it, "j", 9))
+
+
+async def test_a_pod_of_the_first_stage_that_is_evicted_is_made_again_beside_the_second() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.cluster.add_node("n1", cpu="4")
+        master = _task("master", 2, 2, policies=[{"event": "PodEvicted", "action": "RestartPod"}])
+        tasks = [master, _task("worker", 2, 2, dependsOn={"name": ["master"]})]
+        await _make(it, "j", tasks, minimum=4, policies=[{"event": "Unknown", "action": "RestartJob"}])
+        await until(lambda: _runs(it, "j", 4))
+        before = await it.cluster.pods()
+        await it.cluster.ask("DELETE", f"{PODS}/j-master-0")
+
+        async def it_is_another() -> bool:
+            found = (await it.cluster.pods()).get("j-master-0")
+            return found is not None and found["metadata"]["uid"] != before["j-master-0"]["metadata"]["uid"]
+
+        await until(it_is_another)
+        await until(lambda: _runs(it, "j", 4))
+        after = await it.cluster.pods()
+        for name in ("j-master-1", "j-worker-0", "j-worker-1"):
+            assert after[name]["metadata"]["uid"] == before[name]["metadata"]["uid"]
+
+
+async def test_a_job_that_is_restarted_goes_through_its_stages_again() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.cluster.add_node("n1", cpu="3")
+        tasks = [_task("master", 1, 1), _task("worker", 2, 2, dependsOn={"name": ["master"]})]
+        await _make(it, "j", tasks, minimum=3, policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+        await until(lambda: _runs(it, "j", 3))
+        before = {pod["metadata"]["uid"] for pod in (await it.cluster.pods()).values()}
+        await it.cluster.ask("DELETE", f"{PODS}/j-worker-1")
+        await until(lambda: _runs(it, "j", 3, retryCount=1))
+        after = {pod["metadata"]["uid"] for pod in (await it.cluster.pods()).values()}
+        assert len(after) == 3
+        assert before.isdisjoint(after)
+
+
+async def test_what_is_above_a_jobs_minimum_leaves_the_room_to_another_gang() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.cluster.add_node("n1", cpu="4", unschedulable=True)
+        await _make(it, "a", [_task("t", 4, 1)], minimum=1)
+        await _make(it, "b", [_task("t", 3, 3)], minimum=3)
+
+        async def all_are_made() -> bool:
+            return len(await it.cluster.pods()) == 7
+
+        await until(all_are_made)
+        await _open(it, "n1")
+        await until(lambda: placed(it, "a-t-0", "b-t-0", "b-t-1", "b-t-2"))

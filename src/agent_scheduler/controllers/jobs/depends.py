@@ -76,10 +76,15 @@ def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str
 
 def waiting_roles(job: Job, group: PodGroup | None, pods: Iterable[JobPod]) -> list[str]:
     """What its group says of tasks that wait for others: those that have not had their minimum of pods running since
-    the group was made. Their pods need not be there for others to run."""
+    the group was made. Their pods need not be there for others to run. Pods of before a restart of the Job, which are
+    still there while they end, ran for another group."""
     if all(task.depends_on is None for task in tasks_of(job)):
         return []
-    ran = Counter(pod.annotation(TASK_SPEC) for pod in pods if pod.status.phase in _RAN)
+    ran = Counter(
+        pod.annotation(TASK_SPEC)
+        for pod in pods
+        if pod.status.phase in _RAN and pod.version >= job.status.version
+    )
     names = {task.name for task in tasks_of(job)}
     said = None if group is None else (group.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")
     return [
