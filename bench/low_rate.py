@@ -54,21 +54,21 @@ async def run(python: str, transport: Transport, *, folder: Path, rate: float, s
     async with child("scheduler", command, log=log, grace=20.0, python=python) as process:
         await process.ready(lambda: answers(probe), seconds=_PATIENCE)
         await probe.close()
-        await _bind(transport, "first", 20, rate)
+        await bind(transport, "first", 20, rate)
         await asyncio.sleep(1)
-        before = _cpu(process.pid)
+        before = cpu(process.pid)
         await asyncio.sleep(seconds)
-        idle = (_cpu(process.pid) - before) / seconds
-        before = _cpu(process.pid)
-        await _bind(transport, "pod", round(rate * seconds), rate)
+        idle = (cpu(process.pid) - before) / seconds
+        before = cpu(process.pid)
+        await bind(transport, "pod", round(rate * seconds), rate)
         # The events of the last ones are written behind their binds.
         await asyncio.sleep(0.5)
-        spent = _cpu(process.pid) - before
+        spent = cpu(process.pid) - before
     await ask(transport, "DELETE", PODS, body=NOW)
     return Cost(1000 * spent / round(rate * seconds), 1000 * idle)
 
 
-async def _bind(transport: Transport, name: str, count: int, rate: float) -> None:
+async def bind(transport: Transport, name: str, count: int, rate: float) -> None:
     """Creates so many pods a second, and returns once all are bound."""
     track = Track(Batch(name=name, count=count, arrival=Even(rate)))
     observer = Observer(transport, "default", [track], FreeCapacity({}))
@@ -82,7 +82,7 @@ async def _bind(transport: Transport, name: str, count: int, rate: float) -> Non
         watching.cancel()
 
 
-def _cpu(pid: int) -> float:
+def cpu(pid: int) -> float:
     found = usage(pid)
     assert found is not None, "the scheduler runs"
     return found.cpu_seconds

@@ -89,9 +89,11 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
         found.append(f"needs {spec['minAvailable']}, and its group {group['spec'].get('minMember')}")
     begun = world.job_safety.begun(job["metadata"]["uid"]) if world.job_safety is not None else set()
     named = gang_reading.annotation(group, gang_reading.WAITING_ROLES).split(",")
-    for task in spec["tasks"]:
-        if task["name"] not in begun and job_reading.minimum_of(task) and task["name"] not in named:
-            found.append(f"has no {task['name']} yet, and its group waits for them")
+    found += [
+        f"has no {task['name']} yet, and its group waits for them"
+        for task in spec["tasks"]
+        if task["name"] not in begun and job_reading.minimum_of(task) and task["name"] not in named
+    ]
     if gang_reading.phase(group) in ("", "Pending"):
         return found
     return [*found, *_lacking(job, pods, phase, counted)]

@@ -13,7 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-from .explanation import render
+from agent_scheduler.serving.explanation import render
+
 from .reach import GROUP_PREFIX, Unreachable, Ways, ask
 
 FOUND, NOT_FOUND, FAILED = 0, 1, 2

@@ -211,6 +211,8 @@ class Serving(Section, frozen=True, kw_only=True):
     tls_private_key_file: Annotated[
         str, flag("--tls-private-key-file", "PEM file of the certificate's key", "FILE")
     ] = ""
+    #: Whether there is a console for browsers at /ui.
+    console: Annotated[bool, flag("--console", "serve a console for browsers at /ui", "BOOL")] = False
 
 
 class Logging(Section, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.kube.waiting import NotListed
 from agent_scheduler.process.base import Process, run_to_end
+from agent_scheduler.process.console import ConsolePicture
 from agent_scheduler.process.debugging import DebugPages
 from agent_scheduler.process.leading import (
     CannotLead,
@@ -354,6 +355,22 @@ class Runtime(Process):
             times=self._settings.watch_times,
         )
 
+    def _console(self, fast_path: FastPath) -> ConsolePicture:
+        configuration = self._configuration
+        return ConsolePicture(
+            fast_path,
+            self.batch,
+            self.coordinator,
+            self.metrics,
+            about={
+                "identity": self._identity,
+                "schedulers": [profile.scheduler_name for profile in configuration.profiles],
+                "workers": configuration.worker_count,
+            },
+            leading=lambda: self._scheduling,
+            now=lambda: self._timing.now().timestamp(),
+        )
+
     def sources(self) -> Sources:
         """What the HTTP server shows of this process. Needs `run`."""
         fast_path = self.fast_path
@@ -368,6 +385,7 @@ class Runtime(Process):
             explain=pages.explain,
             explain_group=None if self.batch is None else pages.explain_group,
             check=pages.check,
+            console=self._console(fast_path) if self._configuration.serving.console else None,
             ready=(
                 Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
                 Check("informer-watch", lambda: named(SILENT, fast_path.stale)),

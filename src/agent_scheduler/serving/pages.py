@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,6 +17,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from agent_scheduler.serving.authorization import Access, Authorizer
+from agent_scheduler.serving.console import ROOT, STREAM, add_console
+from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.health import PING, Check, examine
 from agent_scheduler.serving.sources import (
     DEFAULT_LIMIT,
@@ -112,15 +115,19 @@ class Pages:
             app.router.add_get("/debug/explain", partial(_debug_explain, kinds))
         if (check := self._sources.check) is not None:
             app.router.add_get("/debug/check", partial(_debug_check, check))
+        if self._sources.console is not None:
+            add_console(app, self._sources.console, clock=time.monotonic)
         for path, review in self._sources.reviews.items():
             app.router.add_post(path, partial(self._review, review))
         return app
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuses who may not read; health is for probes, which have no token, as API servers have none for reviews."""
+        """Refuses who may not read; health is for probes, which have no token, as API servers have none for reviews.
+        The console's files say nothing of the cluster, and a browser that asks for them has no token yet."""
         path = request.path
-        open_to_all = path in self._sources.reviews or path.split("/", 2)[1] in _HEALTH
+        is_file = path == ROOT or (path.startswith(f"{ROOT}/") and path != STREAM)
+        open_to_all = is_file or path in self._sources.reviews or path.split("/", 2)[1] in _HEALTH
         if self._authorizer is None or open_to_all:
             return await handler(request)
         given = request.headers.get("Authorization") or f"Bearer {request.headers.get(TOKEN_HEADER, '')}"
@@ -200,7 +207,10 @@ async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Re
 
 async def _debug_explain(kinds: Mapping[str, Explain], request: web.Request) -> web.Response:
     """`kinds`: parameters, one of which has to be there."""
-    _only(request, tuple(kinds))
+    _only(request, (*kinds, "output"))
+    output = request.query.get("output", "json")
+    if output not in ("json", "text"):
+        raise web.HTTPBadRequest(text=f"output: found {output!r}; allowed: json, text\n")
     given = [kind for kind in kinds if kind in request.query]
     if len(given) > 1:
         raise web.HTTPBadRequest(text=f"one of {' and '.join(given)} is enough\n")
@@ -214,7 +224,8 @@ async def _debug_explain(kinds: Mapping[str, Explain], request: web.Request) -> 
         known, explained = kinds[kind](namespace, name)
     except NotReady as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
-    return _json(explained, status=200 if known else 404)
+    status = 200 if known else 404
+    return _json(explained, status=status) if output == "json" else _text(render(explained), status=status)
 
 
 async def _debug_check(

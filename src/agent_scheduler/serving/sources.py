@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from agent_scheduler.serving.health import Check
 from agent_scheduler.telemetry.logs import FilteringBoundLogger
@@ -47,6 +47,16 @@ class DebugPage:
     items: Iterable[Any]
 
 
+class Console(Protocol):
+    """What the console at /ui shows, as JSON objects whose keys it knows (`ui/console.js`)."""
+
+    def whole(self) -> Mapping[str, Any]:
+        """All of it, now."""
+
+    def news(self) -> Mapping[str, Any]:
+        """What may be otherwise since this was last called."""
+
+
 #: Of a namespace and a name: whether there is such an object, and what to show. Raises NotReady.
 Explain = Callable[[str, str], tuple[bool, Mapping[str, Any]]]
 
@@ -68,6 +78,8 @@ class Sources:
     explain_group: Explain | None = None
     #: What a self-check finds. Raises NotReady.
     check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
+    #: None where no console is wanted.
+    console: Console | None = None
     #: By path, what is made of the JSON that is posted there: the JSON of the answer. Raises NotReady or Unreadable.
     reviews: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
     #: Values of `?place` that /debug/queue understands.

@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Protocol
@@ -119,6 +119,8 @@ class Coordinator:
         #: Set once it is known for the first time which nodes may be used, or that the shard is not there.
         self._settled = asyncio.Event()
         # Owner of all below: the task in `run`.
+        #: As last read, by name; never changed, but replaced.
+        self.shards: Mapping[str, NodeShard] = {}
         #: Nodes on which something of ours may be under way. Invariant: published, and no other's.
         self._held: Names = _NOBODY
         #: What an earlier scheduler of this shard had claimed when we came; None until that is known. At
@@ -142,8 +144,7 @@ class Coordinator:
         self._refused = 0
         #: Whether the server has the kind.
         self._is_known = True
-        #: The problem that was reported last.
-        self._problem = ""
+        self._reported = ""
 
     async def run(self) -> None:
         """Follow the shards until cancelled. What was claimed stays so; see `release`."""
@@ -210,9 +211,9 @@ class Coordinator:
                 return
 
     def _report(self, problem: str) -> None:
-        if problem and problem != self._problem:
+        if problem and problem != self._reported:
             _log.warning("shard not followed", shard=self._name, problem=problem)
-        self._problem = problem
+        self._reported = problem
 
     async def release(self) -> None:
         """Give back all claims, at the end of the scheduler's work. Raises RequestFailed if the write fails; then
@@ -227,7 +228,7 @@ class Coordinator:
 
     async def _settle(self) -> float:
         """Do what the shards as they are ask for. Gives the seconds after which to look again, whatever happens."""
-        shards = await self._read()
+        shards = self.shards = await self._read()
         own = shards.get(self._name)
         if own is None:
             # No other scheduler can see our claims any more, so we have none.

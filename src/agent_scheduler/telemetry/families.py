@@ -189,10 +189,14 @@ class Families:
         self._tallies.append(made)
         return made
 
-    def text(self) -> str:
-        """All families in the text exposition format."""
+    def settle(self) -> None:
+        """What tallies gathered is in their series from now on."""
         for tally in self._tallies:
             tally.settle()
+
+    def text(self) -> str:
+        """All families in the text exposition format."""
+        self.settle()
         return "".join(f"{line}\n" for family in self.made.values() for line in family.lines())
 
     def _keep(self, family: FamilyT) -> FamilyT:

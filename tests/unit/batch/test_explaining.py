@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent_scheduler.cli.explanation import render
+from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.sources import Sources
 from tests.embedded import until
 

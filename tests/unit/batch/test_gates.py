@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.cli.explanation import render
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.serving.explanation import render
 from tests.batched import add_group, install
 from tests.embedded import embedded_cluster, until
 

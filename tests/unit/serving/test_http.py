@@ -209,7 +209,7 @@ async def test_a_pod_is_named_by_its_namespace_and_name(client: Client, world: W
     assert text.endswith("; allowed: NAMESPACE/POD\n")
     assert await client.get("/debug/explain?pod=a/b&limit=3") == (
         400,
-        "unknown parameter 'limit'; allowed: pod, podgroup\n",
+        "unknown parameter 'limit'; allowed: pod, podgroup, output\n",
     )
 
 

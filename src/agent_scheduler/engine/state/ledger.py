@@ -18,7 +18,7 @@ Invariants, checked by `recount.contradictions`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import add
 from operator import sub as subtract
 
@@ -236,7 +236,7 @@ class Ledger:
         changes = [self._changes.get(cls) or self._changes_of(cls) for cls in classes]
         return np.array(changes, dtype=np.int64).reshape(-1, 2, self.columns.resources)
 
-    def pods_on(self, node_name: str) -> Iterable[Placement]:
+    def pods_on(self, node_name: str) -> Collection[Placement]:
         return self._pods_on.get(node_name, {}).values()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.cli.explanation import render
+from agent_scheduler.serving.explanation import render
 
 REFUSED: dict[str, Any] = {
     "pod": "ns/large",

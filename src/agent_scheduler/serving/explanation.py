@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -22,7 +22,7 @@ _PLACES = {
 }
 
 
-def render(page: dict[str, Any], *, bold: bool = False) -> str:
+def render(page: Mapping[str, Any], *, bold: bool = False) -> str:
     """`page` is what /debug/explain answers; `bold`: headings, for a terminal."""
 
     def heading(text: str) -> str:
@@ -49,7 +49,7 @@ def render(page: dict[str, Any], *, bold: bool = False) -> str:
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def _facts(page: dict[str, Any]) -> list[str]:
+def _facts(page: Mapping[str, Any]) -> list[str]:
     queue = page.get("queue") or {}
     facts = [
         ("Pod", page.get("pod")),
@@ -103,7 +103,7 @@ def _group(group: dict[str, Any] | None) -> str | None:
     return _joined(": ", f"{group['name']}, {group['needed']} needed, {counts}", group["message"])
 
 
-def _gang_of(page: dict[str, Any]) -> str | None:
+def _gang_of(page: Mapping[str, Any]) -> str | None:
     """Of a pod's page."""
     group: str | None = page["gang"]["group"] if "pod" in page and page.get("gang") else None
     return group

@@ -1,0 +1,259 @@
+"""What the console shows of a scheduler's process, read from its parts when it is asked for.
+
+Counters and buckets are told as they stand: a viewer makes rates of them and percentiles of what they rise by. Nodes
+are told by row of the ledger, and of these the news have only those that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
+from itertools import accumulate
+from types import MappingProxyType
+from typing import Any, Final
+
+from agent_scheduler import __version__
+from agent_scheduler.batch.scheduler import BatchScheduler
+from agent_scheduler.cluster.groups import Group
+from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.engine.state.columns import CPU, MEMORY
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.objects.batch import WAITING_ROLES, PodGroup
+from agent_scheduler.objects.shard import NodeShard
+from agent_scheduler.shards.coordinator import Coordinator
+from agent_scheduler.telemetry.metrics import RESULTS, Metrics
+
+#: Gangs that are shown, those first that wait; all are counted.
+_GANGS_SHOWN: Final = 100
+_NO_SHARDS: Final[Mapping[str, NodeShard]] = MappingProxyType({})
+#: Phases of groups, in the order in which they are shown.
+_PHASES: Final = ("Pending", "Inqueue", "Unknown", "Running", "Completed")
+
+Json = dict[str, Any]
+
+
+class ConsolePicture:
+    """It is the `Console` of `serving`."""
+
+    def __init__(
+        self,
+        fast_path: FastPath,
+        batch: BatchScheduler | None,
+        coordinator: Coordinator | None,
+        metrics: Metrics,
+        *,
+        about: Mapping[str, Any],
+        leading: Callable[[], bool],
+        now: Callable[[], float],
+    ) -> None:
+        """`now` in seconds since 1970. `about`: what stays as it is while the process runs."""
+        self._fast_path = fast_path
+        self._batch = batch
+        self._coordinator = coordinator
+        self._metrics = metrics
+        self._about = {"version": __version__, **about}
+        self._leading = leading
+        self._now = now
+        # What the last news had. Owner: `news`.
+        self._sequence = 0
+        self._shards = _NO_SHARDS
+        self._told: dict[str, Any] = {}
+
+    def whole(self) -> Json:
+        columns = self._fast_path.ledger.columns
+        return {
+            **self._figures(),
+            "about": self._about,
+            "nodes": self._nodes(range(columns.size), spec_after=-1),
+            "shardOf": self._shard_of(),
+            **self._tables(),
+        }
+
+    def news(self) -> Json:
+        ledger = self._fast_path.ledger
+        rows = ledger.rows_since(self._sequence)
+        told, self._sequence = self._sequence, ledger.sequence
+        found = self._figures()
+        found["nodes"] = (
+            self._nodes(range(ledger.columns.size), spec_after=-1)
+            if rows is None
+            else self._nodes(rows, spec_after=told)
+        )
+        shards = self._known_shards()
+        if shards is not self._shards:
+            self._shards = shards
+            found["shardOf"] = self._shard_of()
+        for name, table in self._tables().items():
+            if table != self._told.get(name):
+                self._told[name] = found[name] = table
+        return found
+
+    # ---- numbers
+
+    def _figures(self) -> Json:
+        fast_path, metrics = self._fast_path, self._metrics
+        metrics.families.settle()
+        ledger, pending = fast_path.ledger, fast_path.queue.pending()
+        attempts = dict.fromkeys(RESULTS, 0.0)
+        for (result, _profile), series in metrics.schedule_attempts_total.series.items():
+            attempts[result] += series.value
+        latency = metrics.pod_scheduling_sli_duration_seconds
+        counts = [0] * (len(latency.bounds) + 1)
+        for each in latency.series.values():
+            counts = [one + other for one, other in zip(counts, each.counts, strict=True)]
+        return {
+            "time": self._now(),
+            "leading": self._leading(),
+            "synced": fast_path.is_synced,
+            "pending": {**pending._asdict(), "batch": self._waiting_of_batch()},
+            "placed": len(ledger.placements),
+            "binding": fast_path.binder.in_flight,
+            "attempts": attempts,
+            "conflicts": sum(each.value for each in metrics.conflicts_total.series.values()),
+            "latency": {"bounds": latency.bounds, "counts": list(accumulate(counts))},
+        }
+
+    def _waiting_of_batch(self) -> int:
+        """Pods of the batch scheduler's that wait."""
+        if self._batch is None:
+            return 0
+        placed = self._fast_path.ledger.placements
+        groups = self._batch.waiting.groups
+        return sum(uid not in placed for group in groups.groups.values() for uid in group.members) + sum(
+            uid not in placed for uid in groups.bare
+        )
+
+    # ---- nodes
+
+    def _nodes(self, rows: Iterable[int], *, spec_after: int) -> Json:
+        """What is taken on these rows, and what the nodes are whose spec has changed since `spec_after`."""
+        columns = self._fast_path.ledger.columns
+        gpus = [index for name, index in columns.interns.resources.items() if name.endswith("/gpu")]
+        pods_on = self._fast_path.ledger.pods_on
+        spec, use, gone = [], [], []
+        for row in rows:
+            node = columns.nodes[row]
+            if node is None:
+                gone.append(row)
+                continue
+            offers, taken = columns.offers[row], columns.taken[row]
+            if columns.spec_version[row] > spec_after:
+                spec.append(
+                    (
+                        row,
+                        node.name,
+                        offers[CPU],
+                        offers[MEMORY],
+                        sum(offers[index] for index in gpus),
+                        bool(columns.unschedulable[row]),
+                    )
+                )
+            use.append(
+                (
+                    row,
+                    taken[CPU],
+                    taken[MEMORY],
+                    sum(taken[index] for index in gpus),
+                    len(pods_on(node.name)),
+                )
+            )
+        return {"spec": spec, "use": use, "gone": gone}
+
+    def _known_shards(self) -> Mapping[str, NodeShard]:
+        return _NO_SHARDS if self._coordinator is None else self._coordinator.shards
+
+    def _shard_of(self) -> Mapping[str, list[str]]:
+        """By shard, the names of the nodes that its scheduler uses."""
+        return {name: sorted(shard.in_use) for name, shard in sorted(self._known_shards().items())}
+
+    # ---- tables
+
+    def _tables(self) -> Json:
+        gangs = self._gangs()
+        return {"queues": self._queues(), "gangs": gangs, "shards": self._shard_table()}
+
+    def _queues(self) -> list[Json]:
+        """Amounts are of `engine.quotas.vector`: cpu in millicores, memory in bytes, others in thousandths."""
+        book = self._fast_path.ledger.usage.book
+        found = []
+        for name in sorted(book.names()):
+            info = book.info(name)
+            found.append(
+                {
+                    "name": name,
+                    "parent": "" if info is None else info.lies_in,
+                    "state": "" if info is None else info.state,
+                    "capability": None if info is None else info.capability,
+                    "deserved": {} if info is None else info.deserved,
+                    "allocated": dict(book.used(name)),
+                    "reserved": dict(book.own(name, Standing.RESERVED)),
+                }
+            )
+        return found
+
+    def _gangs(self) -> Json:
+        if self._batch is None:
+            return {"phases": {}, "shown": []}
+        groups = [
+            group
+            for group in self._batch.waiting.groups.groups.values()
+            if isinstance(group.object, PodGroup)
+        ]
+        phases: dict[str, int] = {}
+        for group in groups:
+            phases[_phase(group)] = phases.get(_phase(group), 0) + 1
+        first = nsmallest(_GANGS_SHOWN, groups, key=lambda each: (_rank(each), str(each.key)))
+        return {"phases": phases, "shown": [self._gang(each) for each in first]}
+
+    def _gang(self, group: Group) -> Json:
+        found = group.object
+        assert isinstance(found, PodGroup)
+        placed = self._fast_path.ledger.placements
+        roles: dict[str, list[int]] = {
+            role: [0, 0, least] for role, least in (found.spec.min_task_member or {}).items()
+        }
+        have = 0
+        for uid, pod in group.members.items():
+            role = roles.setdefault(pod.batch.role if pod.batch is not None else "", [0, 0, 0])
+            role[1] += 1
+            if uid in placed:
+                role[0] += 1
+                have += 1
+        waiting = (found.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")
+        owner = next((each for each in found.metadata.owner_references or () if each.controller), None)
+        conditions = found.status.conditions or ()
+        return {
+            "name": f"{found.metadata.namespace}/{found.metadata.name}",
+            "owner": "" if owner is None else f"{owner.kind} {owner.name}",
+            "queue": found.spec.queue,
+            "phase": _phase(group),
+            "needs": found.spec.min_member,
+            "has": have,
+            "members": len(group.members),
+            # Name, how many have a node, how many there are, how many are needed, whether it waits for others.
+            "roles": [(name, *counts, name in waiting) for name, counts in roles.items() if name],
+            "said": conditions[-1].message if conditions and _phase(group) != "Running" else "",
+        }
+
+    def _shard_table(self) -> list[Json]:
+        return [
+            {
+                "name": name,
+                "desired": len(shard.desired),
+                "inUse": len(shard.in_use),
+                "toAdd": len(shard.desired - shard.in_use),
+                "toRemove": len(shard.in_use - shard.desired),
+                "updated": shard.status.last_update_time or "",
+            }
+            for name, shard in sorted(self._known_shards().items())
+        ]
+
+
+def _phase(group: Group) -> str:
+    found = group.object
+    return (found.status.phase or _PHASES[0]) if isinstance(found, PodGroup) else ""
+
+
+def _rank(group: Group) -> int:
+    phase = _phase(group)
+    return _PHASES.index(phase) if phase in _PHASES else 0

@@ -1,0 +1,162 @@
+"""The console as people see it: a real scheduler, a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+
+from agent_scheduler.serving.http import HttpServer
+from tests.embedded import until
+from tests.unit.serving.test_console import OneToken
+
+from .browser import Page, browser
+from .world import ConsoleWorld, console_world
+
+MERGE = "application/merge-patch+json"
+CORDON = {"spec": {"unschedulable": True}}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+class Viewer:
+    """Reads the stream as the page does."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+        self._rest = b""
+
+    async def next(self) -> dict[str, Any]:
+        while b"\n\n" not in self._rest:
+            self._rest += await self._answer.content.readany()
+        event, _, self._rest = self._rest.partition(b"\n\n")
+        found: dict[str, Any] = json.loads(event.split(b"data: ", 1)[1])
+        return found
+
+    async def until(self, key: str) -> Any:
+        """What is next said of it that is not empty."""
+        while not (found := await self.next()).get(key):
+            pass
+        return found[key]
+
+
+@asynccontextmanager
+async def viewer(world: ConsoleWorld) -> AsyncIterator[Viewer]:
+    async with aiohttp.ClientSession() as session, session.get(f"{world.url}stream") as answer:
+        yield Viewer(answer)
+
+
+async def until_page(page: Page, expression: str) -> None:
+    async def so() -> bool:
+        return bool(await page.value(expression))
+
+    await until(so)
+
+
+async def test_the_stream_tells_all_and_then_only_what_changes() -> None:
+    async with console_world(9, port=free_port()) as world, viewer(world) as it:
+        whole = await it.next()
+        assert [each[1] for each in whole["nodes"]["spec"]] == [f"node-{number:05d}" for number in range(9)]
+        assert whole["nodes"]["spec"][0][2:] == [16000, 64 << 30, 8, False]
+        assert [each["name"] for each in whole["queues"]] == ["default", "root"]
+        await world.cluster.add_pod("a", cpu="3", nodeSelector={"kubernetes.io/hostname": "node-00004"})
+        async with asyncio.timeout(20):
+            while not (news := await it.next())["nodes"]["use"]:
+                assert news["nodes"]["spec"] == []
+        assert news["nodes"]["use"] == [[4, 3000, 16 << 20, 0, 1]]
+        assert "queues" not in news
+        await world.cluster.ask("PATCH", "/api/v1/nodes/node-00002", CORDON, content_type=MERGE)
+        async with asyncio.timeout(20):
+            while not (news := await it.next())["nodes"]["spec"]:
+                pass
+        assert news["nodes"]["spec"] == [[2, "node-00002", 16000, 64 << 30, 0, True]]
+        await world.cluster.ask("DELETE", "/api/v1/nodes/node-00007")
+        async with asyncio.timeout(20):
+            while not (news := await it.next())["nodes"]["gone"]:
+                pass
+        assert news["nodes"]["gone"] == [7]
+
+
+async def test_stages_of_a_job_and_its_queue_are_told() -> None:
+    async with console_world(9, port=free_port()) as world, viewer(world) as it:
+        await world.queues()
+        await world.jobs(1)
+        async with asyncio.timeout(30):
+            while True:
+                gangs = await it.until("gangs")
+                if gangs["phases"]:
+                    break
+        (gang,) = gangs["shown"]
+        assert (gang["owner"], gang["queue"], gang["needs"]) == ("Job train-0", "training", 5)
+
+
+async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
+    async with console_world(50, port=free_port()) as world:
+        await world.queues()
+        await world.jobs(3)
+        agents = asyncio.create_task(world.agents(30))
+        await world.cluster.add_pod("too-large", cpu="99")
+        async with browser(world.url) as page:
+            await until_page(page, "document.querySelector('#state').textContent === 'leads'")
+            # Live: the rate is that of pods which were made since.
+            await until_page(page, "parseFloat(document.querySelector('#tile-rate').textContent) > 0")
+            await until_page(page, "document.querySelector('#tile-nodes').textContent === '50'")
+            await until_page(page, "!document.querySelector('#queues').hidden")
+            await until_page(
+                page, "document.querySelector('#gangs').innerText.includes('waits for its turn')"
+            )
+            assert await page.value("document.querySelector('#shards').hidden")
+            # By keyboard alone.
+            await page.value("document.querySelector('#map').focus()")
+            await page.press("ArrowRight", "ArrowRight")
+            assert (await page.text("#node")).startswith("node-00001: ")
+            await page.press("End")
+            assert (await page.text("#node")).startswith("node-00049: ")
+            await page.value("document.querySelector('#asked').focus()")
+            await page.type("default/too-large")
+            await page.press("Enter")
+            await until_page(
+                page, "document.querySelector('#answer').textContent.includes('Insufficient cpu')"
+            )
+            # Every field and table says what it is to who cannot see it.
+            unnamed = await page.value(
+                "[...document.querySelectorAll('input, canvas, progress')].filter((each) => !each.labels?.length"
+                " && !each.getAttribute('aria-label') && !each.closest('[role=img][aria-label]'))"
+                ".map((each) => each.outerHTML)"
+            )
+            assert unnamed == []
+            assert page.problems == []
+        agents.cancel()
+        with suppress(asyncio.CancelledError):
+            await agents
+
+
+async def test_a_token_is_asked_for_and_used() -> None:
+    async with console_world(3, port=free_port()) as world:
+        server = HttpServer(world.runtime.sources(), address="127.0.0.1", port=0, authorizer=OneToken())
+        port = await server.start()
+        async with browser(f"http://127.0.0.1:{port}/ui/") as page:
+            await until_page(page, "!document.querySelector('#token').hidden")
+            assert await page.text("#state") == "waits for a token"
+            await page.type("wrong")
+            await page.press("Enter")
+            await until_page(
+                page, "document.querySelector('#token-problem').textContent.includes('may not get')"
+            )
+            await page.type("good")
+            await page.press("Enter")
+            await until_page(page, "document.querySelector('#state').textContent === 'leads'")
+            # Nothing keeps it once the page is closed.
+            kept = "localStorage.length + sessionStorage.length + document.cookie.length"
+            assert await page.value(kept) == 0
+            assert [each for each in page.problems if " 401 " not in each and " 403 " not in each] == []
+        await server.stop()

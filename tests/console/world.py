@@ -1,0 +1,118 @@
+"""A scheduler with a console, on an embedded cluster in which much goes on: for tests, and for the pictures of the
+documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from agent_scheduler.config.load import load_text
+from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
+from agent_scheduler.process.runtime import Runtime
+from embedded_kubernetes.simulated_nodes import GPU, nodes
+from tests.batched import add_queue
+from tests.embedded import PODS, EmbeddedCluster, until
+from tests.unit.controllers.batch_world import batch_world
+
+_CONFIGURATION = """
+apiVersion: agent-scheduler/v1
+kind: SchedulerConfiguration
+serving: {port: %d, console: true}
+leaderElection: {leaderElect: false}
+batch: {schedulePeriod: 100ms}
+"""
+_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+
+
+class ConsoleWorld:
+    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime, url: str) -> None:
+        self.cluster = cluster
+        self.runtime = runtime
+        self.url = url
+
+    async def agents(self, rate: float, *, lives: float = 8.0, seed: int = 1) -> None:
+        """So many pods a second that end of themselves, until cancelled."""
+        rng, numbers = random.Random(seed), itertools.count()
+        while True:
+            for _ in range(max(1, int(rate / 10))):
+                name = f"agent-{next(numbers):06d}"
+                annotations = {"agent-scheduler.io/run-seconds": f"{rng.uniform(lives / 2, lives):.1f}"}
+                await self.cluster.ask(
+                    "POST", PODS, _pod(name, rng.choice(("250m", "500m", "1")), annotations)
+                )
+            await asyncio.sleep(0.1)
+
+    async def queues(self) -> None:
+        for name, spec in {
+            "research": {"capability": {"cpu": "400", "memory": "1Ti"}, "deserved": {"cpu": "200"}},
+            "training": {"parent": "research", "capability": {"cpu": "60"}},
+            "serving": {"capability": {"cpu": "100", GPU: "32"}},
+        }.items():
+            await add_queue(self.cluster, name, **spec)
+
+    async def jobs(self, count: int) -> None:
+        """With a master, workers that wait for it, and a report that waits for them; the last ones need too much."""
+        for number in range(count):
+            cpu = "8" if number < count - 2 else "64"
+            tasks = [
+                _task("master", 1, "1"),
+                _task("worker", 4, cpu, dependsOn={"name": ["master"]}),
+                _task("report", 1, "1", minAvailable=0, dependsOn={"name": ["worker"]}),
+            ]
+            spec = {"queue": "training", "schedulerName": "volcano", "minAvailable": 5, "tasks": tasks}
+            body = {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "metadata": {"name": f"train-{number}"},
+            }
+            await self.cluster.ask("POST", _JOBS, {**body, "spec": spec})
+
+
+def _task(name: str, replicas: int, cpu: str, **more: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    return {"name": name, "replicas": replicas, "minAvailable": replicas, "template": template, **more}
+
+
+def _pod(name: str, cpu: str, annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "schedulerName": "agent-scheduler",
+            "containers": [container],
+            "restartPolicy": "Never",
+            **spec,
+        },
+    }
+
+
+@asynccontextmanager
+async def console_world(count: int, *, port: int, cpu: str = "16") -> AsyncIterator[ConsoleWorld]:
+    """With so many nodes, every eighth of which has GPUs."""
+    async with batch_world(kubelets=True) as batch:
+        cluster = batch.cluster
+        for number, node in enumerate(
+            nodes(count, {"cpu": cpu, "memory": "64Gi", "pods": "110"}, kubelets=False)
+        ):
+            if number % 8 == 0:
+                amounts = node["status"]["capacity"] | {GPU: "8"}
+                node["status"] = {**node["status"], "capacity": amounts, "allocatable": amounts}
+            await cluster.ask("POST", "/api/v1/nodes", node)
+        batch.start(JOB, PODGROUP, QUEUE)
+        runtime = Runtime(load_text(_CONFIGURATION % port), endpoint=Endpoint(cluster.server.url))
+        ending = asyncio.create_task(runtime.run(signals=False))
+        world = ConsoleWorld(cluster, runtime, f"http://127.0.0.1:{port}/ui/")
+        try:
+            await batch.until_states(root="Open", default="Open")
+            await until(lambda: runtime.fast_path is not None and runtime.fast_path.is_synced)
+            yield world
+        finally:
+            runtime.stop()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ending, 20)
