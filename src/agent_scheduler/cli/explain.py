@@ -11,8 +11,11 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.serving.explanation import render
 
 from .reach import GROUP_PREFIX, Unreachable, Ways, ask
@@ -27,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the pod that is asked about, or podgroup/NAMESPACE/NAME for a group of the batch scheduler's",
     )
     add_ways(parser)
+    afresh = parser.add_argument_group("deciding afresh, without a scheduler")
+    afresh.add_argument(
+        "--from-cluster",
+        action="store_true",
+        help="list the cluster with your kubeconfig and decide here; nothing is written",
+    )
+    afresh.add_argument("--config", metavar="FILE", type=Path, help="by the scheduler's configuration file")
 
 
 def add_ways(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +83,13 @@ def main(args: argparse.Namespace) -> int:
     if not namespace or not name or "/" in name:
         return _fail(f"found {args.pod!r}; allowed: NAMESPACE/POD or {GROUP_PREFIX}NAMESPACE/NAME")
     try:
-        page = asyncio.run(ask(args.pod, ways_of(args)))
-    except Unreachable as error:
+        if args.from_cluster:
+            page = _afresh(args, namespace, name)
+        elif args.config is not None:
+            return _fail("--config: is of use with --from-cluster alone; a running scheduler has its own")
+        else:
+            page = asyncio.run(ask(args.pod, ways_of(args)))
+    except (Unreachable, ConfigurationError) as error:
         return _fail(" ".join(str(error).split()))
     known = page["place"] != "unknown"
     if args.output == "json":
@@ -85,6 +100,22 @@ def main(args: argparse.Namespace) -> int:
         asked = args.pod if args.pod.startswith(GROUP_PREFIX) else f"pod {args.pod}"
         print(f"agent-scheduler explain: {asked} is not known: {page.get('why')}", file=sys.stderr)
     return FOUND if known else NOT_FOUND
+
+
+def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str, Any]:
+    """Raises Unreachable and ConfigurationError."""
+    # It loads all of a scheduler, which the way to a running one does without.
+    from .afresh import configuration_of, explain
+
+    if args.pod.startswith(GROUP_PREFIX):
+        raise Unreachable(
+            "--from-cluster: explains pods; a group is explained by the scheduler that has sessions"
+        )
+    try:
+        configuration = configuration_of(args.config)
+    except OSError as error:
+        raise ConfigurationError(f"--config {args.config}: {error.strerror}") from None
+    return asyncio.run(explain(namespace, name, configuration, args.kubeconfig))
 
 
 def _fail(problem: str) -> int:

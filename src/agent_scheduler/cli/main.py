@@ -20,6 +20,8 @@ from agent_scheduler import __version__
 _COMMANDS = {
     "run": ("agent_scheduler.config.flags", "schedule the pods of a cluster"),
     "explain": ("agent_scheduler.cli.explain", "say why a pod waits, or where it went"),
+    "top": ("agent_scheduler.cli.top", "watch a scheduler at work"),
+    "nodes": ("agent_scheduler.cli.nodes", "show what every node offers, and what of it is taken"),
     "check": (
         "agent_scheduler.cli.check",
         "have a scheduler compare what it knows with the cluster",

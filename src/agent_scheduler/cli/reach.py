@@ -49,6 +49,8 @@ class Page(NamedTuple):
 
 EXPLAIN = Page("/debug/explain", frozenset({"pod", "place"}))
 EXPLAIN_GROUP = Page("/debug/explain", frozenset({"podgroup", "place"}))
+FIGURES = Page("/debug/figures", frozenset({"time", "attempts", "pending"}))
+WAITING = Page("/debug/queue", frozenset({"pending", "items"}))
 CHECK = Page("/debug/check", frozenset({"differences", "checked"}), CHECK_PATIENCE)
 
 

@@ -1,4 +1,4 @@
-"""What the console shows of a scheduler's process, read from its parts when it is asked for.
+"""What the console, and `agent-scheduler top`, show of a scheduler's process, read from its parts when it is asked for.
 
 Counters and buckets are told as they stand: a viewer makes rates of them and percentiles of what they rise by. Nodes
 are told by row of the ledger, and of these the news have only those that changed.
@@ -58,6 +58,18 @@ class ConsolePicture:
         self._sequence = 0
         self._shards = _NO_SHARDS
         self._told: dict[str, Any] = {}
+
+    def figures(self) -> Json:
+        """All but the single nodes, of which there are sums by resource."""
+        columns = self._fast_path.ledger.columns
+        offered, taken = columns.allocatable.sum(axis=1), columns.requested.sum(axis=1)
+        resources = {
+            name: {"offered": int(offered[index]), "taken": int(taken[index])}
+            for name, index in columns.interns.resources.items()
+            if offered[index]
+        }
+        nodes = {"count": len(self._fast_path.ledger.rows), "resources": resources}
+        return {**self._figures(), "about": self._about, "nodes": nodes, **self._tables()}
 
     def whole(self) -> Json:
         columns = self._fast_path.ledger.columns

@@ -356,7 +356,6 @@ class Runtime(Process):
         )
 
     def _console(self, fast_path: FastPath) -> ConsolePicture:
-        configuration = self._configuration
         return ConsolePicture(
             fast_path,
             self.batch,
@@ -364,8 +363,8 @@ class Runtime(Process):
             self.metrics,
             about={
                 "identity": self._identity,
-                "schedulers": [profile.scheduler_name for profile in configuration.profiles],
-                "workers": configuration.worker_count,
+                "schedulers": [profile.scheduler_name for profile in self._configuration.profiles],
+                "workers": self._configuration.worker_count,
             },
             leading=lambda: self._scheduling,
             now=lambda: self._timing.now().timestamp(),
@@ -377,6 +376,7 @@ class Runtime(Process):
         assert fast_path is not None, "asked while the process runs"
 
         pages = DebugPages(fast_path, self.batch, leading=lambda: self._scheduling, clock=self._timing.clock)
+        console = self._console(fast_path)
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: to_dict(self._configuration),
@@ -385,7 +385,8 @@ class Runtime(Process):
             explain=pages.explain,
             explain_group=None if self.batch is None else pages.explain_group,
             check=pages.check,
-            console=self._console(fast_path) if self._configuration.serving.console else None,
+            figures=console.figures,
+            console=console if self._configuration.serving.console else None,
             ready=(
                 Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
                 Check("informer-watch", lambda: named(SILENT, fast_path.stale)),

@@ -69,6 +69,7 @@ def _facts(page: Mapping[str, Any]) -> list[str]:
         ("Tried again by", queue.get("retried_by")),
         ("Refused by", ", ".join(queue.get("diagnose") or ())),
         ("Attempts", queue.get("attempts")),
+        ("Note", page.get("note")),
         ("Note", None if page.get("leading", True) else "this replica stands by and decides nothing"),
     ]
     shown = [(name, str(value)) for name, value in facts if value is not None and value != ""]

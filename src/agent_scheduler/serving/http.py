@@ -5,7 +5,9 @@
     /configz                           the effective configuration
     /debug/queue /debug/cache          what waits and what is known, up to ?limit
     /debug/explain?pod=NAMESPACE/POD   all that is known of one pod
+    /debug/figures                     counters and depths of queues, as `agent-scheduler top` reads them
     /debug/check                       what is known, compared with the cluster as it is listed for that
+    /ui                                a console for browsers, where one is wanted
     any path of `Sources.reviews`      POST of a review by an API server; open, as it has no token for that
 
 It knows nothing of scheduling: all it tells comes from the callables in `Sources`, read when a request comes.

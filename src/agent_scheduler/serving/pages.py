@@ -113,6 +113,8 @@ class Pages:
             if self._sources.explain_group is not None:
                 kinds["podgroup"] = self._sources.explain_group
             app.router.add_get("/debug/explain", partial(_debug_explain, kinds))
+        if (figures := self._sources.figures) is not None:
+            app.router.add_get("/debug/figures", partial(_debug_figures, figures))
         if (check := self._sources.check) is not None:
             app.router.add_get("/debug/check", partial(_debug_check, check))
         if self._sources.console is not None:
@@ -226,6 +228,11 @@ async def _debug_explain(kinds: Mapping[str, Explain], request: web.Request) -> 
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
     status = 200 if known else 404
     return _json(explained, status=status) if output == "json" else _text(render(explained), status=status)
+
+
+async def _debug_figures(figures: Callable[[], Mapping[str, Any]], request: web.Request) -> web.Response:
+    _only(request, ())
+    return _json(figures())
 
 
 async def _debug_check(

@@ -76,6 +76,8 @@ class Sources:
     explain: Explain | None = None
     #: Of a group of the batch scheduler's, if there is one.
     explain_group: Explain | None = None
+    #: Counters as they stand, depths of queues, and tables of queues, gangs and shards.
+    figures: Callable[[], Mapping[str, Any]] | None = None
     #: What a self-check finds. Raises NotReady.
     check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
     #: None where no console is wanted.

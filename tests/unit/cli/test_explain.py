@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from agent_scheduler.cli.main import main
+from tests.embedded import embedded_cluster
 from tests.unit.kube.scripted import Action, Answer, serving
+
+from .test_reach import kubeconfig
 
 Capture = pytest.CaptureFixture[str]
 
@@ -82,3 +86,39 @@ def test_nobody_who_listens_is_one_line_and_exit_code_2(capsys: Capture) -> None
     shown = capsys.readouterr()
     assert shown.err.startswith("agent-scheduler explain: no scheduler answers at http://127.0.0.1:1: ")
     assert shown.err.count("\n") == 1
+
+
+async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with embedded_cluster() as cluster:
+        user = str(kubeconfig(tmp_path, cluster.server.url))
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("large", cpu="2")
+        await cluster.add_pod("small")
+        before = cluster.api.store.rv
+
+        async def afresh(*words: str) -> int:
+            line = ["explain", "--from-cluster", "--kubeconfig", user, *words]
+            return await asyncio.to_thread(main, line)
+
+        assert await afresh("default/large") == 0
+        said = capsys.readouterr().out
+        assert "0/1 nodes are available: 1 Insufficient cpu." in said
+        assert "decided afresh by this command" in said
+        assert await afresh("default/small") == 0
+        assert "It fits on 1 of 1 nodes." in capsys.readouterr().out
+        assert await afresh("default/nobody") == 1
+        capsys.readouterr()
+        assert await afresh("podgroup/default/g") == 2
+        assert "explains pods" in capsys.readouterr().err
+        file = tmp_path / "scheduler.yaml"
+        file.write_text("{apiVersion: agent-scheduler/v1, kind: Other}", encoding="utf-8")
+        assert await afresh("default/small", "--config", str(file)) == 2
+        assert "scheduler.yaml:1: kind: found 'Other'" in capsys.readouterr().err
+        assert cluster.api.store.rv == before
+
+
+async def test_a_configuration_is_of_use_without_a_scheduler_alone(capsys: Capture) -> None:
+    assert await asyncio.to_thread(main, ["explain", "default/p", "--config", "f"]) == 2
+    assert "--config: is of use with --from-cluster alone" in capsys.readouterr().err

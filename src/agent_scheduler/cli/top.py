@@ -1,0 +1,251 @@
+"""The command line of `agent-scheduler top`: a scheduler at work, looked at again and again.
+
+Rates and percentiles are of what counters and buckets rose by between two looks at `/debug/figures`. Exit codes: 0, or
+2 where the command is used wrongly or no scheduler can be asked, with one line on standard error; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from .amounts import of_bytes, percent, short
+from .explain import add_ways, ways_of
+from .reach import FIGURES, WAITING, Unreachable, Ways, ask_page
+from .tables import table
+
+FAILED: Final = 2
+INTERRUPTED: Final = 130
+#: Clears the screen and goes to its beginning; the alternate screen leaves what was there before as it was.
+_CLEAR, _ALTERNATE, _BACK = "\x1b[H\x1b[2J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_WAITING_SHOWN: Final = 10
+_PLACES: Final = ("active", "backoff", "unschedulable", "gated", "batch")
+
+Json = Mapping[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n",
+        "--interval",
+        type=_seconds,
+        default=2.0,
+        metavar="S",
+        help="seconds between two looks (default: 2)",
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="look twice, print once, and end; so it is where the output is no terminal",
+    )
+    add_ways(parser)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: seconds from 0.1 to 3600")
+    return value
+
+
+def main(args: argparse.Namespace) -> int:
+    once = args.once or args.output == "json" or not sys.stdout.isatty()
+    if not once:
+        print(_ALTERNATE, end="")
+    try:
+        asyncio.run(_watch(args, once=once))
+    except Unreachable as error:
+        if not once:
+            print(_BACK, end="", flush=True)
+        print(f"agent-scheduler top: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        if not once:
+            print(_BACK, end="", flush=True)
+        return INTERRUPTED
+    return 0
+
+
+async def _watch(args: argparse.Namespace, *, once: bool) -> None:
+    ways = ways_of(args)
+    before = await ask_page(FIGURES, ways)
+    while True:
+        await asyncio.sleep(args.interval)
+        now, waiting = await ask_page(FIGURES, ways), await _waiting(ways)
+        if now["attempts"]["scheduled"] < before["attempts"]["scheduled"]:
+            # Another process leads now, and counts from the beginning.
+            before = now
+            continue
+        if args.output == "json":
+            print(json.dumps({**now, "rates": rates(before, now), "waiting": waiting}, indent=1))
+        else:
+            size = shutil.get_terminal_size()
+            bold = not once and "NO_COLOR" not in os.environ
+            lines = list(screen(before, now, waiting, bold=bold))
+            if not once:
+                lines = [
+                    line[: size.columns + (len(_BOLD + _PLAIN) if _BOLD in line else 0)] for line in lines
+                ]
+                lines = lines[: size.lines - 1]
+            print(("" if once else _CLEAR) + "\n".join(lines), flush=True)
+        if once:
+            return
+        before = now
+
+
+async def _waiting(ways: Ways) -> Sequence[Json]:
+    """The first pods that no node took."""
+    path = f"{WAITING.path}?place=unschedulable&limit={_WAITING_SHOWN}"
+    found: Sequence[Json] = (await ask_page(WAITING._replace(path=path), ways))["items"]
+    return found
+
+
+def rates(before: Json, now: Json) -> dict[str, float | None]:
+    """A second, of results of attempts and of conflicts; percentiles of the time from queue to bind in seconds, None
+    where nothing was bound."""
+    seconds = max(now["time"] - before["time"], 1e-3)
+    found: dict[str, float | None] = {
+        result: (count - before["attempts"][result]) / seconds for result, count in now["attempts"].items()
+    }
+    found["conflicts"] = (now["conflicts"] - before["conflicts"]) / seconds
+    rises = [
+        one - other for one, other in zip(now["latency"]["counts"], before["latency"]["counts"], strict=True)
+    ]
+    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        found[name] = percentile(now["latency"]["bounds"], rises, share)
+    return found
+
+
+def percentile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """As Prometheus' `histogram_quantile`: `counts` are cumulative, one more than `bounds`."""
+    total = counts[-1]
+    if not total:
+        return None
+    below = 0
+    for index, up_to in enumerate(counts):
+        if up_to >= share * total:
+            if index >= len(bounds):
+                break
+            low = bounds[index - 1] if index else 0.0
+            return low + (bounds[index] - low) * (share * total - below) / (up_to - below)
+        below = up_to
+    return bounds[-1]
+
+
+def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = False) -> Iterator[str]:
+    """Lines."""
+
+    def heading(text: str) -> str:
+        return f"{_BOLD}{text}{_PLAIN}" if bold else text
+
+    rate, about, pending = rates(before, now), now["about"], now["pending"]
+    state = "leads" if now["leading"] else "stands by"
+    if not now["synced"]:
+        state = "is not synced yet"
+    at = datetime.fromtimestamp(now["time"], UTC).strftime("%H:%M:%S")
+    yield heading(f"agent-scheduler {about['version']}") + f"  {at}Z  {about['identity']} {state}"
+    yield (
+        f"Scheduled {_number(rate['scheduled'])}/s   unschedulable {_number(rate['unschedulable'])}/s   "
+        f"errors {_number(rate['error'])}/s   conflicts {_number(rate['conflicts'])}/s"
+    )
+    yield "Queue to bind " + "   ".join(
+        f"{name} {_milliseconds(rate[name])}" for name in ("p50", "p95", "p99")
+    )
+    yield "Waiting " + "   ".join(f"{place} {pending[place]}" for place in _PLACES)
+    yield f"Being decided {pending['in_flight']}   being bound {now['binding']}   on nodes {now['placed']}"
+    yield f"Nodes {now['nodes']['count']}   " + "   ".join(_used(now["nodes"]["resources"]))
+    yield from _section(heading, _queues(now["queues"]))
+    yield from _section(heading, _gangs(now["gangs"]))
+    yield from _section(heading, _shards(now["shards"]))
+    rows = [
+        (each["key"], each["attempts"], ",".join((*each["pending_plugins"], *each["unschedulable_plugins"])))
+        for each in waiting
+    ]
+    yield from _section(heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REFUSED BY"), rows) if rows else "")
+
+
+def _section(heading: Any, text: str) -> Iterator[str]:
+    """A table after an empty line; nothing of none."""
+    head, *rows = text.splitlines() or [""]
+    if rows:
+        yield ""
+        yield heading(head)
+        yield from rows
+
+
+def _number(value: float | None) -> str:
+    return short(value or 0.0)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{short(1000 * seconds)} ms"
+
+
+def _used(resources: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    for name, amount in resources.items():
+        if name == "cpu":
+            taken, offered = short(amount["taken"] / 1000), short(amount["offered"] / 1000)
+        elif name in ("memory", "ephemeral-storage"):
+            taken, offered = of_bytes(amount["taken"]), of_bytes(amount["offered"])
+        else:
+            taken, offered = str(amount["taken"]), str(amount["offered"])
+        yield f"{name} {taken}/{offered} ({percent(amount['taken'], amount['offered'])})"
+
+
+def _vector(amounts: Mapping[str, float] | None) -> str:
+    """Of the quota book: cpu in millicores, memory in bytes, pods in pods, others in thousandths."""
+    shown = []
+    for name, amount in (amounts or {}).items():
+        if name == "memory":
+            text = of_bytes(amount)
+        else:
+            text = short(amount if name == "pods" else amount / 1000)
+        shown.append(f"{name}={text}")
+    return ",".join(shown)
+
+
+def _queues(queues: Sequence[Json]) -> str:
+    rows = [
+        (
+            each["name"],
+            each["state"],
+            *(_vector(each[key]) for key in ("capability", "deserved", "allocated", "reserved")),
+        )
+        for each in queues
+    ]
+    return table(("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "RESERVED"), rows) if rows else ""
+
+
+def _gangs(gangs: Json) -> str:
+    rows = [
+        (
+            each["name"],
+            each["owner"],
+            each["queue"],
+            each["phase"],
+            f"{each['has']}/{each['members']}",
+            each["needs"],
+        )
+        for each in gangs["shown"][:_WAITING_SHOWN]
+    ]
+    if not rows:
+        return ""
+    total = sum(gangs["phases"].values())
+    head = "GANG" if total <= len(rows) else f"GANG ({len(rows)} of {total})"
+    return table((head, "OF", "QUEUE", "PHASE", "ON NODES", "NEEDS"), rows)
+
+
+def _shards(shards: Sequence[Json]) -> str:
+    rows = [[each[key] for key in ("name", "desired", "inUse", "toAdd", "toRemove")] for each in shards]
+    return table(("SHARD", "DESIRED", "IN USE", "TO ADD", "TO GIVE BACK"), rows) if rows else ""

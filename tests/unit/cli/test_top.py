@@ -1,0 +1,129 @@
+"""`agent-scheduler top` as a shell sees it, of a scheduler on an embedded cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from agent_scheduler.cli.main import main
+from agent_scheduler.cli.top import percentile
+from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.unit.fastpath.test_runtime import running
+
+from .test_check import served, waiting
+
+Capture = pytest.CaptureFixture[str]
+
+
+@asynccontextmanager
+async def at_work() -> AsyncIterator[tuple[EmbeddedCluster, str]]:
+    async with embedded_cluster() as cluster, running(cluster) as process:
+        await waiting(cluster, process.runtime)
+        async with served(process.runtime) as url:
+            yield cluster, url
+
+
+async def top(*words: str) -> int:
+    return await asyncio.to_thread(main, ["top", "--interval", "0.3", *words])
+
+
+async def test_what_is_no_terminal_gets_one_look(capsys: Capture) -> None:
+    async with at_work() as (cluster, url):
+        looking = asyncio.create_task(top("--server", url))
+        await asyncio.sleep(0.1)
+        for number in range(3):
+            await cluster.add_pod(f"small-{number}")
+        assert await looking == 0
+    # Before it stand lines of the scheduler's log.
+    lines = capsys.readouterr().out.partition("agent-scheduler 0.")[2].splitlines()
+    assert " leads" in lines[0]
+    assert "unschedulable 1   gated 0" in lines[3]
+    assert lines[5].startswith("Nodes 1   cpu 0.3/1 (30%)")
+    assert "\x1b" not in "".join(lines)
+    at = lines.index(next(line for line in lines if line.startswith("UNSCHEDULABLE POD")))
+    assert lines[at + 1].split() == ["default/large", "1", "NodeResourcesFit"]
+
+
+async def test_programs_get_numbers_and_rates(capsys: Capture) -> None:
+    async with at_work() as (cluster, url):
+        looking = asyncio.create_task(top("--server", url, "-o", "json"))
+        await asyncio.sleep(0.1)
+        await cluster.add_pod("small")
+        assert await looking == 0
+    # Before and behind it stand lines of the scheduler's log.
+    out = capsys.readouterr().out
+    found, _ = json.JSONDecoder().raw_decode(out[out.index("{\n") :])
+    assert found["attempts"]["scheduled"] == 1
+    assert found["rates"]["scheduled"] > 0
+    assert 0 < found["rates"]["p50"] <= found["rates"]["p99"]
+    assert found["nodes"]["resources"]["cpu"] == {"offered": 1000, "taken": 100}
+    assert [each["key"] for each in found["waiting"]] == ["default/large"]
+
+
+async def test_a_terminal_is_left_as_it_was() -> None:
+    async with at_work() as (_, url):
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "agent_scheduler", "top", "--interval", "0.1", "--server", url]
+        process = await asyncio.create_subprocess_exec(*command, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        shown = b""
+
+        def more() -> bytes:
+            nonlocal shown
+            # The other end may be closed.
+            with suppress(OSError):
+                shown += os.read(ours, 65536)
+            return shown
+
+        # Looked at again and again, each time from the top of the screen.
+        await until(lambda: more().count(b"\x1b[H\x1b[2J") >= 2)
+        process.send_signal(signal.SIGINT)
+        code = await asyncio.wait_for(process.wait(), 20)
+        more()
+        os.close(ours)
+        assert code == 130
+        assert shown.startswith(b"\x1b[?1049h")
+        assert shown.rstrip().endswith(b"\x1b[?1049l")
+        assert b"Traceback" not in shown
+
+
+async def test_where_no_scheduler_answers_one_line_says_so(capsys: Capture) -> None:
+    assert await top("--server", "http://127.0.0.1:9") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("agent-scheduler top: no scheduler answers at http://127.0.0.1:9")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "x", "nan"])
+def test_an_interval_is_some_seconds(interval: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["top", "--interval", interval])
+    assert ended.value.code == 2
+    assert f"found {interval!r}; allowed: seconds from 0.1 to 3600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "expected"),
+    [
+        ([0, 0, 0, 0], 0.5, None),
+        ([10, 10, 10, 10], 0.5, 0.5),
+        ([0, 10, 10, 10], 0.9, 1.9),
+        ([0, 5, 10, 10], 0.5, 2.0),
+        # Above the last bound all that is known is that.
+        ([0, 0, 0, 10], 0.99, 4.0),
+    ],
+)
+def test_percentiles_are_as_prometheus_has_them(
+    counts: list[int], share: float, expected: float | None
+) -> None:
+    assert percentile([1.0, 2.0, 4.0], counts, share) == expected
