@@ -37,6 +37,7 @@ from .install import kubeconfig_of
 from .outcome import Outcome, Sample, rate
 from .report import write_report
 from .scenario import case_of, workload_of
+from .summary import summary
 from .view import Frame, LineView, LiveView, View, final_table
 
 _T = TypeVar("_T")
@@ -237,6 +238,5 @@ def _finish(args: argparse.Namespace, console: Console, outcome: Outcome) -> int
         sys.stdout.write(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
     else:
         console.print(final_table(outcome))
-        if report is not None:
-            console.print(f"report: {report}", soft_wrap=True, highlight=False)
+        console.print(summary(outcome, report))
     return 0 if outcome.ok else 1

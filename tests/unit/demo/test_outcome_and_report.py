@@ -20,6 +20,7 @@ from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.demo.outcome import Outcome, Sample, rate
 from agent_scheduler.demo.plots import all_plots
 from agent_scheduler.demo.report import render, write_report
+from agent_scheduler.demo.summary import summary
 from agent_scheduler.demo.view import Frame, LineView, fill_bins, final_table, line, screen, sparkline
 
 
@@ -85,6 +86,30 @@ def test_a_run_with_nothing_wrong_is_ok() -> None:
     assert values["urgentRetries"] is None
     assert values["allocation"] == {"cpu": 0.5}
     assert "OK  every pod that fits is bound" in text_of(final_table(run))
+
+
+def test_the_last_screen_says_what_was_asked_and_what_to_try_next() -> None:
+    track = Track(Batch(name="training", count=9, gang=Gang(size=3)))
+    text = " ".join(text_of(summary(outcome(gangs=[track]), Path("out/r.html"))).replace("│", " ").split())
+    assert "w <&>: 10 pods within 0.9 s, on 2 nodes; 3 gangs of 3 pods in queue training" in text
+    assert (
+        "10 are on nodes, half of them within 20.0 ms, 99 % within 20.0 ms. The scheduler took 10.00 ms"
+        in text
+    )
+    assert "none is over its allocatable" in text
+    # What others take is said to be recorded.
+    assert "recorded with a real API server on two cores, not measured now" in text
+    assert "open out/r.html" in text
+    assert len(text_of(summary(outcome(), None)).splitlines()) <= 24
+
+
+def test_the_last_screen_of_a_run_that_failed_hides_nothing() -> None:
+    audit = Audit(cpu_fill=[1.2], overcommitted=["n"])
+    audit.refused["0/1 nodes are available"] = 3
+    text = " ".join(text_of(summary(outcome(audit=audit, figures=None), None)).replace("│", " ").split())
+    assert "3 fit on no node, and say so" in text
+    assert "1 ARE OVER their allocatable" in text
+    assert "The scheduler took" not in text
 
 
 def test_gangs_count_once_all_their_pods_are_bound() -> None:

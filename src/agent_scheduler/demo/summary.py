@@ -1,0 +1,100 @@
+"""The demo's last screen: what was asked, what became of it, what others take for as much, and what to try next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from .outcome import Outcome, duration
+from .view import fill_bins, sparkline
+
+
+class Recorded(NamedTuple):
+    """What another scheduler took. Measured once, with a real API server on two cores and 1,000 nodes, as
+    docs/comparison.md says; never by the demo itself."""
+
+    name: str
+    #: Pods bound a second.
+    rate: float
+    #: CPU of its process a pod, in milliseconds.
+    cpu_ms: float
+    load: str
+
+
+RECORDED: Final = (
+    Recorded("kube-scheduler 1.36", 359, 2.058, "a burst of 5,000 pods"),
+    Recorded("Volcano, in sessions", 142, 8.2, "500 gangs of 10 pods"),
+)
+
+
+def summary(outcome: Outcome, report: Path | None) -> Panel:
+    """At most 24 lines of 100 columns."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column()
+    rows.add_row("Asked", _asked(outcome))
+    rows.add_row("Got", _got(outcome))
+    rows.add_row("Where", _where(outcome))
+    rows.add_row("Others", _others(outcome))
+    rows.add_row("Next", _next(report))
+    return Panel(rows, title="In short", title_align="left", border_style="blue" if outcome.ok else "red")
+
+
+def _asked(outcome: Outcome) -> str:
+    sent = outcome.since_start(outcome.track.sent)
+    text = f"{outcome.workload.name}: {outcome.track.created:,} pods"
+    if sent:
+        text += f" within {sent[-1] - sent[0]:.1f} s"
+    text += f", on {len(outcome.workload.nodes):,} nodes"
+    gangs = [(track.batch.name, track.batch.count // track.batch.gang.size, track.batch.gang.size)
+             for track in outcome.gangs if track.batch.gang is not None]  # fmt: skip
+    for queue, count, size in gangs:
+        text += f"; {count} gangs of {size} pods in queue {queue}"
+    return text
+
+
+def _got(outcome: Outcome) -> str:
+    bound, latency = outcome.track.bound_count, outcome.sent_to_bound
+    text = f"{bound:,} are on nodes, half of them within {duration(latency.p50)}, 99 % within {duration(latency.p99)}"
+    refused = sum(outcome.audit.refused.values())
+    if refused:
+        text += f"; {refused:,} fit on no node, and say so"
+    if outcome.cpu_ms is not None:
+        text += f". The scheduler took {outcome.cpu_ms:.2f} ms of CPU a pod"
+    return f"{text}."
+
+
+def _where(outcome: Outcome) -> Text:
+    fill = outcome.audit.cpu_fill
+    over = len(outcome.audit.overcommitted)
+    said = "none is over its allocatable" if not over else f"{over:,} ARE OVER their allocatable"
+    text = Text("nodes by CPU taken: empty ")
+    text.append(sparkline(fill_bins(fill)), style="cyan")
+    return text.append(f" full; {said}, by the API's own objects.")
+
+
+def _others(outcome: Outcome) -> str:
+    bound = outcome.track.bound_count
+    lines = [
+        f"{each.name}: {bound / each.rate:,.0f} s and {each.cpu_ms:.1f} ms of CPU a pod "
+        f"(at {each.rate:,.0f} pods a second, of {each.load})"
+        for each in RECORDED
+    ]
+    return "\n".join(
+        ("For as many pods; recorded with a real API server on two cores, not measured now:", *lines)
+    )
+
+
+def _next(report: Path | None) -> str:
+    lines = [
+        'make demo DEMO_ARGS="--story gates"   queues that autoscalers are not misled by',
+        'make demo DEMO_ARGS="--story jobs"    a job whose stages wait for one another',
+        ".venv/bin/agent-scheduler cluster     a cluster of your own to try kubectl with (docs/quickstart.md)",
+    ]
+    if report is not None:
+        lines.insert(0, f"open {report}")
+    return "\n".join(lines)
