@@ -34,12 +34,12 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.serving.certificate import ServingCertificate
+from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import server_of
-from agent_scheduler.serving.sources import NotReady, ServingError, Sources, Unreadable
+from agent_scheduler.serving.sources import NotReady, Sources, Unreadable
 from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
 from agent_scheduler.webhook.configurations import Configurations, configuration_paths
-from agent_scheduler.webhook.given_certificates import GivenCertificates
 from agent_scheduler.webhook.picture import Picture
 
 from .webhook_flags import WebhookSettings, read_groups
@@ -140,12 +140,7 @@ class WebhookProcess(Process):
         if own is None:
             files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
             given = GivenCertificates(*files, present=self._present, timing=self._timing)
-            try:
-                given.read()
-            except OSError as error:  # SSLError is one
-                raise ServingError(
-                    f"cannot use the certificate {files[0]} with the key {files[1]}: {error.strerror or error}"
-                ) from None
+            given.begin()
             return given.run
         # Here, because the library for it need not be there where a certificate is given.
         from agent_scheduler.webhook.own_certificates import OwnCertificates

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from agent_scheduler.serving.authorization import Authorizer, KubeAuthorizer
 from agent_scheduler.serving.certificate import ServingCertificate
+from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.sources import ServingError, Sources
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ import time
 from ipaddress import ip_address
 
 from agent_scheduler.config.schema import Serving
+from agent_scheduler.kube.retry import REAL
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.telemetry.logs import get_logger
 
@@ -56,7 +58,11 @@ class HttpServer:
         port: int,
         authorizer: Authorizer | None = None,
         tls: ssl.SSLContext | None = None,
+        certificates: GivenCertificates | None = None,
     ) -> None:
+        """`certificates` are followed while it serves: those that the context in `tls` presents."""
+        self._certificates = certificates
+        self._following: asyncio.Task[None] | None = None
         self._sources = sources
         self._address = address
         self._port = port
@@ -85,6 +91,8 @@ class HttpServer:
             return
         self._pages = Pages(self._sources, authorizer=self._authorizer, tls=self._tls)
         await self._pages.start(self._listening)
+        if self._certificates is not None:
+            self._following = asyncio.create_task(self._certificates.run())
 
     async def start(self) -> int:
         """Listens and answers; returns the port. Raises ServingError."""
@@ -99,6 +107,9 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Stops listening and lets requests under way end. Stopping twice changes nothing."""
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
         pages, self._pages = self._pages, None
         listening, self._listening = self._listening, None
         if pages is not None:
@@ -119,18 +130,6 @@ def _listening(address: str, port: int) -> socket.socket:
     return socket.create_server((address, port), family=socket.AF_INET6, dualstack_ipv6=True)
 
 
-def tls_context(*, certificate: str, key: str) -> ssl.SSLContext:
-    """For a server, from PEM files. Raises ServingError naming the files."""
-    serving = ServingCertificate()
-    try:
-        serving.present(Path(certificate).read_bytes(), Path(key).read_bytes())
-    except OSError as error:  # SSLError is one
-        raise ServingError(
-            f"cannot use the certificate {certificate} with the key {key}: {error.strerror or error}"
-        ) from None
-    return serving.context
-
-
 _log = get_logger("serving")
 
 
@@ -146,12 +145,18 @@ def server_of(
             problem="metrics, configuration and debug pages, which name pods and nodes, are given to whoever reaches "
             "the address; set serving.authorizeMetrics, or a bindAddress of this host alone",
         )
+    certificates = None
     if tls is None and serving.tls_cert_file:
-        tls = tls_context(certificate=serving.tls_cert_file, key=serving.tls_private_key_file)
+        presented = ServingCertificate()
+        files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
+        certificates = GivenCertificates(*files, present=presented.present, timing=REAL)
+        certificates.begin()
+        tls = presented.context
     return HttpServer(
         sources,
         address=serving.bind_address,
         port=serving.port,
         authorizer=KubeAuthorizer(transport, clock=time.monotonic) if serving.authorize_metrics else None,
         tls=tls,
+        certificates=certificates,
     )

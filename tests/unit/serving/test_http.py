@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agent_scheduler.config.schema import Serving
 from agent_scheduler.kube.transport import NotSent, Response, Transport
+from agent_scheduler.serving import given_certificates
 from agent_scheduler.serving.authorization import Access, KubeAuthorizer
 from agent_scheduler.serving.health import Check
-from agent_scheduler.serving.http import HttpServer, tls_context
+from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import (
     MAX_LIMIT,
     TOKEN_HEADER,
@@ -26,6 +29,7 @@ from agent_scheduler.serving.sources import (
     Sources,
 )
 from agent_scheduler.telemetry.metrics import Metrics
+from tests.embedded import until
 from tests.unit.kube.scripted import eventually
 
 PODS = [{"key": f"ns{index % 2}/p{index}", "place": "active", "api_token": "t0p"} for index in range(250)]
@@ -308,11 +312,14 @@ async def test_a_stopped_server_frees_its_port(world: World) -> None:
     await second.stop()
 
 
+def with_tls(world: World, certificate: str, key: str) -> HttpServer:
+    """Its transport asks nobody."""
+    serving = Serving(port=0, tls_cert_file=certificate, tls_private_key_file=key)
+    return server_of(serving, world.sources(), transport(ApiServer()))
+
+
 async def test_tls_is_spoken_with_a_certificate(world: World, tmp_path: Path) -> None:
-    certificate, key = _certificate(tmp_path)
-    server = HttpServer(
-        world.sources(), address="127.0.0.1", port=0, tls=tls_context(certificate=certificate, key=key)
-    )
+    server = with_tls(world, *_certificate(tmp_path))
     port = await server.start()
     async with aiohttp.ClientSession() as session:
         async with session.get(f"https://127.0.0.1:{port}/livez", ssl=False) as answer:
@@ -322,11 +329,34 @@ async def test_tls_is_spoken_with_a_certificate(world: World, tmp_path: Path) ->
     await server.stop()
 
 
-def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+async def test_a_certificate_that_is_replaced_is_presented_without_a_restart(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given_certificates, "PERIOD", 0.02)
+    server = with_tls(world, *_certificate(tmp_path))
+    port = await server.start()
+
+    async def presented() -> str:
+        return await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+
+    before = await presented()
+    (tmp_path / "tls.pem").write_text("no certificate", encoding="utf-8")
+    await asyncio.sleep(0.1)
+    assert await presented() == before
+    _certificate(tmp_path)
+
+    async def another() -> bool:
+        return await presented() != before
+
+    await until(another)
+    await server.stop()
+
+
+def test_a_certificate_that_cannot_be_read_is_told(world: World, tmp_path: Path) -> None:
     with pytest.raises(
         ServingError, match=r"cannot use the certificate .*none\.pem with the key .*none\.key"
     ):
-        tls_context(certificate=str(tmp_path / "none.pem"), key=str(tmp_path / "none.key"))
+        with_tls(world, str(tmp_path / "none.pem"), str(tmp_path / "none.key"))
 
 
 def _certificate(folder: Path) -> tuple[str, str]:

@@ -29,7 +29,7 @@ def put(folder: Path, *, key_of_another: bool = False) -> ssl.SSLContext:
 async def test_files_that_are_replaced_take_effect_and_those_that_do_not_fit_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.webhook.given_certificates.PERIOD", 0.02)
+    monkeypatch.setattr("agent_scheduler.serving.given_certificates.PERIOD", 0.02)
     serving = Serving(
         bind_address="127.0.0.1",
         port=0,
