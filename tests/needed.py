@@ -1,4 +1,4 @@
-"""What some tests need from outside the project: what lies beside the checkout, and kubectl.
+"""What some tests need from outside the project: what lies beside the checkout, and programs such as kubectl.
 
 Without it such a test is skipped and says why. With CI=true it fails: there a green run is to mean that all were run.
 """
@@ -53,6 +53,15 @@ def kubectl() -> str:
     need(found, "there is no kubectl on the PATH")
     assert found is not None
     return found
+
+
+def tool(name: str) -> Path:
+    """What .ci/tools.py has fetched, or a program of the PATH; the test needs it."""
+    fetched = Path(__file__).resolve().parents[1] / "build" / "tools" / name
+    found = str(fetched) if fetched.exists() else shutil.which(name)
+    need(found, f"there is no {name}; python3 .ci/tools.py fetches it")
+    assert found is not None
+    return Path(found)
 
 
 def skip_where(reason: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -13,21 +12,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.embedded import until
+from tests.needed import need
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chromium() -> str:
-    """Its path. Skips the test where there is none, or fails it with CI=true."""
+    """Its path, which the test needs."""
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        why = f"needs a browser; none of {', '.join(_NAMES)} is on the PATH"
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
+    need(found, f"there is no browser on the PATH: {', '.join(_NAMES)}")
+    assert found is not None
     return found
 
 

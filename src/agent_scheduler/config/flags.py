@@ -101,7 +101,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_kube_arguments(parser)
     for flag in FLAGS:
-        is_switch = isinstance(flag.setting.default, bool)
+        is_switch = flag is LEADER_ELECT or isinstance(flag.setting.default, bool)
         options: dict[str, Any] = {"nargs": "?", "const": "true"} if is_switch else {}
         parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=flag.help, **options)
 

@@ -1,0 +1,339 @@
+"""Makes the Helm chart of the kustomizations beside it, which are the one source of both.
+
+    python config/helm/make.py        writes config/helm/agent-scheduler
+
+The objects are those that `kubectl kustomize` gives, but for what a chart has its own way for: the namespace is the
+release's, the ConfigMap of the scheduler has a fixed name and its content's checksum is an annotation of the pods, and
+what people change most is a value. A test holds the chart that is committed against this, and what `helm template`
+gives against kustomize.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "config"
+CHART = CONFIG / "helm" / "agent-scheduler"
+sys.path.insert(0, str(ROOT))
+
+from tests.kustomize import plainly  # noqa: E402 - of this checkout
+
+Json = dict[str, Any]
+
+NAMESPACE = "agent-scheduler"
+#: Folder -> the value that its objects depend on.
+PARTS = {
+    "default": "scheduler",
+    "controllers": "controllers",
+    "webhook": "webhook",
+    "gate-policy": "gatePolicy",
+    "components/network-policy": "networkPolicy",
+    "components/priority-and-fairness": "priorityAndFairness",
+}
+#: Values of Deployments, by the container's name.
+DEPLOYED = ("scheduler", "controllers", "webhook")
+HEADER = "{{- /* Made by config/helm/make.py of config/%s; what is changed here is lost. */ -}}\n"
+
+
+class Template(str):
+    """Text of a template in the place of a value."""
+
+
+class Block(str):
+    """The same, of lines that stand in the place of a whole entry of a mapping."""
+
+
+def objects_of(part: str) -> list[Json]:
+    """Without the namespace, which Helm makes."""
+    folder = CONFIG / part
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    if kustomization["kind"] == "Component":
+        found = [
+            each
+            for name in kustomization["resources"]
+            for each in yaml.safe_load_all((folder / name).read_text())
+        ]
+    else:
+        found = plainly(folder)
+    return [each for each in found if each and each["kind"] != "Namespace"]
+
+
+def adapted(value: str, objects: list[Json]) -> list[Json]:
+    found = []
+    for each in objects:
+        each = _walk(each)
+        if each["kind"] == "ConfigMap":
+            each = _config_map(value, each)
+        if each["kind"] == "Deployment":
+            _deployment(each)
+        labels = each["metadata"].setdefault("labels", {})
+        labels["helm.sh/chart"] = Template("{{ .Chart.Name }}-{{ .Chart.Version }}")
+        labels["app.kubernetes.io/managed-by"] = Template("{{ .Release.Service }}")
+        found.append(each)
+    return found
+
+
+def _walk(value: Any, key: str = "") -> Any:
+    """With the release's namespace wherever the kustomizations have theirs."""
+    if isinstance(value, dict):
+        return {name: _walk(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_walk(each) for each in value]
+    if key == "namespace" and value == NAMESPACE:
+        return Template("{{ .Release.Namespace }}")
+    if isinstance(value, str) and value == f"--sharding-configmap-namespace={NAMESPACE}":
+        return Template("--sharding-configmap-namespace={{ .Release.Namespace }}")
+    return value
+
+
+def _config_map(value: str, each: Json) -> Json:
+    (file,) = each["data"]
+    name = "agent-scheduler-configuration" if value == "scheduler" else each["metadata"]["name"]
+    source = "configuration" if value == "scheduler" else "sharding"
+    return {
+        **each,
+        "metadata": {**each["metadata"], "name": name},
+        "data": {file: Block(f"{file}: |\n{{{{ toYaml .Values.{value}.{source} | indent 4 }}}}")},
+    }
+
+
+def _deployment(each: Json) -> None:
+    template = each["spec"]["template"]
+    pod, (container,) = template["spec"], template["spec"]["containers"]
+    value = f".Values.{container['name']}"
+    assert container["name"] in DEPLOYED
+    each["spec"]["replicas"] = Template(f"{{{{ {value}.replicas }}}}")
+    container["image"] = Template('{{ include "agent-scheduler.image" . }}')
+    container["imagePullPolicy"] = Template("{{ .Values.image.pullPolicy }}")
+    container["resources"] = Block(f"resources:\n{{{{- toYaml {value}.resources | nindent 12 }}}}")
+    kinds = '--enable={{ join "," .Values.controllers.enable }}'
+    given = "".join(
+        f"            - {kinds if each.startswith('--enable=') else each}\n" for each in container["args"]
+    )
+    more = f"{{{{- with {value}.extraArgs }}}}\n{{{{- toYaml . | nindent 12 }}}}\n{{{{- end }}}}"
+    container["args"] = Block(f"args:\n{given}{more}")
+    for volume in pod["volumes"]:
+        if volume["name"] == "configuration":
+            volume["configMap"]["name"] = "agent-scheduler-configuration"
+            template["metadata"]["annotations"] = {
+                "checksum/configuration": Template("{{ toYaml .Values.scheduler.configuration | sha256sum }}")
+            }
+    for name in ("nodeSelector", "tolerations"):
+        pod[name] = Block(
+            f"{{{{- with {value}.{name} }}}}\n      {name}:\n{{{{- toYaml . | nindent 8 }}}}\n      {{{{- end }}}}"
+        )
+    pod["imagePullSecrets"] = Block(
+        "{{- with .Values.image.pullSecrets }}\n      imagePullSecrets:\n{{- toYaml . | nindent 8 }}\n      {{- end }}"
+    )
+
+
+def text(objects: list[Json]) -> str:
+    """YAML with the templates in their places."""
+    places: dict[str, str] = {}
+    blocks: dict[str, str] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Block):
+            place = f"BLOCK{len(blocks)}BLOCK"
+            blocks[place] = str(value)
+            return place
+        if isinstance(value, Template):
+            place = f"PLACE{len(places)}PLACE"
+            places[place] = str(value)
+            return place
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [plain(each) for each in value]
+        # What stands for templates in other texts, such as messages in Go's own.
+        return value.replace("{{", "{{ `{{` }}") if isinstance(value, str) else value
+
+    lines = []
+    for line in yaml.safe_dump_all(
+        [plain(each) for each in objects], sort_keys=False, width=10_000
+    ).splitlines():
+        place = next((each for each in blocks if line.endswith(f": {each}")), None)
+        if place is not None:
+            lines.append(" " * (len(line) - len(line.lstrip())) + blocks[place])
+            continue
+        for name, template in places.items():
+            line = line.replace(name, template) if line.endswith(name) or f"{name}'" in line else line
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def values() -> Json:
+    """Those of the kustomizations."""
+
+    def deployed(part: str) -> Json:
+        deployment = next(each for each in objects_of(part) if each["kind"] == "Deployment")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return {
+            "replicas": deployment["spec"]["replicas"],
+            "resources": container["resources"],
+            "nodeSelector": {},
+            "tolerations": [],
+            "extraArgs": [],
+        }
+
+    def file(part: str, name: str) -> Any:
+        return yaml.safe_load((CONFIG / part / name).read_text())
+
+    kinds = ["job", "podgroup", "queue", "sharding"]
+    return {
+        "image": {
+            "repository": "agent-scheduler",
+            "tag": "",
+            "digest": "",
+            "pullPolicy": "IfNotPresent",
+            "pullSecrets": [],
+        },
+        "scheduler": {
+            "enabled": True,
+            **deployed("default"),
+            "configuration": file("default", "configuration.yaml"),
+        },
+        "controllers": {
+            "enabled": False,
+            **deployed("controllers"),
+            "enable": kinds,
+            "sharding": file("controllers", "sharding.yaml"),
+        },
+        "webhook": {"enabled": False, **deployed("webhook")},
+        "gatePolicy": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+        "priorityAndFairness": {"enabled": False},
+    }
+
+
+COMMENTS = {
+    "image": "tag: that of the chart's appVersion, where it is empty. A digest (sha256:...) comes before a tag.",
+    "scheduler": "configuration: docs/configuration.md explains every setting. A change restarts the pods.",
+    "controllers": "enable: docs/controllers.md. sharding: docs/sharding.md; it is taken without a restart.",
+    "webhook": "Needs the kinds in crds/. docs/webhook.md",
+    "gatePolicy": "The gate of pods without a webhook: docs/gates.md",
+    "networkPolicy": "Lets the scheduler reach DNS and the API server, and the namespace monitoring reach it.",
+    "priorityAndFairness": "A share of the API server for the scheduler alone.",
+}
+
+
+def schema() -> Json:
+    """Of the values: what is not there is refused, with its name."""
+
+    def closed(properties: Json) -> Json:
+        return {"type": "object", "additionalProperties": False, "properties": properties}
+
+    deployed: Json = {
+        "replicas": {"type": "integer", "minimum": 0},
+        "resources": {"type": "object"},
+        "nodeSelector": {"type": "object", "additionalProperties": {"type": "string"}},
+        "tolerations": {"type": "array", "items": {"type": "object"}},
+        "extraArgs": {"type": "array", "items": {"type": "string", "pattern": "^-"}},
+    }
+    enabled = {"enabled": {"type": "boolean"}}
+    kind = {"enum": ["job", "podgroup", "queue", "sharding"]}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **closed(
+            {
+                "image": closed(
+                    {
+                        "repository": {"type": "string", "minLength": 1},
+                        "tag": {"type": "string"},
+                        "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+                        "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+                        "pullSecrets": {
+                            "type": "array",
+                            "items": closed({"name": {"type": "string"}}),
+                        },
+                    }
+                ),
+                "scheduler": closed({**enabled, **deployed, "configuration": {"type": "object"}}),
+                "controllers": closed(
+                    {
+                        **enabled,
+                        **deployed,
+                        "enable": {"type": "array", "items": kind, "minItems": 1, "uniqueItems": True},
+                        "sharding": {"type": "object"},
+                    }
+                ),
+                "webhook": closed({**enabled, **deployed}),
+                **{name: closed(enabled) for name in ("gatePolicy", "networkPolicy", "priorityAndFairness")},
+                "global": {"type": "object"},
+            }
+        ),
+    }
+
+
+HELPERS = """{{- define "agent-scheduler.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+"""
+
+NOTES = """Pods with spec.schedulerName of one of the profiles are scheduled from now on:
+
+  kubectl -n {{ .Release.Namespace }} get pods
+  kubectl -n {{ .Release.Namespace }} get lease agent-scheduler
+
+agent-scheduler explain NAMESPACE/POD --namespace {{ .Release.Namespace }} says why one waits.
+"""
+
+
+def files() -> dict[str, str]:
+    """Path in the chart -> content."""
+    version = (
+        (ROOT / "src" / "agent_scheduler" / "__init__.py")
+        .read_text()
+        .split('__version__ = "')[1]
+        .split('"')[0]
+    )
+    chart = {
+        "apiVersion": "v2",
+        "name": "agent-scheduler",
+        "description": "A Kubernetes scheduler for AI-agent workloads, beside the cluster's own",
+        "type": "application",
+        "version": version,
+        "appVersion": version,
+        "kubeVersion": ">=1.30.0-0",
+    }
+    made = {
+        "Chart.yaml": yaml.safe_dump(chart, sort_keys=False),
+        "values.schema.json": json.dumps(schema(), indent=2) + "\n",
+        "values.yaml": "".join(
+            f"# {COMMENTS[name]}\n" + yaml.safe_dump({name: value}, sort_keys=False)
+            for name, value in values().items()
+        ),
+        "templates/_helpers.tpl": HELPERS,
+        "templates/NOTES.txt": NOTES,
+    }
+    for part, value in PARTS.items():
+        condition = f".Values.{value}.enabled"
+        body = text(adapted(value, objects_of(part)))
+        name = part.rpartition("/")[2]
+        made[f"templates/{name}.yaml"] = f"{HEADER % part}{{{{- if {condition} }}}}\n{body}{{{{- end }}}}\n"
+    for file in sorted((CONFIG / "crd").glob("*_*.yaml")):
+        made[f"crds/{file.name}"] = file.read_text()
+    return made
+
+
+def main() -> None:
+    shutil.rmtree(CHART, ignore_errors=True)
+    for name, content in files().items():
+        path = CHART / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+if __name__ == "__main__":
+    main()
