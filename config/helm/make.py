@@ -36,9 +36,12 @@ PARTS = {
     "gate-policy": "gatePolicy",
     "components/network-policy": "networkPolicy",
     "components/priority-and-fairness": "priorityAndFairness",
+    "components/monitoring": "monitoring",
 }
 #: Values of Deployments, by the container's name.
 DEPLOYED = ("scheduler", "controllers", "webhook")
+#: Path in the chart -> the file that is copied there. Filled as the parts are read.
+FILES: dict[str, Path] = {}
 HEADER = "{{- /* Made by config/helm/make.py of config/%s; what is changed here is lost. */ -}}\n"
 
 
@@ -60,16 +63,30 @@ def objects_of(part: str) -> list[Json]:
             for name in kustomization["resources"]
             for each in yaml.safe_load_all((folder / name).read_text())
         ]
+        found += [_of_files(folder, each) for each in kustomization.get("configMapGenerator", ())]
     else:
         found = plainly(folder)
     return [each for each in found if each and each["kind"] != "Namespace"]
+
+
+def _of_files(folder: Path, generator: Json) -> Json:
+    """A ConfigMap of files, which lie in the chart as they are."""
+    (file,) = generator["files"]
+    FILES[f"files/{file}"] = folder / file
+    metadata = {name: generator[name] for name in ("name", "namespace")}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**metadata, "labels": dict(generator["options"]["labels"])},
+        "data": {file: Block(f'{file}: |\n{{{{ .Files.Get "files/{file}" | indent 4 }}}}')},
+    }
 
 
 def adapted(value: str, objects: list[Json]) -> list[Json]:
     found = []
     for each in objects:
         each = _walk(each)
-        if each["kind"] == "ConfigMap":
+        if each["kind"] == "ConfigMap" and value in DEPLOYED:
             each = _config_map(value, each)
         if each["kind"] == "Deployment":
             _deployment(each)
@@ -83,11 +100,13 @@ def adapted(value: str, objects: list[Json]) -> list[Json]:
 def _walk(value: Any, key: str = "") -> Any:
     """With the release's namespace wherever the kustomizations have theirs."""
     if isinstance(value, dict):
-        return {name: _walk(each, name) for name, each in value.items()}
+        return {name: each if isinstance(each, Block) else _walk(each, name) for name, each in value.items()}
     if isinstance(value, list):
         return [_walk(each) for each in value]
     if key == "namespace" and value == NAMESPACE:
         return Template("{{ .Release.Namespace }}")
+    if key == "serverName":
+        return Template(value.replace(f".{NAMESPACE}.", ".{{ .Release.Namespace }}."))
     if isinstance(value, str) and value == f"--sharding-configmap-namespace={NAMESPACE}":
         return Template("--sharding-configmap-namespace={{ .Release.Namespace }}")
     return value
@@ -210,6 +229,7 @@ def values() -> Json:
         "gatePolicy": {"enabled": False},
         "networkPolicy": {"enabled": False},
         "priorityAndFairness": {"enabled": False},
+        "monitoring": {"enabled": False},
     }
 
 
@@ -221,6 +241,7 @@ COMMENTS = {
     "gatePolicy": "The gate of pods without a webhook: docs/gates.md",
     "networkPolicy": "Lets the scheduler reach DNS and the API server, and the namespace monitoring reach it.",
     "priorityAndFairness": "A share of the API server for the scheduler alone.",
+    "monitoring": "What prometheus-operator is to scrape and to alert on, and a dashboard for Grafana's sidecar.",
 }
 
 
@@ -265,7 +286,10 @@ def schema() -> Json:
                     }
                 ),
                 "webhook": closed({**enabled, **deployed}),
-                **{name: closed(enabled) for name in ("gatePolicy", "networkPolicy", "priorityAndFairness")},
+                **{
+                    name: closed(enabled)
+                    for name in ("gatePolicy", "networkPolicy", "priorityAndFairness", "monitoring")
+                },
                 "global": {"type": "object"},
             }
         ),
@@ -322,6 +346,7 @@ def files() -> dict[str, str]:
         body = text(adapted(value, objects_of(part)))
         name = part.rpartition("/")[2]
         made[f"templates/{name}.yaml"] = f"{HEADER % part}{{{{- if {condition} }}}}\n{body}{{{{- end }}}}\n"
+    made |= {name: file.read_text() for name, file in FILES.items()}
     for file in sorted((CONFIG / "crd").glob("*_*.yaml")):
         made[f"crds/{file.name}"] = file.read_text()
     return made

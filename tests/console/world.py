@@ -13,6 +13,7 @@ from typing import Any
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
+from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.simulated_nodes import GPU, nodes
 from tests.batched import add_queue
@@ -30,9 +31,12 @@ _JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 
 class ConsoleWorld:
-    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime, url: str) -> None:
+    def __init__(
+        self, cluster: EmbeddedCluster, runtime: Runtime, controllers: ControllersProcess, url: str
+    ) -> None:
         self.cluster = cluster
         self.runtime = runtime
+        self.controllers = controllers
         self.url = url
 
     async def agents(self, rate: float, *, lives: float = 8.0, seed: int = 1) -> None:
@@ -104,10 +108,10 @@ async def console_world(count: int, *, port: int, cpu: str = "16") -> AsyncItera
                 amounts = node["status"]["capacity"] | {GPU: "8"}
                 node["status"] = {**node["status"], "capacity": amounts, "allocatable": amounts}
             await cluster.ask("POST", "/api/v1/nodes", node)
-        batch.start(JOB, PODGROUP, QUEUE)
+        controllers = batch.start(JOB, PODGROUP, QUEUE)
         runtime = Runtime(load_text(_CONFIGURATION % port), endpoint=Endpoint(cluster.server.url))
         ending = asyncio.create_task(runtime.run(signals=False))
-        world = ConsoleWorld(cluster, runtime, f"http://127.0.0.1:{port}/ui/")
+        world = ConsoleWorld(cluster, runtime, controllers, f"http://127.0.0.1:{port}/ui/")
         try:
             await batch.until_states(root="Open", default="Open")
             await until(lambda: runtime.fast_path is not None and runtime.fast_path.is_synced)

@@ -83,14 +83,6 @@ def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
     assert [name for name, each in meanings.items() if len(each) > 1] == []
 
 
-def test_metrics_that_the_page_asks_to_alert_on_exist() -> None:
-    text = (DOCS / "metrics.md").read_text().split("## What to alert on")[1].split("## Not here")[0]
-    names = set(re.findall(r"\b((?:agent_scheduler|scheduler|leader)_[a-z_]+)", text))
-    made = {name for metrics in PROCESSES for name in metrics(version="1").families.made}
-    assert names
-    assert {name.removesuffix("_bucket") for name in names} <= made
-
-
 def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
     """The path of every setting that is not a section itself; a list is `[]`."""
     paths: set[str] = set()

@@ -98,6 +98,20 @@ def test_everything_lies_in_the_namespace_of_the_release() -> None:
         assert "namespace=agent-scheduler" not in json.dumps(each)
 
 
+def test_what_prometheus_and_grafana_read_stays_as_it_is_written() -> None:
+    """Both have templates of their own."""
+    objects = {
+        each["kind"]: each for each in templated("--set=monitoring.enabled=true,scheduler.enabled=false")
+    }
+    folder = CONFIG / "components" / "monitoring"
+    rules = yaml.safe_load((folder / "alerts.yaml").read_text())
+    assert objects["PrometheusRule"]["spec"] == rules["spec"]
+    dashboard = json.loads(objects["ConfigMap"]["data"]["dashboard.json"])
+    assert dashboard == json.loads((folder / "dashboard.json").read_text())
+    assert objects["ConfigMap"]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert objects["ServiceMonitor"]["metadata"]["namespace"] == "agent-scheduler"
+
+
 def test_values_reach_where_they_belong() -> None:
     objects = templated(
         "--set=image.repository=registry.example/a,image.tag=v7,image.pullSecrets[0].name=pull",

@@ -24,7 +24,7 @@ CONFIG = ROOT / "config"
 #: A plan of faults, which is for the embedded cluster; its own tests read it.
 FAULTS = CONFIG / "samples" / "faults.yaml"
 #: Configurations of the scheduler, one in each form.
-CONFIGURATIONS = (CONFIG / "samples" / "scheduler.yaml", CONFIG / "samples" / "volcano.yaml")
+CONFIGURATIONS = tuple(CONFIG / "samples" / f"{name}.yaml" for name in ("scheduler", "batch", "volcano"))
 #: Configurations of the sharding controller.
 SHARDING = (CONFIG / "samples" / "sharding.yaml", CONFIG / "controllers" / "sharding.yaml")
 NO_MANIFESTS = {FAULTS, *CONFIGURATIONS, *SHARDING}
@@ -76,7 +76,7 @@ def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
         used.update(file for file in files if not file.is_dir())
         for generator in document.get("configMapGenerator", ()):
             used.update(kustomization.parent / name for name in generator["files"])
-    assert used - NO_MANIFESTS == set(MANIFESTS)
+    assert {file for file in used - NO_MANIFESTS if file.suffix == ".yaml"} == set(MANIFESTS)
 
 
 @pytest.mark.parametrize("component", [None, "network-policy", "priority-and-fairness"])
@@ -147,11 +147,22 @@ def test_samples_of_configurations_are_read_and_all_of_them_has_an_effect(path: 
 
 @pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.name)
 def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
+    """Or for the batch scheduler, which has a name of its own."""
     configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
+    names = [profile["schedulerName"] for profile in configured] + ["volcano"]
     for document in documents(path):
-        spec = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
-        assert spec["schedulerName"] in [profile["schedulerName"] for profile in configured]
-        assert all(container["resources"]["requests"] for container in spec["containers"])
+        if document["kind"] in ("Queue", "PodGroup"):
+            continue
+        spec = document["spec"]
+        templates = (
+            [spec]
+            if document["kind"] == "Pod"
+            else [each["template"]["spec"] for each in spec.get("tasks", [spec])]
+        )
+        named = [spec["schedulerName"]] if "tasks" in spec else [each["schedulerName"] for each in templates]
+        assert set(named) <= set(names)
+        for each in templates:
+            assert all(container["resources"]["requests"] for container in each["containers"])
 
 
 # ---- rights

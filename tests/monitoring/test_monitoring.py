@@ -1,0 +1,309 @@
+"""Dashboard and alerts, by a real Prometheus: each expression on what real processes expose, each alert on a bad day
+and a good one."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import re
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from agent_scheduler.serving.http import HttpServer
+from tests.console.test_console import free_port
+from tests.console.world import console_world
+from tests.embedded import until
+from tests.kustomize import CONFIG
+from tests.needed import tool
+from tests.unit.webhook.world import webhooks
+
+MONITORING = CONFIG / "components" / "monitoring"
+RULES = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["spec"]
+ALERTS: Mapping[str, Any] = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
+DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
+PANELS = {
+    f"{panel['title']} {target['refId']}": target["expr"]
+    for panel in DASHBOARD["panels"]
+    for target in panel.get("targets", ())
+}
+
+
+def plain(expression: str) -> str:
+    """Without Grafana's variables."""
+    chosen = expression.replace("$__rate_interval", "1m")
+    return re.sub(r'=~"\$\w+"', '=~".*"', chosen)
+
+
+def names_in(expression: str) -> set[str]:
+    """Names of metrics."""
+    outside = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)', " ", expression)
+    return {name for name in re.findall(r"[a-z_][a-z0-9_]*", outside) if "_" in name} - {"histogram_quantile"}
+
+
+# ---- what is there
+
+
+def test_the_dashboard_is_what_its_maker_makes() -> None:
+    spec = importlib.util.spec_from_file_location("make_dashboard", MONITORING / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.dashboard() == DASHBOARD, "run: python config/components/monitoring/make.py"
+    places = [tuple(panel["gridPos"].values())[:2] for panel in DASHBOARD["panels"]]
+    assert len(set(places)) == len(places)
+
+
+def test_each_alert_says_what_to_do() -> None:
+    text = (CONFIG.parent / "docs" / "alerts.md").read_text()
+    for name, rule in ALERTS.items():
+        assert f"## {name}\n" in text
+        assert rule["annotations"]["runbook"] == f"docs/alerts.md#{name.lower()}"
+        assert rule["annotations"].keys() == {"summary", "description", "runbook"}
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
+    assert {*re.findall(r"^## (AgentScheduler\w+)$", text, re.MULTILINE)} == ALERTS.keys()
+
+
+# ---- on what real processes expose
+
+
+@asynccontextmanager
+async def prometheus(folder: Path, ports: Mapping[str, int]) -> AsyncIterator[str]:
+    """Scrapes each of these jobs twice a second; where it answers."""
+    scrapes = [
+        {
+            "job_name": job,
+            "static_configs": [
+                {
+                    "targets": [f"127.0.0.1:{port}"],
+                    "labels": {"namespace": "agent-scheduler", "pod": f"{job}-0"},
+                }
+            ],
+        }
+        for job, port in ports.items()
+    ]
+    configuration = {
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "400ms"},
+        "scrape_configs": scrapes,
+    }
+    file, port = folder / "prometheus.yml", free_port()
+    file.write_text(yaml.safe_dump(configuration))
+    process = await asyncio.create_subprocess_exec(
+        tool("prometheus"),
+        f"--config.file={file}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_every_expression_means_something_to_what_real_processes_expose(tmp_path: Path) -> None:
+    async with webhooks() as hooks, console_world(2, port=free_port()) as it:
+        webhook = hooks.start()
+        await until(lambda: webhook.port)
+        servers = [
+            HttpServer(sources, address="127.0.0.1", port=0)
+            for sources in (it.runtime.sources(), it.controllers.sources(), webhook.sources())
+        ]
+        ports = dict(
+            zip(
+                ("scheduler", "controllers", "webhook"), [await each.start() for each in servers], strict=True
+            )
+        )
+        await it.queues()
+        await it.jobs(1)
+        async with prometheus(tmp_path, ports) as url, aiohttp.ClientSession() as session:
+
+            async def ask(path: str, **query: str) -> Any:
+                async with session.get(f"{url}/api/v1/{path}", params=query) as answer:
+                    found = await answer.json()
+                    assert found["status"] == "success", found
+                    return found["data"]
+
+            async def scraped() -> bool:
+                try:
+                    told = (await ask("query", query="count_over_time(up[1m])"))["result"]
+                except aiohttp.ClientError:
+                    return False
+                return len(told) == 3 and all(int(each["value"][1]) >= 3 for each in told)
+
+            for number in range(3):
+                await it.cluster.add_pod(f"agent-{number}")
+            await it.cluster.add_pod("too-large", cpu="99")
+            await until(scraped)
+            exposed = {*await ask("label/__name__/values")}
+            for name, expression in {
+                **PANELS,
+                **{name: rule["expr"] for name, rule in ALERTS.items()},
+            }.items():
+                await ask("query", query=plain(expression))
+                unknown = names_in(expression) - exposed
+                # Families with labels have no series before what they count has happened.
+                assert not {each for each in unknown if not _known(each)}, (name, unknown)
+            shown = [name for name, expression in PANELS.items()
+                     if (await ask("query", query=plain(expression)))["result"]]  # fmt: skip
+            for panel in (
+                "Attempts A",
+                "From the queue to the bind A",
+                "Pods that wait A",
+                "Requests A",
+                "CPU A",
+            ):
+                assert panel in shown, shown
+        for each in servers:
+            await each.stop()
+
+
+def _known(name: str) -> bool:
+    """Whether a process has such a family."""
+    from agent_scheduler.telemetry.batch import BatchMetrics
+    from agent_scheduler.telemetry.controllers import ControllersMetrics
+    from agent_scheduler.telemetry.metrics import Metrics
+    from agent_scheduler.telemetry.webhook import WebhookMetrics
+
+    scheduler = Metrics(version="1")
+    BatchMetrics(scheduler.families)
+    processes = (scheduler, ControllersMetrics(version="1"), WebhookMetrics(version="1"))
+    return any(name.removesuffix("_bucket") in each.families.made for each in processes)
+
+
+# ---- on a bad day, and a good one
+
+#: Alert -> series of a bad day (Prometheus' notation), the minute at which it fires, and series of a good one.
+DAYS: Mapping[str, tuple[Mapping[str, str], str, Mapping[str, str]]] = {
+    "NobodyLeads": (
+        {'leader_election_master_status{name="agent-scheduler"}': "1 0x20"},
+        "5m",
+        {'leader_election_master_status{name="agent-scheduler",pod="a"}': "1x20",
+         'leader_election_master_status{name="agent-scheduler",pod="b"}': "0x20"},
+    ),
+    "Slow": (
+        {'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="1.28"}': "0x40",
+         'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="2.56"}': "0+60x40",
+         'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="+Inf"}': "0+60x40"},
+        "20m",
+        {'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="0.01"}': "0+60x40",
+         'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="+Inf"}': "0+60x40"},
+    ),
+    "QueueGrows": ({'scheduler_pending_pods{queue="active"}': "0+50x40"}, "30m",
+                   {'scheduler_pending_pods{queue="active"}': "5000-100x40"}),
+    "AttemptsFail": (
+        {'scheduler_schedule_attempts_total{result="error"}': "0+10x40",
+         'scheduler_schedule_attempts_total{result="scheduled"}': "0+50x40"},
+        "20m",
+        {'scheduler_schedule_attempts_total{result="error"}': "0+1x40",
+         'scheduler_schedule_attempts_total{result="scheduled"}': "0+500x40"},
+    ),
+    "Conflicts": (
+        {"agent_scheduler_conflicts_total": "0+300x40",
+         'scheduler_schedule_attempts_total{result="scheduled"}': "0+60x40"},
+        "30m",
+        {"agent_scheduler_conflicts_total": "0+30x40",
+         'scheduler_schedule_attempts_total{result="scheduled"}': "0+60x40"},
+    ),
+    "BindsFail": (
+        {'agent_scheduler_bind_outcomes_total{outcome="bound"}': "0+50x40",
+         'agent_scheduler_bind_outcomes_total{outcome="refused"}': "0+50x40"},
+        "20m",
+        {'agent_scheduler_bind_outcomes_total{outcome="bound"}': "0+50x40"},
+    ),
+    "ApiErrors": (
+        {'agent_scheduler_api_requests_total{job="j",method="POST",code="200"}': "0+50x40",
+         'agent_scheduler_api_requests_total{job="j",method="POST",code="<error>"}': "0+9x40"},
+        "20m",
+        {'agent_scheduler_api_requests_total{job="j",method="POST",code="409"}': "0+50x40"},
+    ),
+    "WatchesFail": ({'agent_scheduler_watch_steps_total{kind="pods",step="failure"}': "0+9x40"}, "25m",
+                    {'agent_scheduler_watch_steps_total{kind="pods",step="watch"}': "0+9x40"}),
+    "LoopStalls": (
+        {'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="0.5"}': "0x40",
+         'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="1"}': "0+60x40",
+         'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="+Inf"}': "0+60x40"},
+        "20m",
+        {'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="0.5"}': "0+60x40",
+         'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="+Inf"}': "0+60x40"},
+    ),
+    "Defect": ({"agent_scheduler_worker_failures_total": "0 1x40"}, "5m",
+               {"agent_scheduler_worker_failures_total": "1x40"}),
+    "HintMissed": ({"scheduler_pod_scheduled_after_flush_total": "0x5 1x40"}, "10m",
+                   {"scheduler_pod_scheduled_after_flush_total": "1x40"}),
+    "ConfigurationRefused": ({'agent_scheduler_config_last_reload_successful{pod="p"}': "0x40"}, "10m",
+                             {'agent_scheduler_config_last_reload_successful{pod="p"}': "1x40"}),
+    "GangsLackPods": ({'agent_scheduler_batch_groups_waiting{reason="members"}': "2x60"}, "40m",
+                      {'agent_scheduler_batch_groups_waiting{reason="nodes"}': "2x60"}),
+    "GatesNotRemoved": ({'agent_scheduler_queue_gate_removals_total{result="failed"}': "0+60x40"}, "30m",
+                        {'agent_scheduler_queue_gate_removals_total{result="removed"}': "0+60x40"}),
+    "ControllersBehind": ({'agent_scheduler_reconciles_waiting{controller="job"}': "5000x40"}, "20m",
+                          {'agent_scheduler_reconciles_waiting{controller="job"}': "50x40"}),
+    "ReconcilesFail": (
+        {'agent_scheduler_reconciles_total{controller="job",result="again"}': "0+60x60",
+         'agent_scheduler_reconciles_total{controller="job",result="done"}': "0+60x60"},
+        "40m",
+        {'agent_scheduler_reconciles_total{controller="job",result="done"}': "0+60x60"},
+    ),
+    "ShardsNotWritten": ({"agent_scheduler_sharding_foreign_shards": "1x40"}, "20m",
+                         {"agent_scheduler_sharding_foreign_shards": "0x40"}),
+    "WebhookNotReady": ({'agent_scheduler_webhook_reviews_total{path="/p",result="not_ready"}': "0+9x40"}, "20m",
+                        {'agent_scheduler_webhook_reviews_total{path="/p",result="allowed"}': "0+9x40"}),
+    "CertificateEnds": ({"agent_scheduler_webhook_certificate_expiry_timestamp_seconds": "86400x120"}, "90m",
+                        {"agent_scheduler_webhook_certificate_expiry_timestamp_seconds": "0x120"}),
+}  # fmt: skip
+
+
+def test_each_alert_fires_on_a_bad_day_and_is_silent_on_a_good_one(tmp_path: Path) -> None:
+    assert {f"AgentScheduler{name}" for name in DAYS} == ALERTS.keys()
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    tests = []
+    for name, (bad, at, good) in DAYS.items():
+        alert = f"AgentScheduler{name}"
+        for series, fires in ((bad, True), (good, False)):
+            values = [{"series": each, "values": text} for each, text in series.items()]
+            expected = [{"exp_labels": {"severity": ALERTS[alert]["labels"]["severity"]}}] if fires else []
+            tests.append(
+                {
+                    "name": f"{alert} {'bad' if fires else 'good'}",
+                    "interval": "1m",
+                    "input_series": values,
+                    "promql_expr_test": [
+                        {
+                            "expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) or vector(0)',
+                            "eval_time": at,
+                            "exp_samples": [{"labels": "{}", "value": len(expected)}],
+                        }
+                    ],
+                }
+            )
+    (tmp_path / "test.yaml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
+    )
+    told = subprocess.run(
+        [tool("promtool"), "test", "rules", "test.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+@pytest.mark.parametrize("what", ["alerts.yaml", "service-monitor.yaml"])
+def test_what_the_operator_reads_selects_what_is_installed(what: str) -> None:
+    for each in yaml.safe_load_all((MONITORING / what).read_text()):
+        assert each["apiVersion"] == "monitoring.coreos.com/v1"
+        assert each["metadata"]["namespace"] == "agent-scheduler"
