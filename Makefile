@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes; without its bytecode each would take twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check types lint bench mutants soak soak-examples lock clean
+.PHONY: demo test check types lint bench mutants soak soak-examples chart lock clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
@@ -48,6 +48,11 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	touch $(STAMP)
+
+# What is made of the manifests: the Helm chart, and Grafana's dashboard of its panels.
+chart: $(STAMP)
+	$(BIN)/python config/components/monitoring/make.py
+	$(BIN)/python config/helm/make.py
 
 # Resolves the locks anew, for every supported Python at once. What builds the image is what builds in development.
 COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

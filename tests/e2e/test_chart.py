@@ -1,0 +1,135 @@
+"""The chart as a new user installs it: applied by kubectl to a cluster with RBAC and TLS, all components from its
+Deployments, the webhook in the way of what is made; then a Deployment, a gang, a gated pod and a job of two stages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
+from tests.embedded import until
+from tests.kustomize import CONFIG
+from tests.needed import kubectl, tool
+
+from .installed import Installation
+from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster
+from .test_webhook import HERE, bundle
+
+pytestmark = [pytest.mark.e2e, embedded_alone]
+
+CHART = CONFIG / "helm" / "agent-scheduler"
+WEBHOOK = "agent-scheduler-webhook"
+COMPONENTS = ("agent-scheduler", "agent-scheduler-controllers", WEBHOOK)
+WORKLOAD = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {
+        "replicas": 3,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "schedulerName": "agent-scheduler",
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}],
+            },
+        },
+    },
+}
+
+
+def applied(installed: Installation, *arguments: str, text: str = "") -> None:
+    command = [kubectl(), "--kubeconfig", str(installed.kubeconfig), "apply", *arguments]
+    told = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+    assert told.returncode == 0, told.stderr
+
+
+def sample(name: str) -> str:
+    return (CONFIG / "samples" / f"{name}.yaml").read_text()
+
+
+def rendered() -> str:
+    told = subprocess.run(
+        [
+            *(tool("helm"), "template", "agent-scheduler", CHART, "--namespace", NAMESPACE, "--include-crds"),
+            *("--set", "controllers.enabled=true,webhook.enabled=true"),
+            *("--set-json", "scheduler.configuration.batch={}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return told.stdout
+
+
+async def reached_here(installed: Installation, port: int) -> None:
+    """What kube-proxy does for the Service: there is none here, so the webhooks are called by their address."""
+    for path in (MUTATING, VALIDATING):
+        found = await installed.ask("GET", f"{path}/{WEBHOOK}")
+        for each in found["webhooks"]:
+            service = each["clientConfig"].pop("service")
+            each["clientConfig"]["url"] = f"https://127.0.0.1:{port}{service['path']}"
+        await installed.ask("PUT", f"{path}/{WEBHOOK}", found)
+
+
+async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_a_job(tmp_path: Path) -> None:
+    kubectl(), tool("helm")
+    never = {"match": {"resource": "events", "verbs": ["deletecollection"]}, "fault": {"lose": {}}}
+    async with own_cluster(
+        tmp_path, "--nodes", "3", "--node-cpu", "8", faults={"seed": 1, "rules": [never]}, components=[]
+    ) as installed:
+        namespace = yaml.safe_load((CONFIG / "default" / "namespace.yaml").read_text())
+        applied(installed, "-f", "-", text=yaml.safe_dump(namespace))
+        text = rendered()
+        await asyncio.to_thread(applied, installed, "--server-side", "-f", "-", text=text)
+        installed.objects += [each for each in yaml.safe_load_all(text) if each]
+        processes = {
+            name: await installed.start(name, name, *(HERE if name == WEBHOOK else ())) for name in COMPONENTS
+        }
+        for each in processes.values():
+            await each.ready()
+        await bundle(installed)
+        await reached_here(installed, processes[WEBHOOK].port)
+
+        gated: dict[str, Any] = next(iter(yaml.safe_load_all(sample("gated"))))
+        # By its annotation alone: the webhook adds the gate.
+        del gated["spec"]["schedulingGates"]
+        for body in (json.dumps(WORKLOAD), sample("queue")):
+            await asyncio.to_thread(applied, installed, "-f", "-", text=body)
+
+        async def queue_is_open() -> bool:
+            path = "/apis/scheduling.volcano.sh/v1beta1/queues/research"
+            return bool((await installed.ask("GET", path)).get("status", {}).get("state") == "Open")
+
+        await until(queue_is_open)
+        for body in (sample("gang"), json.dumps(gated), sample("stages")):
+            await asyncio.to_thread(applied, installed, "-f", "-", text=body)
+        events = await installed.ask("GET", f"{PODS}/gated")
+        assert events["metadata"]["annotations"][QUEUE_ALLOCATION_GATE] == "true"
+
+        async def running() -> dict[str, int]:
+            found = (await installed.ask("GET", PODS))["items"]
+            counts: dict[str, int] = {}
+            for each in found:
+                if each["status"].get("phase") == "Running":
+                    kind = each["metadata"]["name"].split("-")[0]
+                    counts[kind] = counts.get(kind, 0) + 1
+            return counts
+
+        async def all_run() -> bool:
+            return await running() == {"web": 3, "evaluate": 3, "gated": 1, "train": 3}
+
+        await until(all_run, seconds=40)
+        refused = [line for account in COMPONENTS for line in installed.refusals(account, NAMESPACE)]
+        assert refused == []
+        for each in processes.values():
+            assert "Traceback" not in each.said()
