@@ -1,32 +1,55 @@
-"""Every command of the quick start, as a reader types them, one after the other in one shell."""
+"""Every command of the quick start, as a reader types them: on a machine of his own, and on a cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
+from agent_scheduler.config.load import load_text
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.process import controller_flags
+from agent_scheduler.process.controllers import ControllersProcess
+from agent_scheduler.process.runtime import Runtime
+from embedded_kubernetes import EmbeddedCluster
 from tests.console.test_console import free_port
+from tests.documents import ROOT, Block, blocks, differs
 from tests.needed import kubectl
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "quickstart.md"
+#: Behind it an installation is typed.
+TITLE = "## On a cluster of yours"
+#: What is not typed there: what builds an image, and what asks for another program.
+NOT_HERE = ("docker build", "helm install")
 
 
-def blocks() -> list[str]:
-    return re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def typed(*, installed: bool) -> list[tuple[Block, str]]:
+    """The shell blocks before or behind that title, each with the output that the page shows."""
+    title = PAGE.read_text().splitlines().index(TITLE)
+    found = [(block, shown) for block, shown in blocks(PAGE) if block.language == "sh"]
+    return [(block, shown) for block, shown in found if (block.line > title) == installed]
+
+
+def surroundings(home: Path, **more: str) -> dict[str, str]:
+    folders = [str(Path(sys.executable).parent), str(Path(kubectl()).parent), os.environ["PATH"]]
+    return {**os.environ, "PATH": ":".join(folders), "HOME": str(home), **more}
 
 
 def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
     """All but the installation, which the tests have behind them; on ports that are free here."""
-    kubectl()
-    installation, *commands = blocks()
+    installation, *commands = (block.text for block, _ in typed(installed=False))
     assert "pip install" in installation
     server, pages = free_port(), free_port()
     script = "\n".join(commands).replace("8001", str(server)).replace("10251", str(pages))
@@ -36,11 +59,10 @@ def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
     )
     for name in ("config", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
-    folders = [str(Path(sys.executable).parent), str(Path(kubectl()).parent), os.environ["PATH"]]
     told = subprocess.run(
         ["bash", "-c", f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"],
         cwd=tmp_path,
-        env={**os.environ, "PATH": ":".join(folders), "HOME": str(tmp_path)},
+        env=surroundings(tmp_path),
         capture_output=True,
         text=True,
         timeout=120,
@@ -53,3 +75,71 @@ def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
     assert re.search(r"^research +Open", told.stdout.replace("├─ ", "").replace("└─ ", ""), re.MULTILINE)
     assert re.search(r"^train +", told.stdout, re.MULTILINE)
     assert "Scheduled " in told.stdout
+
+
+async def shown_by(block: Block, folder: Path, environment: dict[str, str]) -> str:
+    """What a block prints. Anything that ends otherwise than with 0 fails the test."""
+    shell = await asyncio.create_subprocess_exec(
+        *("bash", "-euo", "pipefail", "-c", block.text),
+        cwd=folder,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(shell.communicate(), 110)
+    assert shell.returncode == 0, f"{block}\n{out.decode()}{err.decode()}"
+    return out.decode()
+
+
+@asynccontextmanager
+async def components(configuration: str, kubeconfig: Path) -> AsyncIterator[None]:
+    """What the manifests install, in this process, as no container runs here; and a scheduler of their pods."""
+    settings = yaml.safe_load(configuration)
+    settings["profiles"].append({"schedulerName": "default-scheduler", "base": "default-scheduler"})
+    settings["serving"] = {"port": 0}
+    parser = ArgumentParser()
+    controller_flags.add_arguments(parser)
+    flags = parser.parse_args(["--enable", "job,podgroup,queue", "--port", "0"])
+    endpoint = load_endpoint(kubeconfig=kubeconfig)
+    running = [
+        Runtime(load_text(yaml.safe_dump(settings)), endpoint=endpoint),
+        ControllersProcess(controller_flags.settings_of(flags), endpoint=endpoint),
+    ]
+    tasks = [asyncio.create_task(each.run(signals=False)) for each in running]
+    try:
+        yield
+    finally:
+        for each in running:
+            each.stop()
+        assert await asyncio.wait_for(asyncio.gather(*tasks), 20) == [0, 0]
+
+
+async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) -> None:
+    """Of what the page says before, the first pod, one that waits, and the gang."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    steps = [each for each in typed(installed=True) if not any(word in each[0].text for word in NOT_HERE)]
+    ready = next(at for at, (block, _) in enumerate(steps) if "rollout status" in block.text)
+    words = ("pod.yaml", "gang.yaml", "kubectl run")
+    before = [each for each in typed(installed=False) if any(word in each[0].text for word in words)]
+    assert len(before) == len(words)
+    # There is no process to be asked here: the page says what to ask instead.
+    same = [
+        (Block(block.page, block.line, "sh", re.sub(r"agent-scheduler explain.*", "", block.text)), shown)
+        for block, shown in before
+    ]
+    async with EmbeddedCluster(nodes=3, node_cpu="8") as cluster:
+        environment = surroundings(
+            tmp_path, KUBECONFIG=str(cluster.kubeconfig), REGISTRY="registry.example.com/me"
+        )
+        for block, _ in steps[:ready]:
+            await shown_by(block, tmp_path, environment)
+        configured = (tmp_path / "config" / "default" / "configuration.yaml").read_text()
+        async with components(configured, cluster.kubeconfig):
+            for block, shown in (steps[ready], *same, *steps[ready + 1 :]):
+                said = await shown_by(block, tmp_path, environment)
+                assert not shown or not (why := differs(said, shown)), f"{block}\n{why}"
+        deleted = {
+            each.uri.partition("?")[0] for each in cluster.requests if each.attributes.verb == "delete"
+        }
+        assert "/api/v1/namespaces/agent-scheduler" in deleted
+        assert any(path.endswith("/queues.scheduling.volcano.sh") for path in deleted)

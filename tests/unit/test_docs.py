@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from agent_scheduler.cli import controllers as controlling
 from agent_scheduler.cli import shards as shardmap
 from agent_scheduler.cli import webhook as admission
 from agent_scheduler.config.codec import encode, fields
-from agent_scheduler.config.flags import FLAGS
+from agent_scheduler.config.flags import FLAGS, add_run_arguments
 from agent_scheduler.config.kube_scheduler import FOREIGN, REFUSED, TRANSLATED
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.reload import CHANGEABLE
@@ -56,6 +57,15 @@ def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:
             if len(cells) == columns:
                 found.append(cells)
     return found
+
+
+def section(page: str, title: str) -> list[str]:
+    """The lines from a title to the next of its level or above."""
+    lines = (DOCS / page).read_text().splitlines()
+    begin = lines.index(title) + 1
+    level = len(title.partition(" ")[0])
+    ends = (at for at in range(begin, len(lines)) if re.match(rf"#{{1,{level}}} ", lines[at]))
+    return lines[begin : next(ends, len(lines))]
 
 
 def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> None:
@@ -132,10 +142,48 @@ def test_every_flag_and_gate_is_documented() -> None:
     for flag in FLAGS:
         for name in flag.names:
             assert f"`{name}`" in text
-    for name in (*REFUSED, *(name for flag in TRANSLATED for name in flag.names)):
+    for name in (name for flag in TRANSLATED for name in flag.names):
         assert f"`{name}`" in text
+    refused = section("migration-from-kube-scheduler.md", "### Flags that are refused")
+    assert set(re.findall(r"`(--[a-z0-9-]+)`", "".join(refused))) - {
+        "--tls-cert-file",
+        "--tls-private-key-file",
+    } == (REFUSED.keys())
     for gate in FEATURE_GATES:
         assert f"`{gate}`" in text
+
+
+#: Tables that say what becomes of another program's flags: the page, the section, and the command here.
+SIDE_BY_SIDE = (
+    ("migration-from-kube-scheduler.md", "## Flags side by side", "run"),
+    ("migration-from-volcano.md", "## Scheduler", "run"),
+    ("migration-from-volcano.md", "## Agent scheduler", "run"),
+    ("migration-from-volcano.md", "## Controllers", "controllers"),
+    ("migration-from-volcano.md", "## Webhook", "webhook"),
+)
+
+
+@pytest.mark.parametrize(("page", "title", "command"), SIDE_BY_SIDE)
+def test_flags_of_others_are_what_the_page_says_here(page: str, title: str, command: str) -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    {"run": add_run_arguments, "controllers": controlling.add_arguments, "webhook": admission.add_arguments}[
+        command
+    ](parser)
+    known = {name for action in parser._actions for name in action.option_strings} - REFUSED.keys()
+    checked = 0
+    lines = (line.split("|")[1:-1] for line in section(page, title) if line.startswith("| `"))
+    for theirs, here, _ in ([cell.strip() for cell in line] for line in lines if len(line) == 3):
+        flags = re.findall(r"`(-[^`]*)`", theirs)
+        if not flags:
+            continue
+        ours = flags if here == "the same" else re.findall(r"`(-[^`]*)`", here)
+        assert set(ours) <= known, theirs
+        if here == "refused":
+            assert not known & set(flags), theirs
+        else:
+            assert ours or here.startswith("`"), f"{theirs}: {here!r} says nothing of what there is here"
+        checked += 1
+    assert checked > 3
 
 
 def test_every_flag_of_controllers_and_shards_is_documented() -> None:
@@ -192,7 +240,8 @@ def test_every_extension_point_and_foreign_key_is_documented() -> None:
     for point in fields(Plugins):
         assert f"`{point}`" in text
     told = {
-        cells[0].strip("`"): cells[1] for cells in rows("configuration.md", 3, section="## A file of kube-")
+        cells[0].strip("`"): cells[1]
+        for cells in rows("migration-from-kube-scheduler.md", 3, section="## Its file")
     }
     expected = {
         key: "refused" if how.refused else "read" for keys in FOREIGN.values() for key, how in keys.items()
@@ -220,11 +269,12 @@ def test_arguments_of_plugins_are_documented_with_their_defaults() -> None:
             assert plain[0] == (str(value).lower() if isinstance(value, bool) else str(value)), key
 
 
-def test_the_configuration_that_the_page_shows_is_accepted() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "configuration.md").read_text(), re.DOTALL)
-    assert blocks
-    for block in blocks:
-        load_text(block, source="docs/configuration.md")
+def test_the_configuration_that_pages_show_is_accepted() -> None:
+    for page in ("configuration.md", "migration-from-volcano.md"):
+        blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+        assert blocks
+        for block in blocks:
+            load_text(block, source=page)
 
 
 def test_the_error_that_the_page_shows_is_the_error_that_is_given() -> None:
@@ -246,9 +296,18 @@ def test_the_error_that_the_page_shows_is_the_error_that_is_given() -> None:
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+    for target, title in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", page.read_text()):
         if not re.match(r"[a-z]+:", target):
-            assert (page.parent / target).exists(), target
+            path = (page.parent / target).resolve() if target else page
+            assert path.exists(), target
+            assert not title or path.suffix != ".md" or title in titles(path), f"{target}#{title}"
+
+
+@cache
+def titles(page: Path) -> set[str]:
+    """As links name them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
 def test_pages_of_the_server_are_documented() -> None:
