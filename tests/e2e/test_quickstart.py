@@ -23,7 +23,7 @@ from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes import EmbeddedCluster
 from tests.console.test_console import free_port
-from tests.documents import ROOT, Block, blocks, differs
+from tests.documents import PAGES, ROOT, Block, blocks, differs, split
 from tests.needed import kubectl
 
 pytestmark = pytest.mark.e2e
@@ -33,6 +33,14 @@ PAGE = ROOT / "docs" / "quickstart.md"
 TITLE = "## On a cluster of yours"
 #: What is not typed there: what builds an image, and what asks for another program.
 NOT_HERE = ("docker build", "helm install")
+#: What other pages take to be there: Volcano's shard, and who looks after the cluster.
+THERE = """
+{apiVersion: shard.volcano.sh/v1alpha1, kind: NodeShard, metadata: {name: volcano}, spec: {nodesDesired: []}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: support, namespace: monitoring}}
+"""
 
 
 def typed(*, installed: bool) -> list[tuple[Block, str]]:
@@ -114,8 +122,20 @@ async def components(configuration: str, kubeconfig: Path) -> AsyncIterator[None
         assert await asyncio.wait_for(asyncio.gather(*tasks), 20) == [0, 0]
 
 
+def elsewhere() -> list[Block]:
+    """Of other pages, what only makes and labels objects."""
+    found = [block for page in PAGES for block, _ in blocks(page) if block.language == "sh"]
+    return [
+        block
+        for block in found
+        if all(
+            each.words[0] == "kubectl" and {"create", "label"} & {*each.words} for each in split(block.text)
+        )
+    ]
+
+
 async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) -> None:
-    """Of what the page says before, the first pod, one that waits, and the gang."""
+    """Of what the page says before, the first pod, one that waits, and the gang; then, what other pages have made."""
     shutil.copytree(ROOT / "config", tmp_path / "config")
     steps = [each for each in typed(installed=True) if not any(word in each[0].text for word in NOT_HERE)]
     ready = next(at for at, (block, _) in enumerate(steps) if "rollout status" in block.text)
@@ -127,6 +147,8 @@ async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) 
         (Block(block.page, block.line, "sh", re.sub(r"agent-scheduler explain.*", "", block.text)), shown)
         for block, shown in before
     ]
+    others = elsewhere()
+    assert len(others) > 3
     async with EmbeddedCluster(nodes=3, node_cpu="8") as cluster:
         environment = surroundings(
             tmp_path, KUBECONFIG=str(cluster.kubeconfig), REGISTRY="registry.example.com/me"
@@ -135,7 +157,9 @@ async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) 
             await shown_by(block, tmp_path, environment)
         configured = (tmp_path / "config" / "default" / "configuration.yaml").read_text()
         async with components(configured, cluster.kubeconfig):
-            for block, shown in (steps[ready], *same, *steps[ready + 1 :]):
+            cluster.apply(THERE)
+            done = (*same, *((block, "") for block in others))
+            for block, shown in (steps[ready], *done, *steps[ready + 1 :]):
                 said = await shown_by(block, tmp_path, environment)
                 assert not shown or not (why := differs(said, shown)), f"{block}\n{why}"
         deleted = {

@@ -93,6 +93,18 @@ def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
     assert [name for name, each in meanings.items() if len(each) > 1] == []
 
 
+@pytest.mark.parametrize("page", ["operations.md", "concepts.md", "gates.md", "comparison.md"])
+def test_metrics_that_a_page_names_exist(page: str) -> None:
+    names = set(
+        re.findall(
+            r"`((?:agent_scheduler|scheduler|leader|volcano)_[a-z_]+[a-z])\b", (DOCS / page).read_text()
+        )
+    )
+    made = {name for metrics in PROCESSES for name in metrics(version="1").families.made}
+    # A key of the page /debug/explain.
+    assert {name.removesuffix("_bucket") for name in names} - made <= {"scheduler_name"}
+
+
 def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
     """The path of every setting that is not a section itself; a list is `[]`."""
     paths: set[str] = set()
