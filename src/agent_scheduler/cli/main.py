@@ -40,6 +40,10 @@ _COMMANDS = {
     ),
     "queues": ("agent_scheduler.cli.queues", "show the tree of queues, and what is allocated in each"),
     "job": ("agent_scheduler.cli.jobs", "run, show, suspend, resume and delete jobs of Volcano's kind"),
+    "completion": (
+        "agent_scheduler.cli.completion",
+        "print a script that completes commands and flags in a shell",
+    ),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
     "demo": (
         "agent_scheduler.demo.command",
@@ -64,7 +68,12 @@ class _Command(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
 
-def _parser() -> argparse.ArgumentParser:
+def whole_parser() -> argparse.ArgumentParser:
+    """With the arguments of every command, which takes long to load."""
+    return _parser(filled=True)
+
+
+def _parser(*, filled: bool = False) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="agent-scheduler",
         description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
@@ -72,7 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
     for name, (_, text) in _COMMANDS.items():
-        commands.add_parser(name, help=text, allow_abbrev=False).name = name
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        command.name = name
+        if filled:
+            _fill(command, name)
     return parser
 
 

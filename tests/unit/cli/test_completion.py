@@ -1,0 +1,37 @@
+"""Completion as a shell does it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent_scheduler.cli.main import main
+
+
+def completed(script: str, *words: str) -> list[str]:
+    """What bash offers for the last word."""
+    line = " ".join(f"'{word}'" for word in words)
+    text = f"{script}\nCOMP_WORDS=({line})\nCOMP_CWORD={len(words) - 1}\n_shtab_agent_scheduler\necho ${{COMPREPLY[@]}}"
+    told = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True, timeout=30)
+    return told.stdout.split()
+
+
+def test_bash_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert completed(script, "agent-scheduler", "ex") == ["explain"]
+    assert "--from-cluster" in completed(script, "agent-scheduler", "explain", "--fr")
+    assert completed(script, "agent-scheduler", "nodes", "--sort-by", "c") == ["cpu"]
+
+
+def test_a_shell_that_there_is_no_script_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "cmd"])
+    assert ended.value.code == 2
+    assert "bash" in capsys.readouterr().err
+
+
+def test_operations_say_how() -> None:
+    assert "agent-scheduler completion bash" in Path("docs/operations.md").read_text()
