@@ -97,7 +97,9 @@ def _config_map(folder: Path, generator: Object) -> tuple[str, Object]:
     name = generator["name"]
     data = {Path(file).name: (folder / file).read_text() for file in generator["files"]}
     suffix = "" if (generator.get("options") or {}).get("disableNameSuffixHash") else f"-{_hash(data)}"
-    metadata = {"name": name + suffix}
+    metadata: Object = {"name": name + suffix}
+    if labels := (generator.get("options") or {}).get("labels"):
+        metadata["labels"] = dict(labels)
     if "namespace" in generator:
         metadata["namespace"] = generator["namespace"]
     return name, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

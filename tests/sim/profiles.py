@@ -26,16 +26,7 @@ _KEPT = {
     "batch-claims": 6,
     "jobs": 10,
 }
-_NEW = {
-    **dict.fromkeys(DRAWN, 2),
-    "sharded": 3,
-    "planned": 2,
-    "batch": 3,
-    "mixed-batch": 2,
-    "gates": 3,
-    "batch-claims": 2,
-    "jobs": 3,
-}
+_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "jobs": 2}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (

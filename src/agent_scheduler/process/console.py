@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
@@ -20,8 +20,10 @@ from agent_scheduler.engine.state.columns import CPU, MEMORY
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.batch import WAITING_ROLES, PodGroup
 from agent_scheduler.objects.shard import NodeShard
-from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.metrics import RESULTS, Metrics
+
+if TYPE_CHECKING:
+    from agent_scheduler.shards.coordinator import Coordinator
 
 #: Gangs that are shown, those first that wait; all are counted.
 _GANGS_SHOWN: Final = 100
