@@ -18,8 +18,8 @@ from .world import Options
 #: Worlds of each scenario that are always the same, and that are new.
 _KEPT = {
     **dict.fromkeys(DRAWN, 6),
-    "sharded": 12,
-    "planned": 8,
+    "sharded": 8,
+    "planned": 6,
     "batch": 10,
     "mixed-batch": 8,
     "gates": 8,
