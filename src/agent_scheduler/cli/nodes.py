@@ -109,13 +109,12 @@ async def _read(endpoint: Endpoint) -> list[Row]:
 
 
 def rows(nodes: Any, pods: Sequence[PodInfo]) -> list[Row]:
-    """`nodes`: NodeInfos. By name."""
+    """By name. `nodes`: NodeInfos; `pods`: those on a node that have not ended."""
     ledger = Ledger()
     for node in nodes:
         ledger.set_node(node)
     for pod in pods:
-        if pod.node_name and not pod.finished:
-            ledger.set_pod(pod, pod.node_name)
+        ledger.set_pod(pod, pod.node_name)
     columns = ledger.columns
     found = []
     for name, row in sorted(ledger.rows.items()):
