@@ -17,10 +17,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from agent_scheduler.bench.processes import free_port
 from agent_scheduler.telemetry.logs import setup
 
 from .browser import browser
-from .test_console import free_port, until_page
+from .test_console import until_page
 from .world import ConsoleWorld, console_world
 
 ROOT = Path(__file__).parents[2]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
 
+from agent_scheduler.bench.processes import free_port
 from agent_scheduler.serving.http import HttpServer
 from tests.embedded import until
 from tests.unit.serving.test_console import OneToken
@@ -20,12 +20,6 @@ from .world import ConsoleWorld, console_world
 
 MERGE = "application/merge-patch+json"
 CORDON = {"spec": {"unschedulable": True}}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 class Viewer:

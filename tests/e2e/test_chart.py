@@ -83,10 +83,7 @@ async def reached_here(installed: Installation, port: int) -> None:
 
 async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_a_job(tmp_path: Path) -> None:
     kubectl(), tool("helm")
-    never = {"match": {"resource": "events", "verbs": ["deletecollection"]}, "fault": {"lose": {}}}
-    async with own_cluster(
-        tmp_path, "--nodes", "3", "--node-cpu", "8", faults={"seed": 1, "rules": [never]}, components=[]
-    ) as installed:
+    async with own_cluster(tmp_path, "--nodes", "3", "--node-cpu", "8", components=[]) as installed:
         namespace = yaml.safe_load((CONFIG / "default" / "namespace.yaml").read_text())
         applied(installed, "-f", "-", text=yaml.safe_dump(namespace))
         text = rendered()

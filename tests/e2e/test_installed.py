@@ -115,16 +115,17 @@ async def installed(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> AsyncI
 
 @asynccontextmanager
 async def own_cluster(
-    folder: Path, *arguments: str, faults: Object, components: Sequence[str]
+    folder: Path, *arguments: str, faults: Object | None = None, components: Sequence[str]
 ) -> AsyncIterator[Installation]:
     """A cluster that enforces RBAC and writes down what it was asked for, with `components` installed."""
     kubeconfig, audit_log, plan = folder / "kubeconfig", folder / "audit.log", folder / "faults.yaml"
-    plan.write_text(yaml.safe_dump(faults))
     flags = [
         *("--port", "0", "--tls", "--authorization-mode", "RBAC"),
-        *("--audit-log-path", str(audit_log), "--faults", str(plan)),
-        *("--kubeconfig-out", str(kubeconfig)),
+        *("--audit-log-path", str(audit_log), "--kubeconfig-out", str(kubeconfig)),
     ]
+    if faults is not None:
+        plan.write_text(yaml.safe_dump(faults))
+        flags += ["--faults", str(plan)]
     cluster = Process("cluster", ["cluster", *flags, *arguments], folder=folder)
     try:
         await cluster.until(lambda: "cluster ready" in cluster.said(), "greeting")

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent_scheduler.bench.processes import free_port
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.process import controller_flags
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes import EmbeddedCluster
-from tests.console.test_console import free_port
 from tests.documents import PAGES, ROOT, Block, blocks, differs, split
 from tests.needed import kubectl
 

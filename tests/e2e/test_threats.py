@@ -95,11 +95,7 @@ OF_ITS_OWN: Mapping[str, tuple[str, str, Any, str]] = {
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Installation]:
     components = ["crd", "default", "controllers", "webhook"]
-    never = {"match": {"resource": "events", "verbs": ["deletecollection"]}, "fault": {"lose": {}}}
-    plan: dict[str, Any] = {"seed": 1, "rules": [never]}
-    async with own_cluster(
-        tmp_path, "--nodes", "1", "--node-cpu", "4", faults=plan, components=components
-    ) as made:
+    async with own_cluster(tmp_path, "--nodes", "1", "--node-cpu", "4", components=components) as made:
         # Nobody answers yet where the webhook would be.
         for kind in ("mutating", "validating"):
             await made.ask("DELETE", f"{ADMISSION}/{kind}webhookconfigurations/agent-scheduler-webhook")

@@ -4,9 +4,9 @@ and a good one."""
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import re
+import runpy
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,12 +17,13 @@ import aiohttp
 import pytest
 import yaml
 
+from agent_scheduler.bench.processes import free_port
 from agent_scheduler.serving.http import HttpServer
-from tests.console.test_console import free_port
 from tests.console.world import console_world
 from tests.embedded import until
 from tests.kustomize import CONFIG
 from tests.needed import tool
+from tests.unit.test_docs import PROCESSES
 from tests.unit.webhook.world import webhooks
 
 MONITORING = CONFIG / "components" / "monitoring"
@@ -52,12 +53,8 @@ def names_in(expression: str) -> set[str]:
 
 
 def test_the_dashboard_is_what_its_maker_makes() -> None:
-    spec = importlib.util.spec_from_file_location("make_dashboard", MONITORING / "make.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.dashboard() == DASHBOARD, "run: python config/components/monitoring/make.py"
+    made = runpy.run_path(str(MONITORING / "make.py"))["dashboard"]()
+    assert made == DASHBOARD, "run: python config/components/monitoring/make.py"
     places = [tuple(panel["gridPos"].values())[:2] for panel in DASHBOARD["panels"]]
     assert len(set(places)) == len(places)
 
@@ -171,15 +168,7 @@ async def test_every_expression_means_something_to_what_real_processes_expose(tm
 
 def _known(name: str) -> bool:
     """Whether a process has such a family."""
-    from agent_scheduler.telemetry.batch import BatchMetrics
-    from agent_scheduler.telemetry.controllers import ControllersMetrics
-    from agent_scheduler.telemetry.metrics import Metrics
-    from agent_scheduler.telemetry.webhook import WebhookMetrics
-
-    scheduler = Metrics(version="1")
-    BatchMetrics(scheduler.families)
-    processes = (scheduler, ControllersMetrics(version="1"), WebhookMetrics(version="1"))
-    return any(name.removesuffix("_bucket") in each.families.made for each in processes)
+    return any(name.removesuffix("_bucket") in each(version="1").families.made for each in PROCESSES)
 
 
 # ---- on a bad day, and a good one

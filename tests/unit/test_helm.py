@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import zipfile
 from collections.abc import Iterator
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,15 +36,6 @@ EVERYTHING = tuple(
     f"--set={part}.enabled=true"
     for part in ("controllers", "webhook", "gatePolicy", "networkPolicy", "priorityAndFairness")
 )
-
-
-@cache
-def make() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_chart", CONFIG / "helm" / "make.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def helm(*words: str) -> subprocess.CompletedProcess[str]:
@@ -78,7 +68,7 @@ def without_its_own(each: Json) -> Json:
 
 
 def test_the_chart_is_what_the_kustomizations_make_of_it() -> None:
-    made = make().files()
+    made = runpy.run_path(str(CONFIG / "helm" / "make.py"))["files"]()
     there = {str(path.relative_to(CHART)): path.read_text() for path in CHART.rglob("*") if path.is_file()}
     assert there == made, "run: python config/helm/make.py"
 

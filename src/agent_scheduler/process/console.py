@@ -6,6 +6,7 @@ are told by row of the ledger, and of these the news have only those that change
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from itertools import accumulate
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.cluster.groups import Group
+from agent_scheduler.engine.gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.columns import CPU, MEMORY
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 _GANGS_SHOWN: Final = 100
 _NO_SHARDS: Final[Mapping[str, NodeShard]] = MappingProxyType({})
 #: Phases of groups, in the order in which they are shown.
-_PHASES: Final = ("Pending", "Inqueue", "Unknown", "Running", "Completed")
+_PHASES: Final = (PENDING, INQUEUE, UNKNOWN, RUNNING, COMPLETED)
 
 Json = dict[str, Any]
 
@@ -183,8 +185,7 @@ class ConsolePicture:
     # ---- tables
 
     def _tables(self) -> Json:
-        gangs = self._gangs()
-        return {"queues": self._queues(), "gangs": gangs, "shards": self._shard_table()}
+        return {"queues": self._queues(), "gangs": self._gangs(), "shards": self._shard_table()}
 
     def _queues(self) -> list[Json]:
         """Amounts are of `engine.quotas.vector`: cpu in millicores, memory in bytes, others in thousandths."""
@@ -213,9 +214,7 @@ class ConsolePicture:
             for group in self._batch.waiting.groups.groups.values()
             if isinstance(group.object, PodGroup)
         ]
-        phases: dict[str, int] = {}
-        for group in groups:
-            phases[_phase(group)] = phases.get(_phase(group), 0) + 1
+        phases = Counter(map(_phase, groups))
         first = nsmallest(_GANGS_SHOWN, groups, key=lambda each: (_rank(each), str(each.key)))
         return {"phases": phases, "shown": [self._gang(each) for each in first]}
 
@@ -246,7 +245,7 @@ class ConsolePicture:
             "members": len(group.members),
             # Name, how many have a node, how many there are, how many are needed, whether it waits for others.
             "roles": [(name, *counts, name in waiting) for name, counts in roles.items() if name],
-            "said": conditions[-1].message if conditions and _phase(group) != "Running" else "",
+            "said": conditions[-1].message if conditions and _phase(group) != RUNNING else "",
         }
 
     def _shard_table(self) -> list[Json]:
@@ -265,7 +264,7 @@ class ConsolePicture:
 
 def _phase(group: Group) -> str:
     found = group.object
-    return (found.status.phase or _PHASES[0]) if isinstance(found, PodGroup) else ""
+    return (found.status.phase or PENDING) if isinstance(found, PodGroup) else ""
 
 
 def _rank(group: Group) -> int:
