@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,12 +37,20 @@ class Calls:
         rate: RateLimit,
         policy: BindPolicy,
         timing: Timing,
+        annotations: Mapping[str, Mapping[str, str]],
         may_bind_to: Callable[[str], bool] | None = None,
     ) -> None:
-        """`rate`: of binds, whose number at a time is the binder's. `may_bind_to`: whether a bind to a node may be sent
-        now; None: to any, at any time."""
+        """`rate`: of binds, whose number at a time is the binder's. `annotations`: by UID, those that a pod is
+        bound with. `may_bind_to`: whether a bind to a node may be sent now; None: to any, at any time."""
         budget = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
-        self.binds = Binds(transport, budget=budget, policy=policy, timing=timing, allowed=may_bind_to)
+        self.binds = Binds(
+            transport,
+            budget=budget,
+            policy=policy,
+            timing=timing,
+            allowed=may_bind_to,
+            annotations=annotations,
+        )
         claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
         #: About claims, and about volumes: as their namesakes in `kube`.
         self.patch = partial(patch_once, transport, budget=claims, timing=timing)

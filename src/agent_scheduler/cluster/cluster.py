@@ -12,15 +12,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events
-from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
@@ -31,10 +29,12 @@ from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects.batch import Queue
 
 from .standing_by import StandingBy
+from .subscribers import Events, Subscriber
 
 #: A pod that was popped, or waits.
 Entry = QueuedPodInfo[PodInfo]
@@ -44,65 +44,6 @@ class ClusterObserver(Protocol):
     """Is told of what is wrong in the cluster's objects, once an object and version."""
 
     def malformed(self, kind: str, key: str, problem: str) -> None: ...
-
-
-class Wakes(Protocol):
-    """Is told of everything in the cluster that may help a pod that waits."""
-
-    def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int: ...
-    def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int: ...
-    def burst(self) -> AbstractContextManager[None]: ...
-
-
-class Subscriber(Wakes, Protocol):
-    """Who finds nodes for the pods of some profiles. As the queue's methods of these names."""
-
-    def add(self, pod: PodInfo) -> None: ...
-    def delete(self, uid: str, *, node_name: str = "") -> None: ...
-    def activate(self, uids: Iterable[str]) -> object: ...
-
-
-class Events:
-    """All who are to be told of events, the fast path's queue first. Owner: the cluster. While it is alone, it is told
-    without a detour."""
-
-    def __init__(self, queue: Wakes) -> None:
-        self._told: tuple[Wakes, ...] = (queue,)
-        self.move_all: Callable[..., object] = queue.move_all
-        self.assigned_pod_updated: Callable[[PodInfo, PodInfo], object] = queue.assigned_pod_updated
-
-    def also_tell(self, other: Wakes) -> None:
-        self._told = (*self._told, other)
-        self.move_all, self.assigned_pod_updated = self._move_all, self._assigned_pod_updated
-
-    def _move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> None:
-        for each in self._told:
-            each.move_all(event, old, new)
-
-    def _assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> None:
-        for each in self._told:
-            each.assigned_pod_updated(old, new)
-
-    @contextmanager
-    def muted(self) -> Iterator[None]:
-        """Meanwhile nobody is told: for what a trial reserves and gives back, which nobody has seen. Its own pods would
-        be tried again, without end."""
-        told, self.move_all = self.move_all, _nothing
-        try:
-            yield
-        finally:
-            self.move_all = told
-
-    @contextmanager
-    def burst(self) -> Iterator[None]:
-        with ExitStack() as bursts:
-            for each in self._told:
-                bursts.enter_context(each.burst())
-            yield
-
-
-def _nothing(event: ClusterEvent, old: object | None = None, new: object | None = None) -> None:
-    """Of an event that nobody is told of."""
 
 
 class Cluster:
@@ -136,12 +77,15 @@ class Cluster:
         self.devices = devices or Devices(ledger.touch)
         #: Kubernetes' own PodGroups as last seen, and their members.
         self.groups = NativeGroups() if groups is None else groups
+        #: What pods come, counted while a profile asks.
+        self.target_workload = TargetWorkload()
         self.handle = Handle(
             ledger,
             namespaces=self.namespaces,
             owners=self.owners,
             catalogue=self.catalogue,
             devices=self.devices,
+            target_workload=self.target_workload,
         )
         #: The fast path's.
         self.queue = queue
@@ -219,6 +163,8 @@ class Cluster:
             return
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        if old is None and self.target_workload.wanted:
+            self.target_workload.seen(pod.cls)
         joins = pod.batch is not None and self.groups.see(pod)
         if pod.batch is not None:
             self.standing_by.pod_changed(pod.uid)
@@ -256,6 +202,9 @@ class Cluster:
         changed = self.ledger.set_pod(pod, pod.node_name)
         if old is not None and old.node_name == pod.node_name:
             self.events.assigned_pod_updated(old, pod)
+            if changed and old.gpus != pod.gpus:
+                # The devices that it was counted on may be free.
+                self.events.move_all(events.ASSIGNED_POD_DELETE, old)
             return
         if old is not None and not old.node_name:
             self._leave_queue(old, pod.node_name)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
 
-from .cluster import Events
+from .subscribers import Events
 
 R = TypeVar("R", bound=Object)
 

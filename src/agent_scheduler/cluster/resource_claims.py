@@ -22,8 +22,8 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.transport import segment
 
 from .changes import Changes
-from .cluster import Events
 from .kinds import Kind, cached_kind
+from .subscribers import Events
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
 

@@ -16,8 +16,8 @@ from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import unreserve
 
 from .changes import Changes
-from .cluster import Events
 from .kinds import Kind, cached_kind
+from .subscribers import Events
 
 CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 

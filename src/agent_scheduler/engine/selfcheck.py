@@ -19,6 +19,7 @@ from .dra.catalogue import Devices
 from .queueing.places import Place
 from .queueing.queue import SchedulingQueue
 from .state.columns import NO_PORTS, Columns
+from .state.gpus import NO_GPUS
 from .state.ledger import Ledger
 from .state.nodeinfo import same_for_scheduling
 from .state.podclass import PodClass
@@ -64,6 +65,8 @@ def of_pod(
             yield "ledger", f"counts it on node {placement.node_name}, and it is on {fresh.node_name}"
         elif placement.cls.requests != fresh.cls.requests:
             yield "ledger", "counts it with other requests than it has"
+        elif fresh.gpus and placement.gpus != fresh.gpus:
+            yield "ledger", f"counts it on the GPUs {placement.gpus}, and it was given {fresh.gpus}"
         if place is not None:
             yield "queue", f"has it in {place.value}, and it is on node {fresh.node_name}"
         return
@@ -152,5 +155,7 @@ def _lagging(ledger: Ledger, snapshot: Snapshot) -> Iterator[str]:
             yield f"node {name}: is at change {ours.version[row]}, the ledger at {theirs.version[row]}"
         elif ours.taken[row] != theirs.taken[row] or ours.offers[row] != theirs.offers[row]:
             yield f"node {name}: has other amounts than the ledger"
+        elif ours.gpus.get(row, NO_GPUS) != theirs.gpus.get(row, NO_GPUS):
+            yield f"node {name}: has other GPUs free than the ledger"
         elif ours.ports.get(row, NO_PORTS) != theirs.ports.get(row, NO_PORTS):
             yield f"node {name}: has other host ports than the ledger"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from agent_scheduler.cluster.cluster import Events
+from agent_scheduler.cluster.subscribers import Events
 from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_shard import NodeShard

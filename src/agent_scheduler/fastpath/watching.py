@@ -68,11 +68,18 @@ class Watching:
         if bool(images) != bool(before):
             self.informers.read_again("Node")
         take_timeouts(profiles, self._cluster.devices)
+        self._take_workload(bool(reading(Reads.TARGET_WORKLOAD)))
         self._cluster.owners.schedulers = reading(Reads.OWNERS)
         if self._cluster.owners.schedulers:
             self.informers.also(informers.owners(self._cluster))
         if self._groups is not None or any(profile.gangs for profile in profiles.values()):
             self.informers.also([native_groups(self._cluster, self._groups)])
+
+    def _take_workload(self, wanted: bool) -> None:
+        workload, before = self._cluster.target_workload, self._cluster.target_workload.wanted
+        workload.wanted = wanted
+        for pod in self._cluster.pods.values() if wanted and not before else ():
+            workload.seen(pod.cls)
 
 
 def build_shard(state: State, informers: Informers) -> Shard | None:

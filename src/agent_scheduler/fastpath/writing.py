@@ -59,6 +59,7 @@ def build_calls(state: State, shard: Shard | None, *, transport: Transport, timi
         rate=rules.settings.binds,
         policy=rules.settings.bind_policy,
         timing=timing,
+        annotations=state.ledger.bound_with,
         may_bind_to=None if shard is None else shard.may_bind_to,
     )
 

@@ -11,9 +11,10 @@ The API server checks UID, deletion, an existing node and gates, never capacity 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 import msgspec
 
@@ -116,13 +117,19 @@ _decode_pod = msgspec.json.Decoder(_Pod).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def binding(namespace: str, name: str, uid: str, node: str) -> bytes:
-    """The `v1.Binding`. Its UID is a precondition: the server refuses (409) if the name has another pod by now."""
+def binding(
+    namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+) -> bytes:
+    """The `v1.Binding`. Its UID is a precondition: the server refuses (409) if the name has another pod by now. The
+    server writes the annotations to the pod in the same step as its node (`assignPod` in kube-apiserver)."""
+    metadata: dict[str, object] = {"namespace": namespace, "name": name, "uid": uid}
+    if annotations:
+        metadata["annotations"] = annotations
     return _encode(
         {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
     )
@@ -139,15 +146,17 @@ class Binds:
         policy: BindPolicy = DEFAULT_POLICY,
         timing: Timing = REAL,
         allowed: Callable[[str], bool] | None = None,
+        annotations: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         """`allowed`: whether a bind to a node may be sent now, asked at the sending of each POST; None: to any, at
-        any time."""
+        any time. `annotations`: by UID, those that a pod is to get as it is bound."""
         self._transport = transport
         self._start = start_of(transport)
         self.budget = budget
         self._policy = policy
         self._timing = timing
         self._allowed = allowed
+        self._annotations = annotations
         self._driver = Driver(
             transport=transport,
             budget=budget,
@@ -166,7 +175,7 @@ class Binds:
         if not self.budget.is_unlimited or (self._allowed is not None and not self._allowed(node)):
             return False
         began = self._timing.clock()
-        post = _post(pod, node)
+        post = _post(pod, node, self._annotations.get(pod.uid))
 
         def answered(answer: Response | TransportError) -> None:
             failure = read(answer, post.asked)
@@ -195,7 +204,7 @@ class Binds:
         sent. A bind that may not be sent ends the call, as UNAVAILABLE unless an earlier one is of unknown outcome. A
         caller that cancels this learns nothing: it must treat the pod as after UNKNOWN.
         """
-        post = _post(pod, node)
+        post = _post(pod, node, self._annotations.get(pod.uid))
         clock = self._timing.clock
         attempt = _Bind(
             post, _get(pod), uid=pod.uid, node=node, unknown=unknown, policy=self._policy, clock=clock
@@ -218,8 +227,8 @@ class Binds:
         return not found.spec.node_name
 
 
-def _post(pod: Named, node: str) -> Send:
-    body = binding(pod.namespace, pod.name, pod.uid, node)
+def _post(pod: Named, node: str, annotations: Mapping[str, str] | None) -> Send:
+    body = binding(pod.namespace, pod.name, pod.uid, node, annotations)
     asked = Asked(Verb.BIND, "pods", pod.name, pod.uid)
     return Send("POST", f"{pod_path(pod)}/binding", asked, body)
 

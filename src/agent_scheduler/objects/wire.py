@@ -51,11 +51,12 @@ class Metadata(ObjectMetadata, frozen=True):
 
 
 class PodAnnotations(Wire, frozen=True):
-    """Those of a pod that a scheduler reads, all of Volcano's API; the rest is skipped.
+    """Those of a pod that a scheduler reads; the rest is skipped.
 
-    `engine.state.batchinfo` says what each means.
+    `engine.state.gpus` says what the first means, `batchinfo` there those of Volcano's API.
     """
 
+    gpu_index: str = msgspec.field(default="", name="agent-scheduler.io/gpu-index")
     group_name: str = msgspec.field(default="", name="scheduling.k8s.io/group-name")
     volcano_group_name: str = msgspec.field(default="", name="scheduling.volcano.sh/group-name")
     queue_name: str = msgspec.field(default="", name="scheduling.volcano.sh/queue-name")

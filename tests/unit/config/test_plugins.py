@@ -183,9 +183,7 @@ def test_a_plugin_that_is_not_enabled_may_be_configured_with_a_warning(install: 
 
 def test_a_mistyped_name_is_told_with_the_plugins_that_are_installed(install: Install) -> None:
     install("mine", PLAIN, entry("MineOwn", "mine:registration"))
-    assert "found 'MineOwm'; did you mean MineOwn? allowed: DefaultBinder" in refusal(
-        ENABLED.format("MineOwm")
-    )
+    assert "found 'MineOwm'; did you mean MineOwn? allowed: BestFit" in refusal(ENABLED.format("MineOwm"))
 
 
 def test_arguments_of_a_plugin_are_checked_by_its_struct(install: Install) -> None:

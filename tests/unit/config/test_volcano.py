@@ -75,7 +75,7 @@ def refusal(text: str) -> str:
 
 def test_the_peers_default_is_kube_schedulers_filters_and_scores() -> None:
     text = conf("predicates", "nodeorder")
-    always = {"NodeName", "NodeResourcesFit", "VolumeRestrictions"}
+    always = {"GPUShare", "NodeName", "NodeResourcesFit", "VolumeRestrictions"}
     assert filters(text) == {name for name in (*PREDICATES, *always) if name in REGISTRY}
     expected = {
         "NodeAffinity": 2,

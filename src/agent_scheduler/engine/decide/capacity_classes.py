@@ -1,4 +1,5 @@
-"""Equivalence classes of rows by capacity: equal amounts offered and equal amounts taken.
+"""Equivalence classes of rows by capacity: equal amounts offered and equal amounts taken, as much free on as many GPUs,
+and the same values of the labels that tell nodes apart (`Interns.telling_labels`).
 
 Most nodes of a cluster are of few sizes, and many have the same pods or none. Plugins that read nothing else of a row
 (`Depends.ROOM`) are asked about one row of each class. Shared by all pod classes of a snapshot.
@@ -7,13 +8,18 @@ Most nodes of a cluster are of few sizes, and many have the same pods or none. P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 import numpy as np
 
-from ..state.columns import Amounts, Bools, Columns, Ints, Rows
+from ..state.columns import NODE_NAME, Amounts, Bools, Columns, Ints, Rows
+from ..state.gpus import NO_GPUS, Free
 from ..state.rowlog import RowLog
 from .ranking import REFUSED
+
+#: What is offered, what is taken, what GPUs have free, upwards, and the values of labels.
+Capacity = tuple[Amounts, Amounts, Free, tuple[str | None, ...]]
 
 #: In the place of a class, for rows that were never used.
 _NOBODY: Final = -1
@@ -25,19 +31,20 @@ _NEAR: Final = 256
 class CapacityClasses:
     """The classes of the rows of some columns.
 
-    Invariant, after `refresh`: rows are of one class just if what they offer and what is taken are equal, and the
-    example of a class is of it.
+    Invariant, after `refresh`: rows are of one class just if their capacities are equal, and the example of a class is
+    of it.
     """
 
     def __init__(self) -> None:
         self._position = -1
         self._shape = (-1, -1)
+        self._telling: tuple[str, ...] = ()
         #: [row] its class; the same memory as `_of_view`, which is read and written one by one.
         self.of: Rows = np.zeros(0, dtype=np.intp)
         self._of_view = self.of.data
-        self._numbers: dict[tuple[Amounts, Amounts], int] = {}
+        self._numbers: dict[Capacity, int] = {}
         #: [class] its amounts; those in `_free` have no rows.
-        self._keys: list[tuple[Amounts, Amounts]] = []
+        self._keys: list[Capacity] = []
         #: [class] how many rows are of it; the same memory as `_count`.
         self._counts: Ints = np.zeros(0, dtype=np.int64)
         self._count = self._counts.data
@@ -50,9 +57,9 @@ class CapacityClasses:
         """`touched`: rows of `columns` as they changed."""
         rows = touched.since(self._position)
         self._position = touched.end
-        shape = (columns.resources, columns.capacity)
-        if rows is None or shape != self._shape:
-            self._shape = shape
+        shape, telling = (columns.resources, columns.capacity), columns.interns.telling_labels
+        if rows is None or shape != self._shape or telling != self._telling:
+            self._shape, self._telling = shape, telling
             self._look_at_all(columns)
             return
         for row in rows:
@@ -122,13 +129,26 @@ class CapacityClasses:
                 start, many = stop, 4 * many
         return found
 
+    def _values(self, columns: Columns, row: int) -> tuple[str | None, ...]:
+        node = columns.nodes[row]
+        if node is None:
+            return ()
+        labels = node.labels
+        return tuple([node.name if key == NODE_NAME else labels.get(key) for key in self._telling])
+
     def _look_at_all(self, columns: Columns) -> None:
         size = columns.size
-        classes: dict[tuple[Amounts, Amounts], int] = {}
+        classes: dict[Capacity, int] = {}
         self._numbers = classes
         of = [
             classes.setdefault(key, len(classes))
-            for key in zip(columns.offers[:size], columns.taken[:size], strict=True)
+            for key in zip(
+                columns.offers[:size],
+                columns.taken[:size],
+                [tuple(sorted(columns.gpus[row])) if row in columns.gpus else NO_GPUS for row in range(size)],
+                [self._values(columns, row) for row in range(size)] if self._telling else repeat(()),
+                strict=False,
+            )
         ]
         self.of = np.full(columns.capacity, _NOBODY, dtype=np.intp)
         self.of[:size] = of
@@ -143,7 +163,10 @@ class CapacityClasses:
         self._free = []
 
     def _look_at(self, columns: Columns, row: int) -> None:
-        key = (columns.offers[row], columns.taken[row])
+        gpus = columns.gpus
+        free = tuple(sorted(gpus[row])) if row in gpus else NO_GPUS
+        values = self._values(columns, row) if self._telling else ()
+        key = (columns.offers[row], columns.taken[row], free, values)
         old, new = self._of_view[row], self._numbers.get(key)
         if new == old:
             return

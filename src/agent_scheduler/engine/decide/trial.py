@@ -21,6 +21,7 @@ import numpy as np
 
 from ..framework.prebind import Writes
 from ..state.columns import Amounts, Columns, Ints
+from ..state.gpus import NO_GPUS, Free, Indices, choose, without
 from ..state.ledger import Ledger
 from ..state.podclass import HostPort, PodClass
 from ..state.podcounts import PodsMatching
@@ -48,6 +49,9 @@ class Change(NamedTuple):
     sign: int
     taken: Amounts
     ports: frozenset[HostPort] | None
+    gpus: Free
+    #: The devices that a pod had which left, if it was one that is placed nowhere.
+    given: Indices
     #: Whether `Columns.absent` says it: a placed pod left, or is back.
     of_placed: bool
     #: Those of its terms that nobody had before.
@@ -124,23 +128,28 @@ class WhatIf:
 
     def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         columns, cls = self._columns, pod.cls
-        taken, ports = columns.taken[row], columns.ports.get(row)
+        taken, ports, gpus = columns.taken[row], columns.ports.get(row), columns.gpus.get(row, NO_GPUS)
+        given, _ = columns.hypothetical_gpus.get(row, {}).get(pod.uid, ((), 0)) if cls.gpu else ((), 0)
         new: tuple[ExistingTerm, ...] = ()
         columns.take(row, self._ledger.with_pod(taken, cls, sign))
         of_placed = self._tell_by_name(pod, row, sign)
         if cls.host_ports:
             self._recount_ports(row)
+        if cls.gpu and gpus:
+            self._recount_gpus(row)
         if cls.existing or columns.matching:
             if sign > 0 and cls.existing:
                 new = self._add_terms(cls.existing)
                 self._speak(pod, 1)
             columns.count_others(row, pod, sign)
-        self._journal.append(Change(pod, row, sign, taken, ports, of_placed, new))
+        self._journal.append(Change(pod, row, sign, taken, ports, gpus, given, of_placed, new))
 
     def _undo(self, change: Change) -> None:
-        pod, row, sign, taken, ports, of_placed, new = change
+        pod, row, sign, taken, ports, gpus, given, of_placed, new = change
         columns, cls = self._columns, pod.cls
         columns.take(row, taken)
+        if cls.gpu:
+            columns.set_gpus(row, gpus)
         if cls.host_ports:
             if ports is None:
                 columns.ports.pop(row, None)
@@ -149,7 +158,7 @@ class WhatIf:
         if of_placed:
             (columns.absent.add if sign > 0 else columns.absent.discard)(pod.uid)
         else:
-            self._stands(pod, row, -sign)
+            self._stands(pod, row, -sign, given)
         if cls.existing or columns.matching:
             columns.count_others(row, pod, -sign)
             if sign > 0 and cls.existing:
@@ -180,9 +189,13 @@ class WhatIf:
         node, placement = self._columns.nodes[row], self._ledger.placements.get(uid)
         return node is not None and placement is not None and placement.node_name == node.name
 
-    def _stands(self, pod: PodInfo, row: int, sign: int) -> None:
-        """A pod that is placed nowhere, or elsewhere, comes to stand on `row`, or no longer does."""
+    def _stands(self, pod: PodInfo, row: int, sign: int, given: Indices = ()) -> None:
+        """A pod that is placed nowhere, or elsewhere, comes to stand on `row`, or no longer does. `given`: the devices
+        that it has there; by default those that it would be given."""
         volumes, ports, columns = pod.cls.volumes, pod.cls.host_ports, self._columns
+        if pod.cls.gpu:
+            given = given or choose(columns.gpus.get(row, NO_GPUS), pod.cls.gpu)
+            _note(columns.hypothetical_gpus, row, pod.uid, (given, pod.cls.gpu) if sign > 0 else None)
         if volumes is not None:
             _note(columns.hypothetical_pods, row, pod.uid, volumes if sign > 0 else None)
         if ports:
@@ -198,6 +211,16 @@ class WhatIf:
                 taken.update(placement.cls.host_ports)
         columns.set_ports(row, frozenset(taken))
 
+    def _recount_gpus(self, row: int) -> None:
+        columns = self._columns
+        node = columns.nodes[row]
+        there = () if node is None else self._ledger.pods_on(node.name)
+        columns.recount_gpus(row, [each for each in there if each.uid not in columns.absent])
+        free = columns.gpus.get(row, NO_GPUS)
+        for given, amount in columns.hypothetical_gpus.get(row, {}).values():
+            free = without(free, given, amount)
+        columns.set_gpus(row, free)
+
     def _add_terms(self, terms: Iterable[ExistingTerm]) -> tuple[ExistingTerm, ...]:
         """Those that had no column of counts."""
         columns = self._columns
@@ -212,8 +235,9 @@ class WhatIf:
 
 
 def _is_hypothetical(columns: Columns, uid: str, row: int) -> bool:
-    """Whether a pod with volumes or host ports stands on `row` in thought. Others need not be told by name."""
-    return uid in columns.hypothetical_pods.get(row, ()) or uid in columns.hypothetical_ports.get(row, ())
+    """Whether a pod with volumes, host ports or GPUs stands on `row` in thought. Others need not be told by name."""
+    kinds = (columns.hypothetical_pods, columns.hypothetical_ports, columns.hypothetical_gpus)
+    return any(uid in by_row.get(row, ()) for by_row in kinds)
 
 
 def _note(by_row: dict[int, dict[str, T]], row: int, uid: str, what: T | None) -> None:

@@ -13,9 +13,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from agent_scheduler.objects.quantity import QuantityError, resource_value
 from agent_scheduler.objects.wire import NodeAffinity
 
+from ..state.gpus import RESOURCE as GPU
+from ..state.gpus import problem_with
 from ..state.podspec import SpecError, check_node_affinity
+from ..state.targetworkload import Kind, kind_of
 
 #: A key of a label, as resources and topologies are named: an optional DNS prefix, then up to 63 characters.
 _PREFIX = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -136,6 +140,82 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True)
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self.resources or DEFAULT_RESOURCES)
+
+
+#: What is looked at of nodes of different sizes; where none has GPUs, they have no part in it.
+PACKED_RESOURCES = (*DEFAULT_RESOURCES, ResourceSpec(name=GPU))
+
+
+class PackingArgs(PluginArgs, frozen=True, kw_only=True):
+    """Of BestFit and DotProduct."""
+
+    #: Empty is the default.
+    resources: tuple[ResourceSpec, ...] = PACKED_RESOURCES
+
+    def __post_init__(self) -> None:
+        _once(((spec.name,) for spec in self.resources), ("resources",), "name")
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """Resource -> weight."""
+        return {spec.name: spec.weight or 1 for spec in self.resources or PACKED_RESOURCES}
+
+
+class TargetPod(PluginArgs, frozen=True, kw_only=True):
+    """One kind of pods of a target workload."""
+
+    #: Resource -> quantity, of the whole pod.
+    requests: Mapping[str, str | int]
+    node_selector: Mapping[str, str] = {}
+    #: Its required terms say where it may go.
+    node_affinity: NodeAffinity | None = None
+    #: How many of them there are beside the others.
+    weight: Annotated[float, Meta(gt=0)] = 1
+
+    def __post_init__(self) -> None:
+        if not self.requests:
+            raise ArgsError(("requests",), "found nothing; allowed: at least one resource and its quantity")
+        for name, quantity in self.requests.items():
+            try:
+                amount = resource_value(name, quantity)
+            except QuantityError as error:
+                raise ArgsError(("requests", name), f"{error}") from None
+            if amount < 0:
+                raise ArgsError(("requests", name), f"found {quantity}; allowed: 0 or more")
+            if name == GPU and (problem := problem_with(amount)):
+                raise ArgsError(("requests", name), problem)
+        try:
+            check_node_affinity(self.node_affinity, "nodeAffinity")
+        except SpecError as error:
+            place, _, message = str(error).partition(": ")
+            raise ArgsError((place,), message) from None
+
+    @property
+    def kind(self) -> Kind:
+        amounts = {name: resource_value(name, quantity) for name, quantity in self.requests.items()}
+        selector = None if self.node_affinity is None else self.node_affinity.required
+        return kind_of(amounts, self.node_selector, selector)
+
+
+class FragmentationArgs(PluginArgs, frozen=True, kw_only=True):
+    #: What is looked at of nodes without GPUs. Empty is the default.
+    resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
+    #: What pods are to come; empty: what has come says it.
+    target_workload: tuple[TargetPod, ...] = ()
+
+    def __post_init__(self) -> None:
+        _once(((spec.name,) for spec in self.resources), ("resources",), "name")
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """Resource -> weight."""
+        return {spec.name: spec.weight or 1 for spec in self.resources or DEFAULT_RESOURCES}
+
+    @property
+    def given(self) -> list[tuple[Kind, float]]:
+        """The target workload, each kind with its share."""
+        total = sum(pod.weight for pod in self.target_workload)
+        return [(pod.kind, pod.weight / total) for pod in self.target_workload]
 
 
 class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -17,6 +17,7 @@ from ..state.podclass import PodClass
 from ..state.podcounts import PodsMatching
 from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm, PodMatch
+from ..state.targetworkload import TargetWorkload
 from ..state.volumeusage import VolumeUse
 from ..volumes.catalogue import Catalogue
 
@@ -47,12 +48,14 @@ class Handle:
         owners: Owners | None = None,
         catalogue: Catalogue | None = None,
         devices: Devices | None = None,
+        target_workload: TargetWorkload | None = None,
     ) -> None:
         self._ledger = ledger
         self._namespaces = namespaces or Namespaces()
         self._owners = owners or Owners()
         self._catalogue = catalogue or Catalogue()
         self._devices = devices or Devices()
+        self._target_workload = target_workload or TargetWorkload()
         self._read: dict[Source, int] = {}
         #: Kinds that somebody counts. Weak: what no view asks for any more is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
@@ -78,6 +81,18 @@ class Handle:
         what else changes there changes rows."""
         self._reads(self._devices)
         return self._devices
+
+    @property
+    def target_workload(self) -> TargetWorkload:
+        """What pods come, as it was last drawn."""
+        self._reads(self._target_workload)
+        return self._target_workload
+
+    @property
+    def largest(self) -> Mapping[str, int]:
+        """Resource -> the most that a node has offered."""
+        self._reads(self._ledger.largest)
+        return self._ledger.largest.amounts
 
     @property
     def volume_use(self) -> VolumeUse:

@@ -6,9 +6,10 @@ gives one number a node. The contracts below are what lets answers be kept from 
 - `prepare` compiles what a plugin reads from a pod class. None means that the plugin has nothing to say about
   such pods and is left out (upstream's Skip).
 - `depends` says what an answer for a row can depend on. NODE: the node's own spec. ROOM: nothing but what the node
-  offers and what is taken of it, so rows that are alike in this are asked about once. USAGE: the node's spec and what
-  runs on the row. NODES (scores only): the specs of all nodes. CLUSTER: anything on any row, so it is asked for all
-  rows again in every cycle in which any row changed.
+  offers and what is taken of it, of GPUs how much of how many, and labels that the plugin has had told apart
+  (`Interns.tell_apart`), so rows that are alike in this are asked about once. USAGE: the node's spec and what runs on
+  the row. NODES (scores only): the specs of all nodes. CLUSTER: anything on any row, so it is asked for all rows
+  again in every cycle in which any row changed.
 - `feasible`, `score` and `reasons` are pure in (state, columns, rows).
 """
 
@@ -63,6 +64,8 @@ class Reads(enum.Enum):
     IMAGES = enum.auto()
     #: `PodClass.siblings`: services, and the controllers of pods.
     OWNERS = enum.auto()
+    #: `Handle.target_workload`.
+    TARGET_WORKLOAD = enum.auto()
 
 
 class PodRejected(Exception):

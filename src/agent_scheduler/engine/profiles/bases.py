@@ -23,6 +23,7 @@ FIXED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "SchedulingGates": "the API server refuses to bind a pod with scheduling gates, whoever asks",
         "PrioritySort": "the queue orders pods by priority, then age, and has no other order",
+        "GPUShare": "the ledger gives a pod its GPUs as it takes its room, so there has to be room on some",
         "DefaultBinder": "the binder is what keeps workers from taking the same room twice",
     }
 )
@@ -68,7 +69,7 @@ _KUBE: Final = (
 #: Names of kube-scheduler's default plugins.
 DEFAULT_PLUGINS: Final = tuple(plugin.name for plugin in _KUBE)
 
-_MULTI: Final = PluginSet(_KUBE)
+_MULTI: Final = PluginSet((*_KUBE, Enabled("GPUShare")))
 
 BASES: Final[Mapping[str, Base]] = MappingProxyType(
     {

@@ -18,10 +18,12 @@ from typing import Any, Final
 from ..framework.args import (
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
+    FragmentationArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
+    PackingArgs,
     PluginArgs,
     PodTopologySpreadArgs,
     VolumeBindingArgs,
@@ -40,10 +42,15 @@ from ..framework.points import (
 )
 from ..framework.registration import Factory, Registration, Registry
 from ..plugins.balanced_allocation import BalancedAllocation
+from ..plugins.best_fit import BestFit
 from ..plugins.default_preemption import NAME as DEFAULT_PREEMPTION
 from ..plugins.default_preemption import DefaultPreemption
+from ..plugins.dot_product import DotProduct
 from ..plugins.dynamic_resources import DynamicResources, DynamicResourcesScore
+from ..plugins.fragmentation import Fragmentation
 from ..plugins.gang_scheduling import GangScheduling
+from ..plugins.gpu_packing import GPUPacking
+from ..plugins.gpu_share import GPUShare
 from ..plugins.image_locality import ImageLocality
 from ..plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from ..plugins.node_affinity import NodeAffinity, NodeAffinityScore
@@ -146,6 +153,10 @@ def _spread_score(args: PodTopologySpreadArgs) -> Score:
     return PodTopologySpreadScore(default_spread(args))
 
 
+def _fragmentation(args: FragmentationArgs) -> Score:
+    return Fragmentation(args.weights, args.given)
+
+
 #: Every plugin of the scheduler itself.
 REGISTRY: Final = Registry(
     (
@@ -191,6 +202,11 @@ REGISTRY: Final = Registry(
             },
             DynamicResourcesArgs,
         ),
+        Registration("GPUShare", {"filter": _plain(GPUShare)}),
+        Registration("Fragmentation", {"score": _fragmentation}, FragmentationArgs),
+        Registration("BestFit", {"score": lambda args: BestFit(args.weights)}, PackingArgs),
+        Registration("DotProduct", {"score": lambda args: DotProduct(args.weights)}, PackingArgs),
+        Registration("GPUPacking", {"score": _plain(GPUPacking)}),
         Registration("DefaultPreemption", {"postFilter": DefaultPreemption}, DefaultPreemptionArgs),
         Registration("GangScheduling", {"preEnqueue": _plain(GangScheduling)}),
         Registration("DefaultBinder", {"bind": _built_in}),
@@ -238,7 +254,7 @@ def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
     def at(point: str) -> tuple[str, ...]:
         names = expanded(sets[point], multi, lambda name: registry[name].implements(point))
         fixed = (name for name in FIXED if name in registry and registry[name].implements(point))
-        return (*(name for name in fixed if name not in names), *names)
+        return (*names, *(name for name in fixed if name not in names))
 
     fields: dict[str, Any] = {
         field_name: tuple(build.plugin(name, point) for name in at(point))

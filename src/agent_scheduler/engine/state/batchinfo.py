@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import PREEMPTABLE, TASK_SPEC
@@ -60,7 +61,7 @@ def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
     pod that names both a group of Volcano's and a native one is of Volcano's.
     """
     said, native = pod.metadata.annotations, pod.spec.scheduling_group
-    if (said is None or said == _NOTHING) and native is None and BATCH_LABELS.isdisjoint(labels):
+    if (said is None or _says_nothing(said)) and native is None and BATCH_LABELS.isdisjoint(labels):
         return None
     said = said or _NOTHING
     name = said.group_name or said.volcano_group_name
@@ -80,6 +81,10 @@ def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
         preemptable is None or preemptable in _TRUE,
         pod.status.phase,
     )
+
+
+def _says_nothing(said: wire.PodAnnotations) -> bool:
+    return (replace(said, gpu_index="") if said.gpu_index else said) == _NOTHING
 
 
 def _int32(text: str) -> int | None:

@@ -12,18 +12,19 @@ Rows are reused after a node goes; `names[row]` is None in between and `present`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .gpus import NO_GPUS, RESOURCE, WHOLE, Free, Indices, all_free, without
 from .interns import Interns
 from .nodeinfo import NodeInfo
 from .podclass import HostPort
 from .podcounts import PodsMatching
-from .podinfo import PodInfo
+from .podinfo import Placement, PodInfo
 from .podterms import ExistingTerm
 from .podvolumes import PodVolumes
 from .rowlog import RowLog
@@ -88,6 +89,11 @@ class Columns:
         self.nodes: list[NodeInfo | None] = []
         #: Host ports taken, only for rows that have any.
         self.ports: dict[int, frozenset[HostPort]] = {}
+        #: What GPUs have free, only for rows that have any; and for all rows the most that is free on one of them, and
+        #: how many are free as a whole.
+        self.gpus: dict[int, Free] = {}
+        self.gpu_most: Ints = np.zeros(0, dtype=np.int64)
+        self.gpu_whole: Ints = np.zeros(0, dtype=np.int64)
         #: [row] how many pods of each kind stand there, for the kinds that a plugin asks about.
         self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
         #: [row] how often each term about other pods is said there.
@@ -95,10 +101,12 @@ class Columns:
         #: Rows on which counts of `matching` or `terms` may have changed: who writes one there says so.
         self.counted = RowLog()
         #: UIDs of placed pods that are thought away, for plugins that know pods by name; and by row, by UID, what pods
-        #: that are thought of as standing there have of volumes and host ports. Owner: `decide.trial.WhatIf`.
+        #: that are thought of as standing there have of volumes, host ports and GPUs (with what they ask for of these).
+        #: Owner: `decide.trial.WhatIf`.
         self.absent: set[str] = set()
         self.hypothetical_pods: dict[int, dict[str, PodVolumes]] = {}
         self.hypothetical_ports: dict[int, dict[str, tuple[HostPort, ...]]] = {}
+        self.hypothetical_gpus: dict[int, dict[str, tuple[Indices, int]]] = {}
         #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
         #: `COLUMNS_KEPT`, see `derive`.
         self.derived: dict[Hashable, Any] = {}
@@ -162,6 +170,26 @@ class Columns:
         else:
             self.ports.pop(row, None)
 
+    def set_gpus(self, row: int, free: Free) -> None:
+        if free:
+            self.gpus[row] = free
+            self.gpu_most[row], self.gpu_whole[row] = max(free), free.count(WHOLE)
+        elif self.gpus.pop(row, None) is not None:
+            self.gpu_most[row] = self.gpu_whole[row] = 0
+
+    def offered_gpus(self, row: int) -> Free:
+        """Those of a row's node, without any pod."""
+        index = self.interns.resources.get(RESOURCE, self.resources)
+        return all_free(self.offers[row][index]) if index < self.resources else NO_GPUS
+
+    def recount_gpus(self, row: int, placements: Iterable[Placement]) -> None:
+        """Have free what these pods leave of the row's GPUs."""
+        free = self.offered_gpus(row)
+        for each in placements if free else ():
+            if each.gpus:
+                free = without(free, each.gpus, each.cls.gpu)
+        self.set_gpus(row, free)
+
     def take(self, row: int, taken: Amounts | None) -> None:
         """Have `taken`, or nothing, on a row from now on."""
         self.taken[row] = taken or (0,) * (2 * self.resources)
@@ -192,7 +220,7 @@ class Columns:
         self.spec_version.extend([0] * more)
         self.allocatable = _grown(self.allocatable, (resources, grown_rows))
         self.set_usage(_grown(self._usage, (2, resources, grown_rows)))
-        for name in ("present", "unschedulable", "_taints"):
+        for name in ("present", "unschedulable", "_taints", "gpu_most", "gpu_whole"):
             setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
         self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
         _grow_each(self._images, grown_rows)
@@ -305,6 +333,9 @@ class Columns:
         if source.ports or self.ports:
             for row in rows:
                 self.set_ports(row, source.ports.get(row, NO_PORTS))
+        if source.gpus or self.gpus:
+            for row in rows:
+                self.set_gpus(row, source.gpus.get(row, NO_GPUS))
         return respecified
 
     def _copy_nodes(self, source: Columns, rows: Sequence[int]) -> None:

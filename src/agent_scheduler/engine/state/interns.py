@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 from .nodeinfo import Taints
@@ -24,9 +25,19 @@ class Interns:
     def __init__(self) -> None:
         self.resources: dict[str, int] = {name: index for index, name in enumerate(BASE_RESOURCES)}
         self.generation = 0
+        #: Labels by which nodes are told apart that offer and have taken the same: all that anybody named.
+        self.telling_labels: tuple[str, ...] = ()
+        self._told_apart: dict[Hashable, frozenset[str]] = {}
         #: Nodes that have gone or have other taints or labels, since the numbers were given.
         self._dropped = 0
         self._forget()
+
+    def tell_apart(self, who: Hashable, labels: frozenset[str]) -> None:
+        """From now on nodes with other values of these labels are not alike in their room: in the place of what `who`
+        said before."""
+        if self._told_apart.get(who, frozenset()) != labels:
+            self._told_apart[who] = labels
+            self.telling_labels = tuple(sorted(frozenset().union(*self._told_apart.values())))
 
     def drop(self, nodes: int) -> None:
         """A node of so many has gone, or has other taints or labels: its numbers may be unused now."""

@@ -5,12 +5,11 @@ A pod's way through it:
     assume ──> confirm (the watch, or the answer to the bind, says it is bound) ──> remove
        └─────> forget  (the bind was refused)
 
-A bind takes its room in `assume`, between two awaits, before anything is sent.
-So two binds can never count on the same room, whatever the API server would accept (it checks neither capacity
-nor that the node exists).
+A bind takes its room in `assume`, between two awaits, before anything is sent. So two binds can never count on the same
+room, whatever the API server would accept (it checks neither capacity nor that the node exists).
 
 Invariants, checked by `recount.contradictions`:
-- columns equal the sum over `placements`, for every resource, host ports and counts of other pods included, and
+- columns equal the sum over `placements`, for every resource, host ports, GPUs and counts of other pods included, and
   `volume_use` has the volumes of just these pods;
 - every pod is placed at most once, keyed by UID: a pod deleted and made again is another pod;
 - a version is never given twice, so a candidate seen on a node that went and came back is seen as outdated.
@@ -25,11 +24,14 @@ from operator import sub as subtract
 import numpy as np
 
 from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
+from .gpus import ANNOTATION as GPU_INDEX
+from .gpus import NO_GPUS, Indices, choose, text_of, without
+from .gpus import RESOURCE as GPU
 from .interns import Interns
-from .nodeinfo import NodeInfo, same_for_scheduling
+from .nodeinfo import Largest, NodeInfo, same_for_scheduling
 from .podclass import PodClass
 from .podcounts import PodsMatching, TermIndex
-from .podinfo import PodInfo
+from .podinfo import Placement, PodInfo
 from .queueusage import QueueUsage
 from .rowlog import RowLog
 from .volumeusage import VolumeUse
@@ -37,26 +39,8 @@ from .volumeusage import VolumeUse
 #: Changes kept for snapshots that lag; one that lags more copies everything.
 _LOG_LIMIT = 1 << 16
 
-#: A number that no priority is, as they are 32 bits long.
-_ABOVE_ALL = 2**31
-
 #: Classes of which it is kept what their pods change on a row.
 _CHANGES_KEPT = 1024
-
-
-class Placement:
-    """A pod on a node. `assumed` until the API server is known to have it there."""
-
-    __slots__ = ("assumed", "cls", "node_name", "pod", "uid")
-
-    def __init__(self, pod: PodInfo, node_name: str, assumed: bool) -> None:
-        self.uid = pod.uid
-        self.node_name = node_name
-        #: As it was last seen.
-        self.pod = pod
-        #: What it is counted as.
-        self.cls = pod.cls
-        self.assumed = assumed
 
 
 class Ledger:
@@ -83,6 +67,9 @@ class Ledger:
         self._used: list[int] = []
         self._log = RowLog(_LOG_LIMIT)
         self.assumed = 0
+        self.largest = Largest()
+        #: UID -> the annotations that a pod is to get with its node, of pods that were given GPUs here.
+        self.bound_with: dict[str, dict[str, str]] = {}
         #: What the pods in `placements` say about others. Invariant: its terms are those of `columns.terms`.
         self.terms = TermIndex()
         #: Rises whenever `columns` gets, or loses, a column of counts.
@@ -115,6 +102,8 @@ class Ledger:
         columns.relabel(row, node)
         if old is None:
             self._recount(row, node.name)
+        elif GPU in columns.interns.resources and old.allocatable != node.allocatable:
+            columns.recount_gpus(row, self.pods_on(node.name))
         self._changed(row, spec=True)
         if old is not None and (old.taints != node.taints or old.labels != node.labels):
             columns.interns.drop(len(self.rows))
@@ -133,6 +122,7 @@ class Ledger:
         columns.offer(row, {})
         columns.take(row, None)
         columns.set_ports(row, NO_PORTS)
+        columns.set_gpus(row, NO_GPUS)
         columns.count_nobody(row)
         columns.relabel(row, None)
         self._changed(row, spec=True)
@@ -146,14 +136,19 @@ class Ledger:
 
     # ---- pods
 
-    def assume(self, pod: PodInfo, row: int) -> None:
-        """Take the room of a pod on `row` for a bind that is about to be sent."""
+    def assume(self, pod: PodInfo, row: int, gpus: Indices | None = None) -> None:
+        """Take the room of a pod on `row` for a bind that is about to be sent. `gpus`: devices that it is to have there
+        rather than those that are chosen here."""
         node = self.columns.nodes[row]
         assert node is not None, "assume on a row without a node"
         assert pod.uid not in self.placements, "a pod is placed at most once"
         self._used[row] = self.columns.version[row]
         self.assumed += 1
-        self._place(Placement(pod, node.name, True))
+        if gpus is None:
+            gpus = choose(self.columns.gpus.get(row, NO_GPUS), pod.cls.gpu) if pod.cls.gpu else ()
+        if gpus:
+            self.bound_with[pod.uid] = {GPU_INDEX: text_of(gpus)}
+        self._place(Placement(pod.uid, node.name, pod, pod.cls, True, gpus))
 
     def used(self, row: int, version: int) -> bool:
         """Whether a bind was accepted on `row` since a decision saw it at `version` (the design's rule 3)."""
@@ -188,9 +183,9 @@ class Ledger:
                 self._see_anew(placement, pod)
                 if self.usage.active:
                     self.usage.placed(placement)
-                return False
+                return bool(pod.gpus) and self._regive(placement, pod.gpus)
             self.remove_pod(pod.uid)
-        self._place(Placement(pod, node_name, False))
+        self._place(Placement(pod.uid, node_name, pod, pod.cls, False, pod.gpus))
         return True
 
     def remove_pod(self, uid: str) -> Placement | None:
@@ -200,6 +195,7 @@ class Ledger:
             return None
         if placement.assumed:
             self.assumed -= 1
+        self.bound_with.pop(uid, None)
         there = self._pods_on[placement.node_name]
         del there[uid]
         if not there:
@@ -210,6 +206,8 @@ class Ledger:
             self._count(row, placement.cls, -1)
             if placement.cls.host_ports:
                 self._recount_ports(row, placement.node_name)
+            if placement.gpus:
+                self.columns.recount_gpus(row, self.pods_on(placement.node_name))
             self._changed(row)
         self._count_others(placement, row, -1)
         if placement.cls.volumes is not None:
@@ -221,15 +219,13 @@ class Ledger:
     def track(self, kind: PodsMatching) -> None:
         """Count the pods of a kind from now on, for as long as `kind` is held."""
         columns = self.columns
-        if kind in columns.matching:
-            return
-        column: Ints = np.zeros(columns.capacity, dtype=np.int64)
-        for placement in self.placements.values():
-            row = self.rows.get(placement.node_name)
-            if row is not None and kind.counts(placement.pod):
-                column[row] += 1
-        columns.matching[kind] = column
-        self.counts_version += 1
+        if kind not in columns.matching:
+            columns.matching[kind] = column = np.zeros(columns.capacity, dtype=np.int64)
+            for placement in self.placements.values():
+                row = self.rows.get(placement.node_name)
+                if row is not None and kind.counts(placement.pod):
+                    column[row] += 1
+            self.counts_version += 1
 
     def amounts(self, classes: Iterable[PodClass]) -> Ints:
         """[class, 2, resource]: what a pod of each class adds to `Columns.usage`."""
@@ -241,8 +237,8 @@ class Ledger:
 
     @property
     def lowest_priority(self) -> int:
-        """Of the pods that are placed; above all priorities where there is none."""
-        return min(self.priorities, default=_ABOVE_ALL)
+        """Of the pods that are placed; above all priorities, which are 32 bits long, where there is none."""
+        return min(self.priorities, default=2**31)
 
     # ---- what changed
 
@@ -278,8 +274,12 @@ class Ledger:
         """Give every resource that `node` offers a column, counting the pods that asked for it already."""
         columns = self.columns
         known = len(columns.interns.resources)
-        for resource in node.allocatable:
+        for resource, amount in node.allocatable.items():
             columns.interns.resource(resource)
+            largest = self.largest
+            if amount > largest.amounts.get(resource, 0):
+                largest.amounts[resource] = amount
+                largest.version += 1
         columns.reserve(columns.size)
         if len(columns.interns.resources) > known:
             self._changes.clear()
@@ -302,6 +302,9 @@ class Ledger:
             if placement.cls.host_ports:
                 taken = self.columns.ports.get(row, NO_PORTS)
                 self.columns.ports[row] = taken.union(placement.cls.host_ports)
+            if placement.gpus:
+                free = self.columns.gpus.get(row, NO_GPUS)
+                self.columns.set_gpus(row, without(free, placement.gpus, placement.cls.gpu))
             self._changed(row)
         self._count_others(placement, row, 1)
         if placement.cls.volumes is not None:
@@ -330,6 +333,14 @@ class Ledger:
         if row is not None:
             self._changed(row)
 
+    def _regive(self, placement: Placement, gpus: Indices) -> bool:
+        """The API server says which devices a pod has that is where it was. Returns whether others were counted."""
+        row, before, placement.gpus = self.rows.get(placement.node_name), placement.gpus, gpus
+        if row is not None and before != gpus:
+            self.columns.recount_gpus(row, self.pods_on(placement.node_name))
+            self._changed(row)
+        return before != gpus
+
     def _count_priority(self, priority: int, sign: int) -> None:
         number = self.priorities.get(priority, 0) + sign
         if number:
@@ -338,21 +349,8 @@ class Ledger:
             del self.priorities[priority]
 
     def _count_others(self, placement: Placement, row: int | None, sign: int) -> None:
-        existing, columns = placement.cls.existing, self.columns
-        if not existing and not columns.matching:
-            return
-        if sign > 0:
-            for term in existing:
-                if self.terms.add(term):
-                    self.counts_version += 1
-                    columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
-        if row is not None:
-            columns.count_others(row, placement.pod, sign)
-        if sign < 0:
-            for term in existing:
-                if self.terms.remove(term):
-                    self.counts_version += 1
-                    del columns.terms[term]
+        if placement.cls.existing or self.columns.matching:
+            self.counts_version += self.terms.count(self.columns, placement.pod, row, sign)
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
         columns = self.columns
@@ -360,8 +358,9 @@ class Ledger:
 
     def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
         """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""
-        changes = self._changes.get(cls) or self._changes_of(cls)
-        return tuple(map(add if sign > 0 else subtract, taken, changes))
+        return tuple(
+            map(add if sign > 0 else subtract, taken, self._changes.get(cls) or self._changes_of(cls))
+        )
 
     def _changes_of(self, cls: PodClass) -> Amounts:
         if len(self._changes) >= _CHANGES_KEPT:
@@ -387,6 +386,8 @@ class Ledger:
             self._count(row, placement.cls, 1)
             columns.count_others(row, placement.pod, 1)
         self._recount_ports(row, name)
+        if GPU in columns.interns.resources:
+            columns.recount_gpus(row, self.pods_on(name))
 
     def _recount_ports(self, row: int, name: str) -> None:
         ports = [each.cls.host_ports for each in self.pods_on(name)]

@@ -12,6 +12,9 @@ from agent_scheduler.objects.quantity import QuantityError, resource_value
 from ..events import events
 from ..events.events import ClusterEvent
 from .features import NO_FEATURES, known_features
+from .gpus import NODE_LIMIT as GPU_LIMIT
+from .gpus import RESOURCE as GPU
+from .gpus import WHOLE
 from .requests import NODE_LIMIT, Amounts
 
 #: A node's taints, in their order; the unit in which TaintToleration decides.
@@ -62,7 +65,10 @@ def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
         except QuantityError as error:
             errors.append(f"status.allocatable[{resource}]: {error}")
             continue
-        allocatable[resource] = min(max(amount, 0), NODE_LIMIT)
+        limit = GPU_LIMIT if resource == GPU else NODE_LIMIT
+        allocatable[resource] = min(max(amount, 0), limit)
+        if resource == GPU and amount > limit:
+            errors.append(f"status.allocatable[{resource}]: {amount} is for more than {limit // WHOLE} GPUs")
     declared = node.status.declared_features
     return NodeInfo(
         name=node.metadata.name,
@@ -118,3 +124,15 @@ def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:
         (events.NODE_UPDATE_DECLARED_FEATURE, new.features != old.features),
     )
     return [event for event, changed in changes if changed]
+
+
+class Largest:
+    """The most that any node has offered of each resource: what amounts of different nodes are measured by in scores.
+
+    Owner: the ledger. Only ever grows, so that a node which goes changes nothing for the others.
+    """
+
+    def __init__(self) -> None:
+        self.amounts: dict[str, int] = {}
+        #: Rises whenever an amount does.
+        self.version = 0

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from agent_scheduler.objects import wire
 
+from .gpus import RESOURCE as GPU
 from .labelselector import Labels
 from .owners import Siblings
 from .podclaims import Demand
@@ -89,11 +90,13 @@ class PodClass:
     reserves: bool = field(init=False)
     #: Whether it asks for resources that are not Kubernetes' own, which devices may stand for.
     extended: bool = field(init=False)
+    #: Thousandths of GPUs that it asks for (`gpus`).
+    gpu: int = field(init=False)
     #: The one node that it may go to; empty for any.
     node_name: str = ""
     #: Why no node may be chosen for it; empty for a sound spec.
     error: str = ""
-    #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
+    #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers`, `extended` and `gpu`.
     key_without_requests: Hashable = field(default_factory=object)
     _in_contexts: WeakValueDictionary[Context, PodClass] | None = field(default=None, init=False)
 
@@ -101,6 +104,7 @@ class PodClass:
         self.existing = self.terms.existing()
         self.reserves = self.volumes is not None or self.claims is not None
         self.extended = any("/" in resource for resource in self.requests)
+        self.gpu = self.requests.get(GPU, 0)
 
     def takes_the_same(self, other: PodClass) -> bool:
         """Whether a node's columns cannot tell pods of the two classes apart."""

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .indexes import drop_entry
 from .labelselector import Labels
 from .namespaces import Namespaces
 from .podinfo import PodInfo
 from .podterms import ExistingTerm, PodMatch
+
+if TYPE_CHECKING:
+    from .columns import Columns
 
 
 class PodsMatching:
@@ -86,6 +92,22 @@ class TermIndex:
         for place in _places(term):
             drop_entry(self._index, place, term)
         return True
+
+    def count(self, columns: Columns, pod: PodInfo, row: int | None, sign: int) -> int:
+        """Count in `columns` a pod that is placed (1) or leaves (-1), on a row or on a node that is not known. Gives
+        how many columns of counts came or went."""
+        existing, changed = pod.cls.existing, 0
+        for term in existing if sign > 0 else ():
+            if self.add(term):
+                changed += 1
+                columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
+        if row is not None:
+            columns.count_others(row, pod, sign)
+        for term in existing if sign < 0 else ():
+            if self.remove(term):
+                changed += 1
+                del columns.terms[term]
+        return changed
 
     def matching(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
         """The terms that match a pod with these labels; equal sets of terms in equal order."""

@@ -16,6 +16,7 @@ from agent_scheduler.objects.salvage import salvage
 
 from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
 from .extended import ExtendedNeeds, needs_of
+from .gpus import Indices, indices_in
 from .owners import Controller, controller_of
 from .podclaims import PodClaim, PodRef
 from .podclass import PodClass
@@ -67,6 +68,8 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     generation: int = 0
     #: What it says of its part in a batch; None for most pods.
     batch: BatchInfo | None = None
+    #: The devices of its node that it was given; empty for a pod that asks for no GPU, or has no node.
+    gpus: Indices = ()
 
     @property
     def metadata(self) -> PodInfo:
@@ -104,6 +107,20 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def tolerations(self) -> tuple[wire.Toleration, ...]:
         return self.cls.tolerations
+
+
+class Placement(msgspec.Struct, eq=False):
+    """A pod on a node, as the ledger counts it. Owner: the ledger."""
+
+    uid: str
+    node_name: str
+    #: As it was last seen, and what it is counted as.
+    pod: PodInfo
+    cls: PodClass
+    #: Until the API server is known to have the pod there.
+    assumed: bool
+    #: The devices that it was given, of those of the node.
+    gpus: Indices
 
 
 _NO_LABELS: Mapping[str, str] = {}
@@ -185,6 +202,9 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         None
         if metadata.annotations is None and spec.scheduling_group is None and BATCH_LABELS.isdisjoint(labels)
         else batch_info(pod, labels),
+        indices_in(metadata.annotations.gpu_index)
+        if cls.gpu and spec.node_name and metadata.annotations is not None and metadata.annotations.gpu_index
+        else (),
     )
 
 

@@ -8,7 +8,6 @@ else in none and counts nowhere. As long as there is no Queue object nothing is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
@@ -20,10 +19,7 @@ from ..quotas.waiting import WaitingPods
 from .batchinfo import GroupKey
 from .gatedpods import GatedPods
 from .podclass import PodClass
-from .podinfo import PodInfo
-
-if TYPE_CHECKING:
-    from .ledger import Placement
+from .podinfo import Placement, PodInfo
 
 #: Classes of which the vector is kept.
 _KEPT = 1024

@@ -10,6 +10,7 @@ import numpy as np
 from ..quotas.book import Entry, Standing
 from ..quotas.vector import of_requests
 from .columns import NO_PORTS, Columns
+from .gpus import NO_GPUS, without
 from .ledger import Ledger
 from .podclass import HostPort
 from .podinfo import PodInfo
@@ -55,6 +56,11 @@ def _miscounted_rows(ledger: Ledger) -> Iterator[str]:
             counted = int(columns.requested[resources[resource], row])
             if counted != amount:
                 yield f"node {name}: {resource} is counted as {counted}, its pods ask {amount}"
+        free = columns.offered_gpus(row)
+        for placement in ledger.pods_on(name):
+            free = without(free, placement.gpus, placement.cls.gpu)
+        if columns.gpus.get(row, NO_GPUS) != free:
+            yield f"node {name}: GPUs are out of step with its pods"
         if columns.ports.get(row, NO_PORTS) != ports:
             yield f"node {name}: host ports are out of step with its pods"
 

@@ -68,7 +68,7 @@ class WithoutAmounts:
         self._pod = pod
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("requests", "nonzero", "extended"):
+        if name in ("requests", "nonzero", "extended", "gpu"):
             raise LookupError(name)
         return getattr(self._pod, name)
 

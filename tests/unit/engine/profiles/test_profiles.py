@@ -55,7 +55,7 @@ def test_the_default_base_has_kube_schedulers_weights() -> None:
 
 def test_filters_are_asked_in_kube_schedulers_order() -> None:
     made = filters(profile())
-    assert made == [name for name in DEFAULT_PLUGINS if name in made]
+    assert made == [*(name for name in DEFAULT_PLUGINS if name in made), "GPUShare"]
     assert made[:3] == ["NodeUnschedulable", "NodeName", "TaintToleration"]
 
 
@@ -88,7 +88,7 @@ def test_a_plugin_disabled_at_multi_point_is_gone_everywhere() -> None:
 def test_multi_point_can_be_written_anew() -> None:
     multi = PluginSet((Enabled("NodeAffinity", 5), Enabled("NodeName")), (ALL,))
     made = profile(multiPoint=multi)
-    assert filters(made) == ["NodeAffinity", "NodeName"]
+    assert filters(made) == ["NodeAffinity", "NodeName", "GPUShare"]
     assert weights(made) == {"NodeAffinity": 5}
 
 
@@ -98,10 +98,10 @@ def test_a_filter_named_at_its_point_is_asked_before_those_of_multi_point() -> N
     assert made.count("NodeResourcesFit") == 1
 
 
-def test_every_profile_honours_scheduling_gates() -> None:
+def test_every_profile_honours_scheduling_gates_and_looks_at_each_gpu() -> None:
     made = profile(multiPoint=PluginSet(disabled=(ALL,)), preEnqueue=PluginSet(disabled=(ALL,)))
     assert [plugin.name for plugin in made.pre_enqueue] == ["SchedulingGates"]
-    assert (made.filters, made.scores) == ((), ())
+    assert (filters(made), made.scores) == (["GPUShare"], ())
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -173,5 +173,5 @@ def test_a_registry_refuses_a_name_given_twice_and_points_that_there_are_not() -
 def test_bases_name_only_plugins_that_they_could_have() -> None:
     for base in BASES.values():
         for chosen in base.plugins.values():
-            assert {plugin.name for plugin in chosen.enabled} <= set(DEFAULT_PLUGINS)
+            assert {plugin.name for plugin in chosen.enabled} <= {*DEFAULT_PLUGINS, "GPUShare"}
             assert set(chosen.disabled) <= set(DEFAULT_PLUGINS)

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.state.features import KNOWN
+from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -94,6 +95,8 @@ class Objects:
         requests = {"cpu": chance.choice(AMOUNTS), "memory": chance.choice(("0", "1Gi", "4Gi"))}
         if chance.random() < 0.25:
             requests["example.com/gpu"] = chance.choice(("1", "2", "8"))
+        if chance.random() < 0.25:
+            requests[GPU] = chance.choice(("300", "1000", "4000"))
         return requests
 
     def _requirement(self) -> Json:
@@ -243,6 +246,8 @@ class Objects:
             if chance.random() < 0.3
         ]
         extended = {"example.com/gpu": chance.choice(("1", "4", "8"))} if chance.random() < 0.3 else {}
+        if chance.random() < 0.3:
+            extended[GPU] = chance.choice(("1000", "4000", "8000"))
         return node(
             name,
             cpu=chance.choice(AMOUNTS),

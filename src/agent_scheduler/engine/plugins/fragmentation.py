@@ -1,0 +1,90 @@
+"""Fragmentation: prefers nodes on which a pod leaves the least that the target workload cannot use (FGD).
+
+Shares of nodes that others cannot use go to the pods that can, and large holes stay whole for those that need them. The
+measure, its source and its units are in `rules.fragmentation`; the target workload is given by the arguments, or learnt
+from the pods that come. Without any, nodes are all the same.
+
+Scores are whole numbers between 0 and 100, and many nodes tie. What is to decide then is a score of a hundredth of this
+one's weight; BestFit by the published results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Reads, Score
+from ..rules.fragmentation import EVERYWHERE, Measure, keep_derived, score_of
+from ..state.columns import CPU, MEMORY, Columns, Ints, Rows
+from ..state.gpus import WHOLE
+from ..state.podclass import PodClass
+from ..state.targetworkload import Kind
+
+
+class State(NamedTuple):
+    measure: Measure
+    #: CPU and memory that the pod asks for, and thousandths of GPUs.
+    asked: tuple[int, int]
+    gpu: int
+    #: And of each resource of the measure.
+    wanted: tuple[int, ...]
+
+
+class Fragmentation(Score):
+    name = "Fragmentation"
+    depends = Depends.ROOM
+    normalize = None
+
+    def __init__(self, weights: Mapping[str, int], given: Sequence[tuple[Kind, float]] = ()) -> None:
+        """`weights`: those of the resources that are looked at where there are no GPUs. `given`: the target workload,
+        each kind with its share; without one it is learnt."""
+        self._weights = dict(weights)
+        self._measure = Measure(given, weights) if given else None
+        self.reads = frozenset() if given else frozenset({Reads.TARGET_WORKLOAD})
+
+    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+        measure = self._measure
+        if measure is None:
+            workload = handle.target_workload
+            key = (Fragmentation.name, *self._weights.items())
+            measure = keep_derived(workload.derived, key, partial(Measure, workload.kinds, self._weights))
+        if measure.gpus.is_empty and measure.amounts.is_empty:
+            return None
+        # What is given stays as it is; what is learnt takes the place of what was learnt before.
+        handle.interns.tell_apart(self._measure and measure.labels, measure.labels)
+        asked = pod.requests
+        wanted = tuple([asked.get(name, 0) for name in measure.resources])
+        return State(measure, (asked.get("cpu", 0), asked.get("memory", 0)), pod.gpu, wanted)
+
+    def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
+        score_row = self.score_row
+        return np.fromiter(
+            [score_row(state, nodes, row) for row in rows.tolist()], dtype=np.int64, count=rows.shape[0]
+        )
+
+    def score_row(self, state: State, nodes: Columns, row: int) -> int:
+        measure, asked, gpu, wanted = state
+        reach = measure.reach(nodes)[row] if measure.labels else EVERYWHERE
+        gpus = nodes.gpus.get(row)
+        if gpus is None:
+            return score_of(_less_of_amounts(measure, nodes, row, wanted, reach))
+        offers, taken = nodes.offers[row], nodes.taken[row]
+        left = offers[CPU] - taken[CPU], offers[MEMORY] - taken[MEMORY]
+        return score_of(measure.gpus.less(gpus, left, asked, gpu, reach) / WHOLE)
+
+
+def _less_of_amounts(
+    measure: Measure, nodes: Columns, row: int, wanted: tuple[int, ...], reach: int
+) -> float:
+    known, columns = nodes.interns.resources, nodes.resources
+    offers, taken = nodes.offers[row], nodes.taken[row]
+    indices = [known.get(name, columns) for name in measure.resources]
+    offered = tuple([offers[index] if index < columns else 0 for index in indices])
+    free = tuple([offers[index] - taken[index] if index < columns else 0 for index in indices])
+    then = tuple([each - asked for each, asked in zip(free, wanted, strict=True)])
+    unusable = measure.amounts.unusable
+    return unusable(free, offered, reach) - unusable(then, offered, reach)
