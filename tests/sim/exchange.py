@@ -12,6 +12,7 @@ from embedded_kubernetes import requests
 from embedded_kubernetes.faults import MIDDLEBOX
 
 from .shard_safety import Sent, is_list, is_version_asked
+from .takeovers import LIST_TIMEOUT
 
 if TYPE_CHECKING:
     from .network import SimTransport
@@ -214,8 +215,8 @@ class Exchange:
         """The client sees a reset, or nothing until its patience ends."""
         if reset and not self._reply.done():
             self._reply.set_exception(OutcomeUnknown("the connection was reset"))
-        elif self._verb == "list" and not is_version_asked(self._asked.query):
-            self._process.unanswered_since = self._world.loop.time()
+        elif self._verb == "list":
+            self._process.waits_for_list(f"{self._asked.path}?{self._asked.query}", LIST_TIMEOUT)
 
 
 def _kept_version(body: bytes, leases: Container[tuple[str, str]]) -> int:

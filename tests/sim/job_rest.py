@@ -56,6 +56,24 @@ def _is_over(world: World, job: Json) -> bool:
     return bool(ended + seconds + _GRACE < world.time_of_day().timestamp())
 
 
+def may_stand_by(world: World) -> int:
+    """How many pods may have room and not be bound though all is at rest: those that stand by while others of their Job
+    run before them, for as long as these do. Where nobody of the Job runs, nobody keeps room for later either."""
+    if world.gangs is None:
+        return 0
+    pods = world.gangs.pods()
+    run = {
+        job_reading.owner(pod)
+        for pod in pods
+        if pod["spec"].get("nodeName") and not gang_reading.has_ended(pod) and not job_reading.stands_by(pod)
+    }
+    return sum(
+        job_reading.owner(pod) in run - {""}
+        for pod in pods
+        if job_reading.stands_by(pod) and gang_reading.waits(pod)
+    )
+
+
 def check_jobs(world: World) -> None:
     """At rest."""
     world.safety.checked["L19"] += 1

@@ -39,7 +39,7 @@ from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
 from .gate_rest import check_gates, until_served
-from .job_rest import check_jobs
+from .job_rest import check_jobs, may_stand_by
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, readable, refusal, rules_of
@@ -400,13 +400,16 @@ def _check_metrics(world: World, process: Process) -> None:
     )
     if not len(waits) - gated <= told <= len(waits):
         world.safety.violated("L5", f"{process.identity} says {told:g} pods wait; {len(waits)} do")
-    if seen["agent_scheduler_binds_in_flight"]:
+    stand_by = may_stand_by(world)
+    if seen["agent_scheduler_binds_in_flight"] > stand_by:
         world.safety.violated("L5", f"{process.identity} says that binds are in flight")
     nodes = len(world.store.tables[NODES].records)
     if (told := seen['scheduler_cache_size{type="nodes"}']) != nodes:
         world.safety.violated("L5", f"{process.identity} says it knows {told:g} nodes; there are {nodes}")
-    if assumed := seen['scheduler_cache_size{type="assumed_pods"}']:
+    if (assumed := seen['scheduler_cache_size{type="assumed_pods"}']) > stand_by:
         world.safety.violated("L5", f"{process.identity} says that {assumed:g} pods are assumed")
+    elif assumed:
+        world.states.reached("pod stands by at rest")
 
 
 async def _check_itself(world: World, process: Process) -> None:

@@ -139,6 +139,8 @@ class SimTransport(Troubles):
         try:
             async with asyncio.timeout(timeout):
                 if late := self.credentials_late():
+                    if method == "GET":
+                        self._process.waits_for_list(path, late)
                     await asyncio.sleep(late)
                 if not allowed():
                     raise NotSent(f"{method} {path}: it is no longer allowed")
@@ -219,6 +221,8 @@ class SimTransport(Troubles):
             content_type=content_type if body is not None else "",
         )
         before, after = self._latencies(fate, timeout)
+        if verb == "list":
+            self._process.waits_for_list(path, before + after)
         if fate in ("lost_before", "lost_after"):
             world.plan.lasts(loop.time() + timeout)
         if fate in IN_DOUBT and verb == "bind":

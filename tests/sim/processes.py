@@ -25,7 +25,9 @@ from .gang_load import NAME as BATCH_NAME
 from .loop import PROCESS, START
 from .network import SimTransport
 from .rules import Rules, rules_of
+from .shard_safety import is_version_asked
 from .states import samples
+from .takeovers import LIST_TIMEOUT, VITAL
 from .wire import Wire
 
 if TYPE_CHECKING:
@@ -69,8 +71,8 @@ class Process(ABC):
         #: The schedulerNames of its pods.
         self.names = names
         self.identity = name
-        #: When a list that it asked for was last lost without a word.
-        self.unanswered_since = -math.inf
+        #: When the last list of what is vital that it asked for is answered, or given up, at the latest.
+        self.vital_list_ends = -math.inf
         self.leases = leases
         self._starts = 0
         self._clock_jump = 0.0
@@ -141,6 +143,13 @@ class Process(ABC):
         """Those by which it decides now."""
         assert self.runtime is not None, "it is a scheduler, and has been started"
         return rules_of(self.runtime._configuration)
+
+    def waits_for_list(self, path: str, seconds: float) -> None:
+        """For the answer to a list, if it is one of what is vital, and for no longer than its timeout."""
+        plain, _, query = path.partition("?")
+        if plain.rpartition("/")[2] in VITAL and not is_version_asked(query):
+            ends = self.world.loop.time() + min(seconds, LIST_TIMEOUT)
+            self.vital_list_ends = max(self.vital_list_ends, ends)
 
     def begin(self) -> None:
         """Start it and keep it running until `end`."""

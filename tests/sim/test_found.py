@@ -194,6 +194,8 @@ FOUND = [
     pytest.param(
         "jobs", 2472, id="a job goes and comes again, and its controller does not see that for long"
     ),
+    pytest.param("jobs", 4004692, id="a later stage stands by with the room that the first one lacks"),
+    pytest.param("jobs", 4002837, id="a new leader waits for a list of before it led, whose answer is late"),
 ]
 
 #: With the faults that it takes.

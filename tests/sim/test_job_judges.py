@@ -7,13 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent_scheduler.cluster.standing_by import StandingBy
 from agent_scheduler.controllers.jobs import carrying
 from agent_scheduler.controllers.jobs.carrying import Carrying
 from agent_scheduler.controllers.jobs.controller import JobController
 from agent_scheduler.controllers.jobs.states import COMPLETED, RUNNING
+from agent_scheduler.engine.session.plugins import gang
+from agent_scheduler.engine.session.tiers import Tiers
 
+from .job_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS
 from .judging import found
-from .world import Options, run
+from .scenarios import pod
+from .world import Options, World, run
 
 
 def test_all_is_well_in_what_they_see_otherwise() -> None:
@@ -83,3 +88,39 @@ def test_jobs_that_stay_when_their_time_is_over_are_seen(monkeypatch: pytest.Mon
 def test_commands_that_nobody_carries_out_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobController, "_next_command", lambda *_args: None)
     assert "command" in found("jobs", "L19:", faults=("job_commanded",))
+
+
+def test_room_with_which_pods_stand_by_that_nobody_runs_before_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Tiers, "in_pending_order", lambda self, _job, tasks: self.in_task_order(tasks))
+    monkeypatch.setattr(gang, "_somebody_runs", lambda *_args: True)
+    monkeypatch.setattr(StandingBy, "left_alone", lambda *_args: None)
+    assert "binds are in flight" in found("jobs", "L5:", faults=None, first=4004692)
+
+
+def _task(name: str, replicas: int, *, cpu: int, **more: Any) -> dict[str, Any]:
+    template = pod(name, cpu=cpu, restartPolicy="Never")
+    del template["metadata"]["name"], template["spec"]["schedulerName"]
+    return {"name": name, "replicas": replicas, "template": template, **more}
+
+
+def test_pods_may_stand_by_with_room_for_as_long_as_others_run_before_them() -> None:
+    world = World(Options(seed=3, scenario="jobs", faults=()))
+    world.shape.pods.clear()
+    tasks = [
+        # Some of these run for ever, and the others fit nowhere.
+        _task("a", 10 * len(world.shape.nodes), cpu=900),
+        _task("b", 1, cpu=50, dependsOn={"name": ["a"], "iteration": "all"}),
+    ]
+    job = {
+        "apiVersion": JOB_VERSION,
+        "kind": "Job",
+        "metadata": {"name": "j", "annotations": {DEPENDS_ON_GANG: "reserve"}},
+        "spec": {"schedulerName": "volcano", "queue": "default", "minAvailable": 1, "tasks": tasks},
+    }
+    world.shape.acts[:] = [each for each in world.shape.acts if "/jobs" not in each[2]]
+    world.shape.acts.append((2.0, "POST", JOBS, job))
+    verdict = world.run()
+    assert verdict.violations == []
+    assert verdict.states["pod stands by at rest"]

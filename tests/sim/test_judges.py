@@ -10,6 +10,7 @@ import pytest
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.claim_writer import ClaimWriter
 from agent_scheduler.binding.device_waits import DeviceWaits
+from agent_scheduler.cluster import informers
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.dra import pools
 from agent_scheduler.engine.dra.catalogue import Devices
@@ -126,3 +127,10 @@ def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytes
     monkeypatch.setattr(Binder, "_sent_at_once", begins)
     monkeypatch.setattr(Binder, "_carry_out", carries_out)
     assert found("burst", faults=None).startswith("S25:")
+
+
+def test_a_leader_that_waits_for_a_list_which_it_may_not_have_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(informers, "OTHERS_PATIENCE", 1e9)
+    assert "decides nothing" in found("replicas", "L14:", faults=("unlistable", "crash"), first=6)

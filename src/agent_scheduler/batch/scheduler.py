@@ -30,7 +30,6 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.session.settled import Settled
@@ -43,12 +42,13 @@ from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
+from .conclusions import claimed_room, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .measuring import Held, hold
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
-from .waiting import NO_PLUGINS, Kind, WaitingPods, kind_of
+from .waiting import WaitingPods
 
 T = TypeVar("T")
 
@@ -67,32 +67,6 @@ _SHORTEST_PAUSE: Final = 0.005
 
 class _Stopped(Exception):
     """No session is to go on."""
-
-
-def _refused_by(session: Session) -> Generator[None, None, dict[Kind | GroupKey, frozenset[str]]]:
-    """Plugins that refused pods of a kind, and of a group; of the jobs that were looked at."""
-    found: dict[Kind | GroupKey, frozenset[str]] = {}
-    for job in session.fresh:
-        key = job.group.key
-        for uid, why in job.fit_errors.items():
-            for at in (key, kind_of(key, job.tasks[uid].pod)):
-                found[at] = found.get(at, NO_PLUGINS) | why.plugins
-        yield
-    return found
-
-
-def _claims(session: Session) -> dict[str, str]:
-    """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
-    the session has counted on room for keep nobody away from it."""
-    jobs = session.fresh
-    leaving = {task.node_name for job in jobs for task in job.by_status[TaskStatus.RELEASING].values()}
-    return {
-        task.uid: task.node_name
-        for job in jobs
-        if job.waiting and session.tiers.job_pipelined(job)
-        for task in job.pipelined_tasks()
-        if task.node_name in leaving
-    }
 
 
 def _queue(
@@ -308,11 +282,12 @@ class BatchScheduler:
             result = await self._worked_off(steps)
             trial.reset()
             claims = self._keep_claims(session)
-            refused_by = await self._worked_off(_refused_by(session))
+            refused_by = await self._worked_off(refusals_of(session))
             await self._worked_off(self.waiting.end(refused_by))
             self._settled = result.settled
             await self._worked_off(self.waiting.decided(result.groups))
             self._deallocate(session)
+            self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1
             earlier, self.last = self.last, Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
@@ -349,7 +324,7 @@ class BatchScheduler:
     def _keep_claims(self, session: Session) -> Mapping[str, str]:
         """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
         what a pod was told by an earlier one, or by another process."""
-        claims = _claims(session)
+        claims = claimed_room(session)
         nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
         pods = self.waiting.pods
         for uid in dict.fromkeys((*claims, *nominated, *self.waiting.nominated)):

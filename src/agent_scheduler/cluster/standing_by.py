@@ -49,8 +49,12 @@ class StandingBy:
             return
         group = pod.batch.group
         members = [each for each in pods if each.batch is not None and each.batch.group == group]
-        those = [each for each in members if each.uid in self._changed]
         if not any(each.uid in placed for each in members if not each.stands_by):
-            for each in those:
-                self._alone.add(each.uid)
-                self._changed[each.uid].set()
+            self.left_alone(each.uid for each in members)
+
+    def left_alone(self, uids: Iterable[str]) -> None:
+        """Those of them that stand by give their room back."""
+        for uid in uids:
+            if uid in self._changed:
+                self._alone.add(uid)
+                self._changed[uid].set()

@@ -232,3 +232,27 @@ async def test_one_that_is_deleted_while_it_stands_by_gives_its_room_back_and_is
 
         await until(made_again)
         await until(lambda: it.stand_by_on("n1"))
+
+
+async def test_those_who_are_to_run_first_are_given_room_that_others_stand_by_with() -> None:
+    async with reserved() as it:
+        await it.cluster.add_node("n1", cpu="4")
+        await it.run_job(master="2", minimum=1)
+        await until(lambda: it.stand_by_on("n1"))
+        pod = (await it.cluster.pods())["j-master-0"]
+        # With what the workers have there is enough for the master alone.
+        for field in ("capacity", "allocatable"):
+            await it.cluster.ask(
+                "PATCH",
+                "/api/v1/nodes/n1/status",
+                {"status": {field: {"cpu": "3"}}},
+                content_type="application/merge-patch+json",
+            )
+        await it.cluster.ask("DELETE", f"{PODS}/j-master-0", {"gracePeriodSeconds": 0})
+
+        async def is_placed_again() -> bool:
+            found = (await it.cluster.pods()).get("j-master-0")
+            is_new = found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
+            return is_new and await it.placed("j-master-0")
+
+        await until(is_placed_again)

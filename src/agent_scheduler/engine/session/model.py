@@ -338,6 +338,11 @@ class Job(_Counts):
         return self.phase == INQUEUE
 
     @property
+    def earlier_stage_waits(self) -> bool:
+        """Whether any of its pending tasks is to run before those that stand by."""
+        return not all(task.pod.stands_by for task in self.by_status[PENDING_TASKS].values())
+
+    @property
     def min_resources(self) -> Vector | None:
         return self.group.min_resources
 

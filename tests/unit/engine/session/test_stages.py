@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.objects.batch import TASK_SPEC, WAITING_ROLES
+from agent_scheduler.objects.batch import STAGE_GATE, TASK_SPEC, WAITING_ROLES
 
 from ..world import node
 from .scene import Scene, bound, status_of
 
 STAGES = {"master": 1, "worker": 2}
+STAND_BY = {"schedulingGates": [{"name": STAGE_GATE}]}
 
 
 def members(scene: Scene, role: str, number: int, **more: Any) -> None:
@@ -106,3 +107,32 @@ def test_a_stage_that_has_run_is_missed() -> None:
     session, result = scene.run()
     assert not bound(session)
     assert status_of(result, "g").phase == "Unknown"
+
+
+@pytest.mark.parametrize("roles", [{}, {"minTaskMember": {"a": 1, "b": 1}, "minMember": 2}])
+def test_those_that_stand_by_leave_the_room_to_who_runs_before_them(roles: dict[str, Any]) -> None:
+    scene = Scene(node("a", cpu="3"))
+    scene.group("g", phase="Running", **roles)
+    members(scene, "a", 1, node="a")
+    scene.member("g", "g-b-0", annotations={TASK_SPEC: "b"}, **STAND_BY)
+    scene.member("g", "g-b-1", annotations={TASK_SPEC: "b"}, priority=10, **STAND_BY)
+    scene.member("g", "g-a-2", annotations={TASK_SPEC: "a"})
+    scene.member("g", "g-a-3", annotations={TASK_SPEC: "a"})
+    session, _ = scene.run()
+    # Only of the minimum of their role one comes before what is beyond that of another.
+    assert sorted(bound(session)) == (["g-a-2", "g-b-1"] if roles else ["g-a-2", "g-a-3"])
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_those_that_stand_by_are_given_nothing_while_only_others_of_the_first_stage_have_run(
+    waits: bool,
+) -> None:
+    scene = Scene(node("a", cpu="2"))
+    scene.group("g", phase="Running")
+    members(scene, "a", 1, node="a", phase="Succeeded")
+    if waits:
+        scene.member("g", "g-a-1", annotations={TASK_SPEC: "a"}, cpu="3")
+    scene.member("g", "g-b-0", annotations={TASK_SPEC: "b"}, **STAND_BY)
+    session, _ = scene.run()
+    # Where all have run that are to run first the gate is about to go.
+    assert list(bound(session)) == ([] if waits else ["g-b-0"])

@@ -76,15 +76,18 @@ def _ready(job: Job) -> bool:
 
 
 def _somebody_runs(job: Job, statuses: Iterable[TaskStatus]) -> bool:
-    """Whether not all in these statuses stand by: those are bound after others have run, and without any they would
-    keep their room for nothing (docs/decisions/0047)."""
+    """Whether not all that have room in these statuses stand by: those are bound after others have run, and while these
+    have none they would keep theirs for nothing (docs/decisions/0047). Who has succeeded has run, but may not be
+    enough."""
     nobody = True
     for status in statuses:
+        if status is TaskStatus.SUCCEEDED:
+            continue
         for task in job.by_status[status].values():
             if not task.pod.stands_by:
                 return True
             nobody = False
-    return nobody
+    return nobody or (bool(job.by_status[TaskStatus.SUCCEEDED]) and not job.earlier_stage_waits)
 
 
 def _pipelined(job: Job) -> int:
