@@ -285,6 +285,8 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_pods_nor_the_en
     monkeypatch.setattr("agent_scheduler.telemetry.spans.WAITING", 30)
     monkeypatch.setattr("agent_scheduler.telemetry.spans.Spans.close.__defaults__", (0.2,))
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
+    # Until then all that is sent waits.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     with collector() as into:
         into.answers.clear()
         async with embedded_cluster() as cluster:
