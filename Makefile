@@ -67,7 +67,7 @@ COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --gen
 lock:
 	$(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv
 	$(COMPILE) --upgrade --extra dev --no-emit-package agent-scheduler pyproject.toml -o requirements/dev.lock
-	$(COMPILE) --upgrade --extra webhook --no-emit-package agent-scheduler --constraint requirements/dev.lock pyproject.toml \
+	$(COMPILE) --upgrade --extra webhook --extra tracing --no-emit-package agent-scheduler --constraint requirements/dev.lock pyproject.toml \
 	  -o requirements/run.lock
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  > build/lock/build.in

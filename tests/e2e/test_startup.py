@@ -48,6 +48,7 @@ OF_OTHERS = (
     ),
     *("agent_scheduler.controllers", "agent_scheduler.process.controllers", "agent_scheduler.cli.shards"),
     *("cryptography", "matplotlib", "rich.text", "pygments", "cel_expr_python"),
+    *("opentelemetry", "requests", "agent_scheduler.telemetry.traces", "agent_scheduler.process.tracing"),
 )
 
 

@@ -37,8 +37,10 @@ class BatchObserver(Protocol):
 
     def malformed(self, kind: str, key: str, problem: str) -> None: ...
 
-    def attempted(self, profile: str, result: str, started: float) -> None:
-        """An attempt that began at clock `started` ended: `unschedulable` or `error`."""
+    def attempted(
+        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
+    ) -> None:
+        """An attempt that began at clock `started` ended: `unschedulable`, by `plugins`, or `error`."""
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None: ...
     def eviction_failed(self, victim: str, problem: str) -> None: ...
@@ -77,14 +79,14 @@ class Outcomes:
     def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None: ...
 
     def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> None:
-        self._observer.attempted(pod.scheduler_name, "unschedulable", started)
+        self._observer.attempted(pod, "unschedulable", started, refusal.plugins, refusal.message)
         self._messenger.refused(pod, UNSCHEDULABLE, refusal.message)
         self._try_again()
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """The others of its group are bound, or on their way. Whether its group is below its minimum now is for the
         next session to say, which fills it up first."""
-        self._observer.attempted(pod.scheduler_name, "error", started)
+        self._observer.attempted(pod, "error", started, (), message)
         if tell:
             self._messenger.refused(pod, SCHEDULER_ERROR, message)
         self._try_again()

@@ -314,7 +314,7 @@ class Binder:
         else:
             took = self._clock() - began
             self._answered(took)
-            self._observer.bound(answer.outcome, took, result.pod.scheduler_name)
+            self._observer.bound(answer.outcome, took, result.pod, node_name)
             if not self._answers:
                 asyncio.get_running_loop().call_soon(self._finish_answered)
             self._answers.append((result, node_name, answer))

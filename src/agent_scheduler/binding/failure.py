@@ -46,8 +46,13 @@ class Messenger(Protocol):
 
 
 class AttemptObserver(Protocol):
-    def attempted(self, profile: str, result: str, started: float) -> None:
-        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
+    def attempted(
+        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
+    ) -> None:
+        """An attempt ended without a bind: `unschedulable`, by `plugins`, or `error`; `message` says why."""
+
+    def outraced(self, pod: PodInfo, started: float) -> None:
+        """An attempt ended because other pods took the nodes that it was to go to."""
 
 
 class Outside(Protocol):
@@ -163,7 +168,7 @@ class FailureHandler:
         if self._usage.active and QUEUE_CAPACITY not in plugins:
             self._usage.unplaced(pod.uid)
         result = "error" if reason == SCHEDULER_ERROR else "unschedulable"
-        self._observer.attempted(pod.scheduler_name, result, started)
+        self._observer.attempted(pod, result, started, plugins, message)
         if place is None:
             return False
         self.history.failed(pod.uid, result, message, started=started)
@@ -180,6 +185,7 @@ class FailureHandler:
 
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Other pods took the nodes that it was to go to. It is tried again before all others."""
+        self._observer.outraced(pod, started)
         self.history.outraced(pod.uid, started=started)
         self._queue.requeue_urgent(entry)
 

@@ -106,7 +106,7 @@ class OpenBinds:
         took = self._clock() - began
         if already_sent is None and answer.outcome is BindOutcome.BOUND and answer.attempts == 1:
             self._answered(took)
-        self._observer.bound(answer.outcome, took, pod.scheduler_name)
+        self._observer.bound(answer.outcome, took, pod, node_name)
         return answer
 
     def is_open(self, pod: PodInfo, answer: BindResult) -> bool:

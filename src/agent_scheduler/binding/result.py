@@ -73,11 +73,8 @@ class BinderObserver(Protocol):
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         """A result was judged: candidates passed over, live re-checks passed and failed."""
 
-    def bound(self, outcome: BindOutcome, seconds: float, profile: str) -> None:
+    def bound(self, outcome: BindOutcome, seconds: float, pod: PodInfo, node_name: str) -> None:
         """A bind ended."""
-
-    def attempted(self, profile: str, result: str, started: float) -> None:
-        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
 
     def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
         """An attempt that began at clock `started` ended with the pod bound to a node."""

@@ -168,7 +168,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
-    except KubeConfigError as error:
+    except (ConfigurationError, KubeConfigError) as error:
         print(f"agent-scheduler run: {error}", file=sys.stderr)
         return 2
 

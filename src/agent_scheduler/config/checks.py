@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from urllib.parse import urlsplit
 
 from agent_scheduler.config.batch import check_sessions
 from agent_scheduler.config.codec import Warn, silent
 from agent_scheduler.config.errors import Invalid
 from agent_scheduler.config.profiles import build_profiles
-from agent_scheduler.config.schema import Configuration, LeaderElection, Serving, Sharding
+from agent_scheduler.config.schema import Configuration, LeaderElection, Serving, Sharding, Tracing
 
 #: Retries are spread by this factor, so a renewal may start that much later (client-go's JitterFactor).
 _JITTER = 1.2
@@ -30,6 +31,8 @@ def check(configuration: Configuration, warn: Warn = silent) -> None:
     check_election(configuration.leader_election)
     _check_sharding(configuration.sharding)
     check_serving(configuration.serving)
+    if configuration.tracing is not None:
+        _check_tracing(configuration.tracing, warn)
     seen: dict[str, int] = {}
     for index, profile in enumerate(configuration.profiles):
         first = seen.setdefault(profile.scheduler_name, index)
@@ -115,3 +118,28 @@ def check_serving(serving: Serving) -> None:
         raise Invalid(
             ("serving", missing), "is missing: a certificate needs its key, and a key its certificate"
         )
+
+
+def _check_tracing(tracing: Tracing, warn: Warn) -> None:
+    if not tracing.sampling_rate_per_million:
+        warn(("tracing", "samplingRatePerMillion"), "is 0 or not given: no pod is traced")
+    if not tracing.endpoint:
+        return
+    at = ("tracing", "endpoint")
+    allowed = (
+        "allowed: the http:// or https:// URL of a collector that takes OTLP over HTTP, whose port is 4318"
+    )
+    try:
+        url = urlsplit(tracing.endpoint)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or tracing.endpoint.split() != [tracing.endpoint]:
+        raise Invalid(at, f"found {tracing.endpoint!r}; {allowed}")
+    if url.username is not None or url.password is not None:
+        # Not shown: it may be a secret.
+        raise Invalid(
+            at, "has a user or a password; give OTEL_EXPORTER_OTLP_HEADERS in the environment instead"
+        )
+    if url.query or url.fragment:
+        raise Invalid(at, f"found {tracing.endpoint!r}; allowed: a URL without a query")

@@ -220,6 +220,15 @@ class Logging(Section, frozen=True, kw_only=True):
     format: Annotated[LogFormat, flag("--log-format", "json or console", "FORMAT")] = "json"
 
 
+class Tracing(Section, frozen=True, kw_only=True):
+    """OpenTelemetry, as Kubernetes' TracingConfiguration has it. Needs the extra `tracing`."""
+
+    #: URL of a collector that takes OTLP over HTTP; empty: as the environment's OTEL_EXPORTER_OTLP_* say.
+    endpoint: str = ""
+    #: Pods of a million whose way through the scheduler is traced.
+    sampling_rate_per_million: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+
 class Configuration(Section, frozen=True, kw_only=True):
     """The whole."""
 
@@ -279,3 +288,5 @@ class Configuration(Section, frozen=True, kw_only=True):
     shutdown_grace_period: Annotated[Duration, LIVE] = 20.0
     feature_gates: dict[str, bool] = field(default_factory=dict)
     logging: Logging = Logging()
+    #: None: nothing is traced.
+    tracing: Tracing | None = None

@@ -27,7 +27,7 @@ from .checking import SelfCheck
 from .deciding import build_explainer, build_gangs, build_pool, build_preemption, build_workers
 from .observer import FastPathObserver
 from .settings import FastPathSettings
-from .state import build_state
+from .state import Left, build_state
 from .watching import Watching, build_shard
 from .writing import build_admission, build_binding, build_calls, build_messages
 
@@ -49,14 +49,15 @@ class FastPath:
         timing: Timing = REAL,
         groups: Groups | None = None,
         gates: Turn | None = None,
+        left: Left | None = None,
     ) -> None:
         """`groups` are kept from the same watches, where there is a batch scheduler beside. `gates`: when those of
-        queues' capacity may be removed; by default always."""
+        queues' capacity may be removed; by default always. `left` is told of pods that wait no more."""
         self._timing = timing
         self._messages = build_messages(settings, transport=transport, observer=observer, timing=timing)
         messenger = self._messages.messenger
         state = build_state(
-            settings, messenger=messenger, observer=observer, recorder=recorder, timing=timing
+            settings, messenger=messenger, observer=observer, recorder=recorder, timing=timing, left=left
         )
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent_scheduler.binding.history import History
@@ -26,6 +27,9 @@ from agent_scheduler.kube.retry import Timing
 from .rules import Rules
 from .settings import FastPathSettings
 from .worker import Feed
+
+#: Is told of a pod that waits no more: its UID, and its node, empty if it is gone or going.
+Left = Callable[[str, str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +57,9 @@ def build_state(
     observer: ClusterObserver,
     recorder: QueueRecorder | None,
     timing: Timing,
+    left: Left | None = None,
 ) -> State:
-    """`messenger` is told of pods that wait no more."""
+    """`messenger` is told of pods that wait no more, and so is `left`."""
     ledger, groups = Ledger(), NativeGroups()
     devices = Devices(ledger.touch)
 
@@ -78,6 +83,12 @@ def build_state(
         if ledger.usage.active or ledger.usage.gated:
             ledger.usage.left(pod.uid)
 
+    def settled_and_left(pod: PodInfo) -> None:
+        settled(pod)
+        seen = cluster.pods.get(pod.uid)
+        assert left is not None
+        left(pod.uid, "" if seen is None else seen.node_name)
+
     queue: SchedulingQueue[PodInfo] = SchedulingQueue(
         clock=timing.clock,
         hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
@@ -98,7 +109,7 @@ def build_state(
         queue=queue,
         profiles=rules.profiles,
         observer=observer,
-        settled=settled,
+        settled=settled if left is None else settled_and_left,
         seen=messenger.seen,
         counts_others=settings.sharding is not ShardingMode.NONE,
     )

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.batch.settings import batch_settings_of
-from agent_scheduler.batch.waiting import WaitingPods
 from agent_scheduler.config.load import Source, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
@@ -44,13 +43,14 @@ from agent_scheduler.process.leading import (
     leases_of,
     schedule_within,
 )
+from agent_scheduler.process.reports import reports_of
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import Sources, logged_check
 from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.logs import set_level
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
+from agent_scheduler.telemetry.observers import ReloadReports, ShardReports
 from agent_scheduler.telemetry.pauses import GcPolicy
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Runtime(Process):
         identity: str = "",
     ) -> None:
         """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. The rest as
-        for `Process`. Raises KubeConfigError.
+        for `Process`. Raises KubeConfigError, and ConfigurationError for traces that cannot be made.
         """
         super().__init__(
             "runtime",
@@ -101,9 +101,8 @@ class Runtime(Process):
         self.metrics.features(configuration.feature_gates)
         self._batch_settings = batch_settings_of(configuration, identity=self._identity)
         self._settings = self._settings_of(configuration)
-        self._observer = FastPathObserver(
-            self.metrics, clock=self._timing.clock, policy=configuration.conflict_policy
-        )
+        self._reports = reports_of(configuration, self.metrics, timing=self._timing, identity=self._identity)
+        self._observer = self._reports.observer
         self._reloader: Reloader | None = None
         #: Set while `run` runs; there is a coordinator only where nodes are shared by shards.
         self.fast_path: FastPath | None = None
@@ -142,6 +141,7 @@ class Runtime(Process):
     async def _run(self) -> None:
         configuration = self._configuration
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._reports.close)
             requests = self._settings.requests_at_a_time + _OTHER_CONNECTIONS
             if self._batch_settings is not None:
                 requests += self._batch_settings.requests_at_a_time
@@ -269,18 +269,17 @@ class Runtime(Process):
     # ---- parts
 
     def _fast_path(self, transport: Transport) -> FastPath:
-        metrics, settings = self.metrics, self._batch_settings
-        waiting = None if settings is None else WaitingPods(settings.scheduler_name)
+        metrics, settings, identity = self.metrics, self._batch_settings, self._identity
+        waiting = None if settings is None else self._reports.waiting(settings.scheduler_name)
         fast_path = FastPath(
             self._settings,
             transport=transport,
             observer=self._observer,
-            recorder=QueueRecorder(metrics, clock=self._timing.clock),
+            recorder=self._reports.recorder,
             timing=self._timing,
             groups=None if waiting is None else waiting.groups,
-            gates=gates_turn(
-                self._configuration, transport, identity=self._identity, timing=self._lease_timing
-            ),
+            gates=gates_turn(self._configuration, transport, identity=identity, timing=self._lease_timing),
+            left=self._reports.left,
         )
         self._schedulers = (fast_path,)
         if settings is not None and waiting is not None:

@@ -7,7 +7,7 @@ Volcano's `volcano_queue_pod_group_*_count` are those of the controllers here as
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +18,7 @@ from agent_scheduler.engine.session.explain import WAITS_FOR
 from agent_scheduler.engine.session.model import Job
 from agent_scheduler.engine.session.session import ACTING, OPENING, Session, Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.telemetry.families import Families, Read
 from agent_scheduler.telemetry.observers import FastPathObserver
 from agent_scheduler.telemetry.series import exponential
@@ -314,8 +315,10 @@ class BatchReports:
         self.status_write = observer.status_write
         self.event_write = observer.event_write
 
-    def attempted(self, profile: str, result: str, started: float) -> None:
-        self._attempted(profile, result, started)
+    def attempted(
+        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
+    ) -> None:
+        self._attempted(pod, result, started, plugins, message)
         if result == "error":
             self._metrics.attempts[result].inc()
 

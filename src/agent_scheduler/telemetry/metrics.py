@@ -17,6 +17,7 @@ from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.vector import MEMORY, PODS
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential
+from agent_scheduler.telemetry.spans import TraceCounts
 
 #: Results of an attempt, as kube-scheduler labels them.
 RESULTS = ("scheduled", "unschedulable", "error")
@@ -82,6 +83,7 @@ class Metrics(ProcessMetrics):
         self._profiles: dict[str, ProfileMetrics] = {}
         #: Attempts that a pod took, at most `_ATTEMPTS_SHOWN` -> where the time goes that it took.
         self._sli: dict[int, Tally] = {}
+        self.traces = TraceCounts()
         self._attempts()
         self._queue()
         self._events()
@@ -90,6 +92,7 @@ class Metrics(ProcessMetrics):
         self._outside_of_binds()
         self._writes()
         self._shards()
+        self._traced()
 
     def _attempts(self) -> None:
         make = self.families
@@ -345,6 +348,20 @@ class Metrics(ProcessMetrics):
             "agent_scheduler_shard_writes_total",
             "Attempts to publish the NodeShard's status, by what became of them; claims withdrawn, too.",
             "result",
+        )
+
+    def _traced(self) -> None:
+        make = self.families
+        self.trace_spans_total = make.counter(
+            "agent_scheduler_trace_spans_total",
+            "Spans of traced pods: exported, failed (the collector did not take them) or dropped (too many waited).",
+            "result",
+            read=lambda _: self.traces.spans(),
+        )
+        self.untraced_pods_total = make.counter(
+            "agent_scheduler_untraced_pods_total",
+            "Pods that were not traced, though sampled, as too many that are traced were waiting.",
+            read=lambda _: self.traces.untraced,
         )
 
     def features(self, gates: Mapping[str, bool]) -> None:

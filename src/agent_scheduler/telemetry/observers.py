@@ -7,10 +7,11 @@ are given. A fact of the hot path costs an addition or two; only what goes wrong
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
+from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger, shows_debug
 from agent_scheduler.telemetry.metrics import Metrics
@@ -37,7 +38,7 @@ class QueueRecorder:
         self.scheduled = metrics.scheduled
         self.urgent_retry = metrics.urgent_retry
 
-    def incoming(self, queue: str, event: str) -> None:
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None:
         self._metrics.queue_incoming_pods_total.labels(queue, event).inc()
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
@@ -141,7 +142,15 @@ class FastPathObserver:
         if held is not None:
             self._log.error("cycle failed", worker=worker, pod=pod.key, held_back=held, exc_info=error)
 
-    def attempted(self, profile: str, result: str, started: float) -> None:
+    def attempted(
+        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
+    ) -> None:
+        self._ended(pod.scheduler_name, result, started)
+
+    def outraced(self, pod: PodInfo, started: float) -> None:
+        """`judged` counts the conflicts."""
+
+    def _ended(self, profile: str, result: str, started: float) -> None:
         try:
             attempts = self._attempts[profile, result]
         except KeyError:
@@ -151,7 +160,7 @@ class FastPathObserver:
         attempts.add(self._clock() - started)
 
     def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
-        self.attempted(pod.scheduler_name, "scheduled", started)
+        self._ended(pod.scheduler_name, "scheduled", started)
         if shows_debug():
             self._log.debug("pod bound", pod=pod.key, node=node_name)
 
@@ -183,8 +192,9 @@ class FastPathObserver:
         if held is not None:
             self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
 
-    def bound(self, outcome: Enum, seconds: float, profile: str) -> None:
+    def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
         """`outcome` is one of a closed set whose values are words."""
+        profile = pod.scheduler_name
         try:
             binds = self._outcomes[outcome, profile]
         except KeyError:

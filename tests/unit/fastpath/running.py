@@ -40,17 +40,20 @@ class Reports:
     def cycle_failed(self, worker: int, pod: Any, error: Exception) -> None:
         self.failures.append(error)
 
-    def attempted(self, profile: str, result: str, started: float) -> None:
+    def attempted(self, pod: Any, result: str, started: float, plugins: Any, message: str) -> None:
         self.attempts[result] += 1
 
+    def outraced(self, pod: Any, started: float) -> None:
+        self.attempts["conflict"] += 1
+
     def pod_scheduled(self, pod: Any, node_name: str, started: float) -> None:
-        self.attempted(pod.scheduler_name, "scheduled", started)
+        self.attempts["scheduled"] += 1
 
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         self.conflicts += conflicts
         self.revalidated += revalidated
 
-    def bound(self, outcome: Any, seconds: float, profile: str) -> None:
+    def bound(self, outcome: Any, seconds: float, pod: Any, node_name: str) -> None:
         self.outcomes[outcome.value] += 1
 
     def bind_failed(self, pod: Any, node_name: str, problem: str) -> None:
@@ -97,7 +100,7 @@ class Reports:
 
     # The queue's recorder.
 
-    def incoming(self, queue: str, event: str) -> None:
+    def incoming(self, queue: str, event: str, entry: Any) -> None:
         self.counts[f"{queue} {event}"] += 1
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None: ...

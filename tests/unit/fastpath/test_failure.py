@@ -38,7 +38,7 @@ class World:
         messenger = SimpleNamespace(
             refused=lambda _pod, reason, message, **_more: self.told.append((reason, message))
         )
-        observer = SimpleNamespace(attempted=lambda _profile, result, _started: self.counted.append(result))
+        observer = SimpleNamespace(attempted=lambda _pod, result, *_: self.counted.append(result))
         self.handler = FailureHandler(
             queue=cast(Any, queue),
             messenger=cast(Any, messenger),

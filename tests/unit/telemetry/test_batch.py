@@ -19,7 +19,7 @@ from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver
 
 from ..engine.session.scene import Scene, conf
-from ..engine.world import node
+from ..engine.world import World, node
 from .test_metrics import scrape
 
 QUEUES = conf("priority", "gang", "drf", "capacity", "predicates", "nodeorder")
@@ -210,7 +210,8 @@ def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
     reports.sliced(0.002)
     reports.sliced(0.001)
     reports.session_broken("failed")
-    reports.attempted("volcano", "error", 0.0)
+    pod = World().pod("p", schedulerName="volcano")
+    reports.attempted(pod, "error", 0.0, (), "no answer")
     assert recording.values("agent_scheduler_batch_session_busy") == {
         "agent_scheduler_batch_session_busy_seconds_total": 0.003
     }

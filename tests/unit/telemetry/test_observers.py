@@ -7,6 +7,7 @@ import io
 import orjson
 import pytest
 
+from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.fastpath.observer import FastPathObserver as Observer
@@ -43,8 +44,9 @@ class Clock:
 def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     metrics = Metrics(version="1")
     recorder: Recorder = QueueRecorder(metrics, log=logs.get_logger("queue"))
-    recorder.incoming("active", "NodeAdd")
-    recorder.incoming("active", "NodeAdd")
+    entry = QueuedPodInfo(uid="a", pod=World().pod("a"), timestamp=0.0)
+    recorder.incoming("active", "NodeAdd", entry)
+    recorder.incoming("active", "NodeAdd", entry)
     recorder.unschedulable("NodePorts", "a", 1)
     recorder.unschedulable("NodePorts", "a", -1)
     for delta in (1, 1, 1, -1):
@@ -95,12 +97,14 @@ def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
     observer.decided(1, "a", 0.25)
     observer.decided(1, "a", 0.5)
     clock.now += 3
-    observer.attempted("a", "unschedulable", 101.0)
+    pod = World().pod("p", schedulerName="a")
+    observer.attempted(pod, "unschedulable", 101.0, {"NodeName"}, "0/1 nodes are available")
+    observer.outraced(pod, 101.0)
     observer.judged(2, 1, 3, True)
     observer.judged(3, 0, 0, False)
     observer.set_policy("strict")
     observer.judged(1, 0, 0, False)
-    observer.bound(BindOutcome.BOUND_ELSEWHERE, 0.5, "a")
+    observer.bound(BindOutcome.BOUND_ELSEWHERE, 0.5, pod, "n1")
     observer.malformed("Node", "n1", "cpu: 'lots' is no quantity")
     values = scrape(metrics)
     assert values['agent_scheduler_worker_cycles_total{worker="1"}'] == 2

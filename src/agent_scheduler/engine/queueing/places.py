@@ -202,7 +202,7 @@ class Places(Generic[PodT]):
             entry = self.backoff.pop_early()
             if entry is None:
                 return None
-            self._recorder.incoming(ACTIVE, POP_FROM_BACKOFF)
+            self._recorder.incoming(ACTIVE, POP_FROM_BACKOFF, entry)
         entry.attempts += 1
         entry.backoff_expiration = 0.0
         if entry.counted:
@@ -263,12 +263,12 @@ class Places(Generic[PodT]):
         self.active.add(entry)
         if entry.counted != entry.rejectors:
             self._count(entry, entry.rejectors)
-        self._recorder.incoming(ACTIVE, label)
+        self._recorder.incoming(ACTIVE, label, entry)
 
     def _to_unschedulable(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
         if entry.uid not in self._refused:
             self.before_unschedulable(entry.uid)
-            self._recorder.incoming(UNSCHEDULABLE, label)
+            self._recorder.incoming(UNSCHEDULABLE, label, entry)
         stale_at = max(entry.timestamp, entry.flush_timestamp) + self.settings.max_in_unschedulable
         self.unschedulable.put(entry, stale_at=stale_at)
         self._count(entry, entry.rejectors)
@@ -277,7 +277,7 @@ class Places(Generic[PodT]):
     def _to_backoff(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
         self.backoff.add(entry)
         self._count(entry, entry.rejectors)
-        self._recorder.incoming(BACKOFF, label)
+        self._recorder.incoming(BACKOFF, label, entry)
         self._tell_deadline(entry.backoff_expiration)
 
     def _count(self, entry: QueuedPodInfo[PodT], plugins: tuple[str, ...]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from .entry import QueuedPodInfo
 
 #: Where a plugin raised that could not say which pods an event concerns.
 PRE_HINT: Final = "PreQueueingHint"
@@ -11,8 +13,8 @@ PRE_HINT: Final = "PreQueueingHint"
 class QueueRecorder(Protocol):
     """Receives facts as they happen, on the queue's own call stack: must be quick and must not raise."""
 
-    def incoming(self, queue: str, event: str) -> None:
-        """A pod entered `queue` (active, backoff, unschedulable) because of `event`: queue_incoming_pods_total."""
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None:
+        """`entry` went into `queue` (active, backoff, unschedulable) because of `event`: queue_incoming_pods_total."""
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         """`delta` (+1 or -1) pods are waiting because of `plugin`: unschedulable_pods."""
@@ -42,7 +44,7 @@ class QueueRecorder(Protocol):
 class NullRecorder:
     """Reports to nobody."""
 
-    def incoming(self, queue: str, event: str) -> None: ...
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None: ...
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None: ...
     def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None: ...
     def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None: ...

@@ -70,7 +70,7 @@ class Recorder:
         self.pre_hints: list[tuple[str, str, int | None]] = []
         self.forgotten = 0
 
-    def incoming(self, queue: str, event: str) -> None:
+    def incoming(self, queue: str, event: str, entry: Any) -> None:
         self.incoming_total[(str(queue), event)] += 1
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:

@@ -1,0 +1,43 @@
+"""A scheduler's reports with traces of pods."""
+
+from __future__ import annotations
+
+from agent_scheduler.batch.waiting import WaitingPods
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.process.reports import Reports
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.telemetry.spans import Spans
+from agent_scheduler.telemetry.traces import PodTraces
+
+
+class TracedReports(Reports):
+    """Owner of the traces and of what sends them."""
+
+    def __init__(
+        self, observer: FastPathObserver, recorder: QueueRecorder, traces: PodTraces, spans: Spans
+    ) -> None:
+        super().__init__(observer, recorder)
+        self._traces = traces
+        self._spans = spans
+        self.left = traces.left
+
+    def waiting(self, scheduler_name: str) -> WaitingPods:
+        return _TracedWaitingPods(scheduler_name, self._traces)
+
+    async def close(self) -> None:
+        self._traces.close()
+        await self._spans.close()
+
+
+class _TracedWaitingPods(WaitingPods):
+    def __init__(self, scheduler_name: str, traces: PodTraces) -> None:
+        super().__init__(scheduler_name)
+        self._traces = traces
+
+    def add(self, pod: PodInfo) -> None:
+        super().add(pod)
+        self._traces.waits_for_session(pod)
+
+    def delete(self, uid: str, *, node_name: str = "") -> None:
+        super().delete(uid, node_name=node_name)
+        self._traces.left(uid, node_name)

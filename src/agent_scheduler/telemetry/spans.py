@@ -1,0 +1,238 @@
+"""Spans on their way to a collector, by OpenTelemetry's SDK, which is loaded when the first `Spans` is made.
+
+Spans are made by one thread and sent by another, a batch at a time. So many may wait to be sent; what comes beyond is
+dropped and counted, so that a collector that is slow or away costs memory within a bound, and nobody ever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from threading import Thread
+from typing import Any, Final
+from uuid import UUID
+
+from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger
+
+#: Spans that may wait to be sent.
+WAITING: Final = 4096
+#: Seconds that they get at the end of the process.
+FLUSH_SECONDS: Final = 5.0
+_LOG_SECONDS = 60.0
+
+Attributes = Mapping[str, str | int | Sequence[str]]
+
+
+class TraceCounts:
+    """What became of spans and traces. Two threads count: who sends, `exported` and `failed`; who makes spans,
+    the rest."""
+
+    def __init__(self) -> None:
+        self.exported = 0
+        self.failed = 0
+        self.dropped = 0
+        #: Pods that were to be traced while too many were.
+        self.untraced = 0
+
+    def spans(self) -> Mapping[str, float]:
+        return {"exported": self.exported, "failed": self.failed, "dropped": self.dropped}
+
+
+def trace_id(uid: str) -> int:
+    """Of a pod, so that who knows its UID finds its trace, whichever process has made the spans."""
+    try:
+        number = UUID(uid).int
+    except ValueError:
+        number = int.from_bytes(blake2b(uid.encode(), digest_size=16).digest(), "big")
+    # 0 is no trace.
+    return number or 1
+
+
+class Spans:
+    """Owner of the thread that sends. Times are nanoseconds since 1970."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        resource: Mapping[str, str],
+        counts: TraceCounts,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        """`endpoint`: URL that batches are posted to; empty: as OTEL_EXPORTER_OTLP_ENDPOINT and its like say, and else
+        a collector on this host. `resource`: what all spans say of the process, where OTEL_RESOURCE_ATTRIBUTES and
+        OTEL_SERVICE_NAME do not.
+
+        Raises ImportError without the SDK, and ValueError for a variable of the environment that it cannot read.
+        """
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+        from opentelemetry.trace import StatusCode, set_span_in_context
+
+        self._log = get_logger("traces") if log is None else log
+        said = _Said()
+        logger = logging.getLogger("opentelemetry")
+        # The SDK says of every batch what it could not send. We say it once a minute.
+        logger.handlers[:], logger.propagate = [said], False
+        self._exporter = OTLPSpanExporter(endpoint=endpoint or None)
+        sending = _Sending(self._exporter, SpanExportResult.SUCCESS, counts, said, self._log)
+        # Twice what is let in: it never drops one itself.
+        batches = BatchSpanProcessor(sending, max_queue_size=2 * WAITING)
+        self._waiting = _Waiting(batches, counts)
+        self._ids = _Ids()
+        given = {**resource, **OTELResourceDetector().detect().attributes}
+        self._provider = TracerProvider(
+            sampler=ALWAYS_ON,
+            resource=Resource.create(given),
+            shutdown_on_exit=False,
+            id_generator=self._ids,
+        )
+        self._provider.add_span_processor(self._waiting)
+        self._tracer = self._provider.get_tracer("agent_scheduler", resource.get("service.version"))
+        if said.last:
+            # Of the environment; it goes on with a default.
+            self._log.warning("OpenTelemetry", problem=said.last)
+        self._error, self._within = StatusCode.ERROR, set_span_in_context
+
+    def begin(self, name: str, uid: str, at: int, attributes: Attributes) -> Any:
+        """The first span of a pod's trace."""
+        self._ids.next_trace = trace_id(uid)
+        # A context of its own: without one it would be the child of whatever span this thread is in.
+        return self._tracer.start_span(name, context={}, attributes=attributes, start_time=at)
+
+    def within(
+        self, parent: Any, name: str, began: int, ended: int, attributes: Attributes, problem: str = ""
+    ) -> Any:
+        """A span that is over. With a `problem` its status is an error."""
+        context = self._within(parent, {})
+        span = self._tracer.start_span(name, context=context, attributes=attributes, start_time=began)
+        if problem:
+            span.set_status(self._error, problem)
+        span.end(ended)
+        return span
+
+    def end(self, span: Any, at: int, attributes: Attributes) -> None:
+        span.set_attributes(attributes)
+        span.end(at)
+
+    async def close(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Send what waits, within so many seconds."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def shut_down() -> None:
+            try:
+                self._provider.shutdown()
+            finally:
+                # The loop may have ended meanwhile.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(over.set)
+
+        # A daemon, so that a collector that does not answer cannot keep the process.
+        Thread(target=shut_down, name="spans", daemon=True).start()
+        try:
+            async with asyncio.timeout(seconds):
+                await over.wait()
+        except TimeoutError:
+            self._exporter.shutdown()
+            self._log.warning("spans not sent before the end", spans=self._waiting.number)
+
+
+class _Waiting:
+    """Lets no more spans into the SDK's queue than may wait (a `SpanProcessor`)."""
+
+    def __init__(self, batches: Any, counts: TraceCounts) -> None:
+        self._batches = batches
+        self._counts = counts
+        self._given = 0
+
+    @property
+    def number(self) -> int:
+        """Of those that are not sent."""
+        return self._given - self._counts.exported - self._counts.failed
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None: ...
+    def _on_ending(self, span: Any) -> None: ...
+
+    def on_end(self, span: Any) -> None:
+        if self.number >= WAITING:
+            self._counts.dropped += 1
+            return
+        self._given += 1
+        self._batches.on_end(span)
+
+    def shutdown(self) -> None:
+        self._batches.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return bool(self._batches.force_flush(timeout_millis))
+
+
+class _Sending:
+    """Counts what becomes of batches (a `SpanExporter`). Called in the SDK's thread."""
+
+    def __init__(
+        self, exporter: Any, success: object, counts: TraceCounts, said: _Said, log: FilteringBoundLogger
+    ) -> None:
+        self._exporter = exporter
+        self._success = success
+        self._counts = counts
+        self._said = said
+        self._log = log
+        self._once = OncePer(_LOG_SECONDS, clock=time.monotonic)
+
+    def export(self, spans: Sequence[Any]) -> Any:
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:
+            self._said.last = f"{type(error).__name__}: {error}"
+            result = None
+        if result is self._success:
+            self._counts.exported += len(spans)
+        else:
+            self._counts.failed += len(spans)
+            held = self._once.admit("failed")
+            if held is not None:
+                self._log.warning("spans not sent", spans=len(spans), problem=self._said.last, held_back=held)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+
+class _Said(logging.Handler):
+    """Keeps the last line that the SDK logged."""
+
+    last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            self.last = record.getMessage()
+
+
+class _Ids:
+    """IDs of spans by chance, and of the next trace as it was set (an `IdGenerator`)."""
+
+    def __init__(self) -> None:
+        self.next_trace = 1
+        self._random = random.Random(os.urandom(16))
+
+    def generate_trace_id(self) -> int:
+        return self.next_trace
+
+    def generate_span_id(self) -> int:
+        return self._random.getrandbits(64) or 1
+
+    def is_trace_id_random(self) -> bool:
+        return False

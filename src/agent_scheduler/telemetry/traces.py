@@ -1,0 +1,294 @@
+"""A pod's way through the scheduler as a trace: what it waited for, its attempts, its binds.
+
+    pod                     from when this process first saw it to its bind
+    ├─ activeQ, backoffQ, unschedulablePods, gated, session     each time that it waited
+    └─ Scheduling           each attempt, as it ends
+       └─ Bind              each bind of the attempt
+
+A trace is of one pod, and its ID the pod's UID. Which pods are traced follows from their UIDs alone, so that processes
+agree and a restart changes nothing. Spans are made when an attempt ends; of a pod that this process never tried, as a
+standby, there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from enum import Enum
+from math import inf
+from typing import Any, Final, NamedTuple, Protocol
+from zlib import crc32
+
+from msgspec import Struct
+
+from agent_scheduler.engine.events.events import UNSCHEDULED_POD_ADD
+from agent_scheduler.engine.queueing.entry import QueuedPodInfo
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.telemetry.spans import Attributes, TraceCounts
+
+#: Pods that are traced at a time: of each that waits some hundred bytes are kept.
+MOST: Final = 50_000
+#: Seconds for which it may stay open what became of a pod that the watch shows on a node: the answer to its bind is
+#: under way.
+LINGERS: Final = 60.0
+
+_NEW: Final = UNSCHEDULED_POD_ADD.label
+#: kube-scheduler's names of the places.
+_QUEUES: Final = {"active": "activeQ", "backoff": "backoffQ", "unschedulable": "unschedulablePods"}
+_MILLION: Final = 1_000_000
+_ABSENT: Final = object()
+
+
+class SpanMaker(Protocol):
+    """As `spans.Spans`."""
+
+    def begin(self, name: str, uid: str, at: int, attributes: Attributes) -> Any: ...
+
+    def within(
+        self, parent: Any, name: str, began: int, ended: int, attributes: Attributes, problem: str = ""
+    ) -> Any: ...
+
+    def end(self, span: Any, at: int, attributes: Attributes) -> None: ...
+
+
+class _Wait(NamedTuple):
+    name: str
+    since: float
+    attributes: Attributes
+
+
+class _Bind(NamedTuple):
+    outcome: str
+    began: float
+    ended: float
+    node_name: str
+
+
+class _Trace(Struct):
+    pod: PodInfo
+    #: The clock when it was first seen, and the time of day, in nanoseconds.
+    first: float
+    unix: int
+    #: Since the last attempt ended.
+    waits: list[_Wait] = []
+    binds: list[_Bind] = []
+    attempts: int = 0
+    #: Made with the first attempt.
+    root: Any = None
+    #: When the watch showed it on a node, and which one.
+    left: float = inf
+    node_name: str = ""
+
+    def at(self, clock: float) -> int:
+        return self.unix + max(0, round((clock - self.first) * 1e9))
+
+
+class PodTraces:
+    """Owner of the traces that have not ended, by UID."""
+
+    def __init__(
+        self,
+        spans: SpanMaker,
+        *,
+        per_million: int,
+        counts: TraceCounts,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        """So many pods of a million are traced."""
+        self._spans = spans
+        self._below = (per_million << 32) // _MILLION
+        self._counts = counts
+        self._clock = clock
+        self._now = now
+        self._traces: dict[str, _Trace] = {}
+        #: UIDs of those that have left, in the order in which they did.
+        self._left: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    # ---- waits
+
+    def queued(self, queue: str, event: str, entry: QueuedPodInfo[PodInfo]) -> None:
+        """As `QueueRecorder.incoming`."""
+        trace = self._traces.get(entry.uid)
+        if trace is None:
+            # Those that are not traced are only asked about once.
+            if event != _NEW or (trace := self._new(entry.pod)) is None:
+                return
+        elif self._left.pop(entry.uid, _ABSENT) is None:
+            # Its bind came to nothing after all.
+            trace.left, trace.node_name = inf, ""
+        name = "gated" if entry.gating_plugin else _QUEUES[queue]
+        attributes: dict[str, Any] = {"scheduling.event": event}
+        if entry.rejectors:
+            attributes["scheduling.plugins"] = entry.rejectors
+        trace.waits.append(_Wait(name, self._clock(), attributes))
+
+    def waits_for_session(self, pod: PodInfo) -> None:
+        """A pod of the batch scheduler waits, or still does."""
+        if pod.uid not in self._traces and (trace := self._new(pod)) is not None:
+            trace.waits.append(_Wait("session", trace.first, {}))
+
+    def _new(self, pod: PodInfo) -> _Trace | None:
+        if crc32(pod.uid.encode()) >= self._below:
+            return None
+        now = self._clock()
+        self._expire(now - LINGERS)
+        if len(self._traces) >= MOST:
+            self._counts.untraced += 1
+            return None
+        trace = self._traces[pod.uid] = _Trace(pod, now, round(self._now().timestamp() * 1e9))
+        return trace
+
+    # ---- attempts
+
+    def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
+        """As `BinderObserver.bound`. It belongs to the attempt that ends next."""
+        trace = self._traces.get(pod.uid)
+        if trace is not None:
+            now = self._clock()
+            trace.binds.append(_Bind(str(outcome.value), now - seconds, now, node_name))
+
+    def attempted(
+        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
+    ) -> None:
+        """An attempt ended without a bind."""
+        trace = self._traces.get(pod.uid)
+        if trace is not None:
+            attributes: dict[str, Any] = {"scheduling.result": result, "scheduling.message": message}
+            if plugins:
+                attributes["scheduling.plugins"] = sorted(plugins)
+            self._attempt(trace, started, attributes, message if result == "error" else "")
+
+    def scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
+        trace = self._traces.get(pod.uid)
+        if trace is not None:
+            attributes = {"scheduling.result": "scheduled", "k8s.node.name": node_name}
+            self._attempt(trace, started, attributes)
+            self._end(trace, "scheduled", self._clock(), node_name)
+
+    def _attempt(self, trace: _Trace, started: float, attributes: Attributes, problem: str = "") -> None:
+        # The pod may be queued anew before its attempt is reported.
+        waits = [each for each in trace.waits if each.since <= started]
+        trace.waits = trace.waits[len(waits) :]
+        ended = max(started, trace.waits[0].since if trace.waits else self._clock())
+        trace.attempts += 1
+        self._waited(trace, waits, started)
+        root, spans = self._root(trace), self._spans
+        began = trace.at(started)
+        attempt = spans.within(root, "Scheduling", began, trace.at(ended), attributes, problem)
+        self._binds(trace, attempt, started)
+
+    def _waited(self, trace: _Trace, waits: list[_Wait], until: float) -> None:
+        root = self._root(trace)
+        for index, wait in enumerate(waits):
+            end = waits[index + 1].since if index + 1 < len(waits) else until
+            began, ended = trace.at(wait.since), trace.at(max(wait.since, end))
+            self._spans.within(root, wait.name, began, ended, wait.attributes)
+
+    def _binds(self, trace: _Trace, parent: Any, started: float) -> None:
+        for bind in trace.binds:
+            attributes = {"bind.outcome": bind.outcome, "k8s.node.name": bind.node_name}
+            problem = "" if bind.outcome == "bound" else bind.outcome
+            began, ended = trace.at(max(bind.began, started)), trace.at(bind.ended)
+            self._spans.within(parent, "Bind", began, ended, attributes, problem)
+        trace.binds = []
+
+    def _root(self, trace: _Trace) -> Any:
+        if trace.root is None:
+            pod = trace.pod
+            attributes = {
+                "k8s.namespace.name": pod.namespace,
+                "k8s.pod.name": pod.name,
+                "k8s.pod.uid": pod.uid,
+                "k8s.pod.created": pod.created,
+                "scheduling.profile": pod.scheduler_name,
+            }
+            trace.root = self._spans.begin("pod", pod.uid, trace.unix, attributes)
+        return trace.root
+
+    # ---- ends
+
+    def left(self, uid: str, node_name: str) -> None:
+        """The pod no longer waits: the watch shows it on a node, or that it is gone or going."""
+        trace = self._traces.get(uid)
+        if trace is None:
+            return
+        trace.left, trace.node_name = self._clock(), node_name
+        if node_name:
+            self._left[uid] = None
+        else:
+            self._end(trace, "deleted", trace.left)
+
+    def _expire(self, before: float) -> None:
+        """End those that left earlier, and of which nothing was heard since: others have bound them, or a bind of ours
+        of which no answer has come."""
+        while self._left:
+            trace = self._traces[next(iter(self._left))]
+            if trace.left > before:
+                break
+            self._end(trace, "bound elsewhere", trace.left, trace.node_name)
+
+    def _end(self, trace: _Trace, result: str, at: float, node_name: str = "") -> None:
+        uid = trace.pod.uid
+        del self._traces[uid]
+        self._left.pop(uid, None)
+        if not trace.attempts and not trace.binds:
+            return
+        self._waited(trace, trace.waits, at)
+        self._binds(trace, self._root(trace), trace.first)
+        attributes: dict[str, Any] = {"scheduling.result": result, "scheduling.attempts": trace.attempts}
+        if node_name:
+            attributes["k8s.node.name"] = node_name
+        self._spans.end(self._root(trace), trace.at(at), attributes)
+
+    def close(self) -> None:
+        """The process ends, and others go on with the pods that wait."""
+        self._expire(inf)
+        now = self._clock()
+        for trace in list(self._traces.values()):
+            self._end(trace, "stopped", now)
+
+
+class TracedQueueRecorder(QueueRecorder):
+    """Also has pods traced."""
+
+    def __init__(self, metrics: Metrics, traces: PodTraces, *, clock: Callable[[], float]) -> None:
+        super().__init__(metrics, clock=clock)
+        self._queued = traces.queued
+
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None:
+        super().incoming(queue, event, entry)
+        self._queued(queue, event, entry)
+
+
+class TracedObserver(FastPathObserver):
+    """Also has pods traced."""
+
+    def __init__(
+        self, metrics: Metrics, traces: PodTraces, *, clock: Callable[[], float], policy: str
+    ) -> None:
+        super().__init__(metrics, clock=clock, policy=policy)
+        self._traces = traces
+
+    def attempted(
+        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
+    ) -> None:
+        super().attempted(pod, result, started, plugins, message)
+        self._traces.attempted(pod, result, started, plugins, message)
+
+    def outraced(self, pod: PodInfo, started: float) -> None:
+        super().outraced(pod, started)
+        self._traces.attempted(pod, "conflict", started, (), "other pods took the nodes that it was to go to")
+
+    def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
+        super().bound(outcome, seconds, pod, node_name)
+        self._traces.bound(outcome, seconds, pod, node_name)
+
+    def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
+        super().pod_scheduled(pod, node_name, started)
+        self._traces.scheduled(pod, node_name, started)

@@ -1,0 +1,395 @@
+"""Traces of pods, as a collector gets them from a real scheduler on an embedded cluster."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.load import load_text
+from tests.collector import Collector, Span, collector, tracing
+from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.unit.batch.test_end_to_end import CONFIGURATION, gangs
+from tests.unit.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, running
+
+ALL = 1_000_000
+_SPANS = 'agent_scheduler_trace_spans_total{{result="{}"}}'
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+
+
+def section(endpoint: str, rate: int = ALL) -> str:
+    return f"tracing: {{endpoint: '{endpoint}', samplingRatePerMillion: {rate}}}\n"
+
+
+async def uid(cluster: EmbeddedCluster, name: str) -> str:
+    found: str = (await cluster.pods())[name]["metadata"]["uid"]
+    return found
+
+
+async def traced(cluster: EmbeddedCluster, into: Collector, name: str) -> tuple[Span, list[Span]]:
+    """The root of a pod's trace, once that has ended, and all below it."""
+    pod_uid = await uid(cluster, name)
+    root = await until(lambda: into.root(pod_uid))
+    assert isinstance(root, Span)
+    rest = [span for span in into.trace(pod_uid) if span is not root]
+    return root, rest
+
+
+def check_tree(root: Span, rest: list[Span]) -> None:
+    """Every span is within its parent, which there is."""
+    by_id = {span.id: span for span in (root, *rest)}
+    assert len(by_id) == 1 + len(rest), "no ID twice"
+    assert root.began <= root.ended
+    for span in rest:
+        parent = by_id[span.parent]
+        assert parent.began <= span.began <= span.ended <= parent.ended, (span, parent)
+
+
+async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace() -> None:
+    tracing()
+    with collector() as into:
+        async with embedded_cluster() as cluster, running(cluster, section(into.url)) as process:
+            await cluster.add_node("n1")
+            await until(lambda: process.metrics()['scheduler_cache_size{type="nodes"}'] == 1)
+            await cluster.add_pod("a")
+            root, rest = await traced(cluster, into, "a")
+            check_tree(root, rest)
+            assert [span.name for span in rest] == ["activeQ", "Scheduling", "Bind"]
+            queue, attempt, bind = rest
+            assert (queue.parent, attempt.parent, bind.parent) == (root.id, root.id, attempt.id)
+            assert root.name == "pod" and root.error == ""
+            created = (await cluster.pods())["a"]["metadata"]["creationTimestamp"]
+            assert root.attributes == {
+                "k8s.namespace.name": "default",
+                "k8s.pod.name": "a",
+                "k8s.pod.uid": await uid(cluster, "a"),
+                "k8s.pod.created": created,
+                "k8s.node.name": "n1",
+                "scheduling.profile": "agent-scheduler",
+                "scheduling.result": "scheduled",
+                "scheduling.attempts": 1,
+            }
+            assert queue.attributes == {"scheduling.event": "UnscheduledPodAdd"}
+            assert attempt.attributes == {"scheduling.result": "scheduled", "k8s.node.name": "n1"}
+            assert bind.attributes == {"bind.outcome": "bound", "k8s.node.name": "n1"}
+            assert root.resource["service.name"] == "agent-scheduler"
+            assert into.paths == {"/v1/traces"}
+            await until(lambda: process.metrics()[_SPANS.format("exported")] == 4)
+
+
+async def test_a_pod_that_waits_shows_what_for_before_it_is_bound() -> None:
+    tracing()
+    with collector() as into:
+        async with embedded_cluster() as cluster, running(cluster, section(into.url)):
+            await cluster.add_node("small", cpu="1")
+            await cluster.add_pod("large", cpu="2")
+            pod_uid = await uid(cluster, "large")
+            # The collector knows of the attempt while the pod waits.
+            await until(lambda: [span.name for span in into.trace(pod_uid)] == ["activeQ", "Scheduling"])
+            _, refused = into.trace(pod_uid)
+            assert refused.attributes["scheduling.result"] == "unschedulable"
+            assert refused.attributes["scheduling.plugins"] == ["NodeResourcesFit"]
+            assert "Insufficient cpu" in refused.attributes["scheduling.message"]
+            assert refused.error == "", "no node fits: that is an answer"
+            assert into.root(pod_uid) is None
+            await cluster.add_node("large", cpu="4")
+            root, rest = await traced(cluster, into, "large")
+            check_tree(root, rest)
+            assert root.attributes["scheduling.attempts"] == 2
+            names = [span.name for span in rest]
+            assert names[:3] == ["activeQ", "Scheduling", "unschedulablePods"]
+            assert names[-2:] == ["Scheduling", "Bind"]
+            (waited,) = (span for span in rest if span.name == "unschedulablePods")
+            assert waited.attributes["scheduling.plugins"] == ["NodeResourcesFit"]
+            woken = rest[names.index("unschedulablePods") + 1]
+            assert woken.attributes["scheduling.event"] == "NodeAdd"
+            # One wait after the other: where it was is known at any time.
+            of_root = [span for span in rest if span.parent == root.id]
+            assert all(one.ended <= other.began for one, other in pairwise(of_root))
+
+
+async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again() -> None:
+    tracing()
+    two = "workerCount: 2\nconflictPolicy: strict\ncandidateNodeCount: 1\n"
+    with collector() as into:
+        async with embedded_cluster() as cluster:
+            await cluster.add_node("n1")
+            for name in ("a", "b"):
+                await cluster.add_pod(name)
+            async with running(cluster, section(into.url) + two):
+                trees = [await traced(cluster, into, name) for name in ("a", "b")]
+            for root, rest in trees:
+                check_tree(root, rest)
+                assert root.attributes["scheduling.result"] == "scheduled"
+            results = [
+                [span.attributes["scheduling.result"] for span in rest if span.name == "Scheduling"]
+                for _, rest in trees
+            ]
+            assert sorted(results) == [["conflict", "scheduled"], ["scheduled"]]
+            (loser,) = (rest for _, rest in trees if len(rest) > 3)
+            again = [span.attributes.get("scheduling.event") for span in loser if span.name == "activeQ"]
+            assert again == ["UnscheduledPodAdd", "UrgentRetry"]
+
+
+async def test_a_gated_pod_waits_for_its_gate_and_one_that_is_deleted_ends_its_trace() -> None:
+    tracing()
+    with collector() as into:
+        async with embedded_cluster() as cluster, running(cluster, section(into.url)):
+            await cluster.add_node("n1", cpu="1")
+            await cluster.add_pod("gated", cpu="2", schedulingGates=[{"name": "example.com/g"}])
+            gated_uid = await uid(cluster, "gated")
+            path = "/api/v1/namespaces/default/pods/gated"
+            pod = await cluster.ask("GET", path)
+            del pod["spec"]["schedulingGates"]
+            await cluster.ask("PUT", path, pod)
+            await until(lambda: len(into.trace(gated_uid)) >= 3)
+            assert into.trace(gated_uid)[0].name == "gated"
+            assert into.trace(gated_uid)[0].attributes["scheduling.plugins"] == ["SchedulingGates"]
+            await cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
+            root = await until(lambda: into.root(gated_uid))
+            check_tree(root, [span for span in into.trace(gated_uid) if span is not root])
+            assert root.attributes["scheduling.result"] == "deleted"
+
+
+async def test_what_waits_when_the_process_stops_is_sent_before_its_end() -> None:
+    tracing()
+    with collector() as into:
+        async with embedded_cluster() as cluster:
+            async with running(cluster, section(into.url)) as process:
+                await cluster.add_pod("a")
+                pod_uid = await uid(cluster, "a")
+                await until(lambda: into.trace(pod_uid))
+            assert process.ending.result() == 0
+            root = into.root(pod_uid)
+            assert root is not None and root.attributes["scheduling.result"] == "stopped"
+            check_tree(root, [span for span in into.trace(pod_uid) if span is not root])
+
+
+async def test_a_member_of_a_gang_waits_for_a_session() -> None:
+    tracing()
+    with collector() as into:
+        async with gangs(CONFIGURATION + section(into.url)) as world:
+            await world.cluster.add_node("n1", cpu="4")
+            await world.gang("g", 2)
+            for name in ("g-0", "g-1"):
+                await until(lambda: world.has_placed("g", 2))
+                root, rest = await traced(world.cluster, into, name)
+                check_tree(root, rest)
+                assert [span.name for span in rest] == ["session", "Scheduling", "Bind"]
+                assert root.attributes["scheduling.profile"] == "volcano"
+
+
+async def test_a_standby_tells_nothing_of_pods_that_the_leader_binds() -> None:
+    tracing()
+    with collector() as into:
+        async with embedded_cluster() as cluster, running(cluster, section(into.url) + ELECT) as leader:
+            await until(lambda: leader.runtime._scheduling)
+            async with running(cluster, section(into.url) + ELECT) as standby:
+                fast_path = await until(lambda: standby.runtime.fast_path)
+                await until(lambda: fast_path.is_synced)
+                await cluster.add_node("n1")
+                await cluster.add_pod("a")
+                root, rest = await traced(cluster, into, "a")
+                await until(lambda: [each for each in fast_path.cluster.pods.values() if each.node_name])
+        assert len(into.spans) == 1 + len(rest) == 4
+        assert root.resource["service.instance.id"] == leader.runtime._identity
+
+
+def parts(process: Process) -> list[str]:
+    reports = process.runtime._reports
+    return [type(each).__name__ for each in (reports, reports.observer, reports.recorder)]
+
+
+async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a_rate_of_0() -> None:
+    tracing()
+    with collector() as into:
+        async with embedded_cluster() as cluster:
+            for number, text in enumerate(("", section(into.url, 0))):
+                async with running(cluster, text) as process:
+                    assert parts(process) == ["Reports", "FastPathObserver", "QueueRecorder"]
+                    assert process.runtime._reports.left is None
+                    await cluster.add_node(f"n{number}")
+                    await cluster.add_pod(f"p{number}")
+                    await until(cluster.placed if not number else lambda: _both(cluster))
+        assert into.paths == set()
+
+
+async def _both(cluster: EmbeddedCluster) -> bool:
+    return len(await cluster.placed()) == 2
+
+
+async def test_of_many_pods_those_are_traced_that_their_uids_choose() -> None:
+    tracing()
+    from zlib import crc32
+
+    with collector() as into:
+        async with embedded_cluster() as cluster, running(cluster, section(into.url, ALL // 2)):
+            await cluster.add_node("n1")
+            names = [f"p{number}" for number in range(20)]
+            for name in names:
+                await cluster.add_pod(name)
+
+            async def all_placed() -> bool:
+                return len(await cluster.placed()) == len(names)
+
+            await until(all_placed)
+            pods = await cluster.pods()
+            uids = {pods[name]["metadata"]["uid"] for name in names}
+            chosen = {each for each in uids if crc32(each.encode()) < 1 << 31}
+            assert 0 < len(chosen) < len(uids), "the test tells one from the other"
+            await until(lambda: all(into.root(each) for each in chosen))
+        assert {span.trace for span in into.spans} == {each.replace("-", "") for each in chosen}
+
+
+@pytest.mark.parametrize("how", ["refuses", "down"])
+async def test_pods_are_bound_without_a_collector_and_lost_spans_are_counted(
+    how: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracing()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with collector() as into, socket.socket() as nobody:
+        into.status = 400
+        # Bound, and nobody listens.
+        nobody.bind(("127.0.0.1", 0))
+        url = into.url if how == "refuses" else f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        async with embedded_cluster() as cluster, running(cluster, section(url)) as process:
+            await cluster.add_node("n1")
+            for number in range(20):
+                await cluster.add_pod(f"p{number}", cpu="10m")
+
+            async def all_placed() -> bool:
+                return len(await cluster.placed()) == 20
+
+            await until(all_placed)
+            await until(lambda: process.metrics()[_SPANS.format("failed")] > 0)
+            assert process.metrics()[_SPANS.format("exported")] == 0
+    said = capfd.readouterr()
+    lines = [line for line in (said.out + said.err).splitlines() if "spans" in line or "export" in line]
+    assert len(lines) <= 2, "once a minute, and once at the end"
+
+
+async def test_a_collector_that_does_not_answer_holds_up_neither_pods_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tracing()
+    monkeypatch.setattr("agent_scheduler.telemetry.spans.WAITING", 30)
+    monkeypatch.setattr("agent_scheduler.telemetry.spans.Spans.close.__defaults__", (0.2,))
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
+    # Until then all that is sent waits.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+    with collector() as into:
+        into.answers.clear()
+        async with embedded_cluster() as cluster:
+            async with running(cluster, section(into.url)) as process:
+                await cluster.add_node("n1")
+                for number in range(20):
+                    await cluster.add_pod(f"p{number}", cpu="10m")
+                # Of 80 spans 30 may wait.
+                await until(lambda: process.metrics()[_SPANS.format("dropped")] == 50)
+                assert len(await cluster.placed()) == 20
+            assert process.ending.result() == 0
+
+
+async def test_the_environment_says_where_to_if_the_section_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tracing()
+    with collector() as into:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", into.url)
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+        async with embedded_cluster() as cluster, running(cluster, section("")):
+            await cluster.add_node("n1")
+            await cluster.add_pod("a")
+            root, _ = await traced(cluster, into, "a")
+            assert root.resource["service.name"] == "mine"
+            assert root.resource["service.version"]
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("samplingRatePerMillion: 1000001", "tracing.samplingRatePerMillion: "),
+        ("samplingRatePerMillion: -1", "tracing.samplingRatePerMillion: "),
+        ("samplingRate: 1", "tracing.samplingRate: "),
+        ("endpoint: 'collector:4317'", "tracing.endpoint: found 'collector:4317'; allowed: the http://"),
+        ("endpoint: 'grpc://collector'", "tracing.endpoint: found 'grpc://collector'; allowed: "),
+        ("endpoint: 'http://'", "tracing.endpoint: found 'http://'; allowed: "),
+        ("endpoint: 'http://c:port'", "tracing.endpoint: found 'http://c:port'; allowed: "),
+        ("endpoint: 'http://c d/'", "tracing.endpoint: found 'http://c d/'; allowed: "),
+        ("endpoint: 'http://c/?a=b'", "tracing.endpoint: found 'http://c/?a=b'; allowed: "),
+        ("endpoint: 'http://me:pw@c:4318'", "tracing.endpoint: has a user or a password"),
+    ],
+)
+def test_a_section_that_is_wrong_is_refused_with_its_line(text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_text(f"{HEAD}{ALONE}tracing:\n  {text}\n")
+    lines = HEAD.count("\n") + ALONE.count("\n") + 2
+    assert str(refused.value).startswith(f"configuration:{lines}: {problem}"), refused.value
+    assert "pw" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["{}", "{endpoint: 'http://c:4318'}", "{samplingRatePerMillion: 0}"])
+def test_a_section_by_which_no_pod_is_traced_says_so(text: str) -> None:
+    warnings: list[str] = []
+    load_text(f"{HEAD}{ALONE}tracing: {text}\n", warn=warnings.append)
+    assert any("tracing.samplingRatePerMillion: is 0 or not given" in each for each in warnings), warnings
+
+
+def test_without_the_libraries_the_start_says_what_to_install(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{HEAD}{ALONE}{section('http://127.0.0.1:4318')}")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(_KUBECONFIG)
+    done = _run(
+        f"run --config {file} --kubeconfig {kubeconfig} --port 0",
+        before="import sys; sys.modules['opentelemetry'] = None",
+    )
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("agent-scheduler run: tracing: needs OpenTelemetry's libraries")
+    assert "install agent-scheduler[tracing]" in said
+
+
+def test_a_variable_that_the_library_refuses_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracing()
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100000")
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{HEAD}{ALONE}{section('http://127.0.0.1:4318')}")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(_KUBECONFIG)
+    done = _run(f"run --config {file} --kubeconfig {kubeconfig} --port 0", before="pass")
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("agent-scheduler run: tracing: a variable OTEL_* of the environment is no good: ")
+
+
+_KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+"""
+
+
+def _run(command: str, *, before: str) -> subprocess.CompletedProcess[Any]:
+    code = f"{before}\nfrom agent_scheduler.cli.main import main\nraise SystemExit(main({command.split()!r}))"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
