@@ -27,11 +27,13 @@ COPY src src
 COPY config/default config/default
 COPY config/crd config/crd
 COPY config/controllers config/controllers
-# The last line: an image that cannot start is not made.
+COPY requirements/*.py requirements/
+# The last lines: an image that has something else than the lock says, or that cannot start, is not made.
 RUN tools/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . \
  && tools/bin/pip --python /opt/venv/bin/python install --no-deps --no-index --no-compile dist/*.whl \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
       /opt/venv/lib/python3*/site-packages/agent_scheduler /opt/venv/lib/python3*/site-packages/embedded_kubernetes \
+ && /opt/venv/bin/python -m requirements.sbom --installed --output agent-scheduler.cdx.json \
  && /opt/venv/bin/agent-scheduler --version
 
 FROM ${PYTHON_IMAGE}
@@ -43,6 +45,7 @@ RUN python -m pip uninstall --yes --quiet --root-user-action ignore pip \
  && rm -rf "$stdlib/ensurepip" \
  && python -m compileall -q --invalidation-mode unchecked-hash "$stdlib"
 COPY --from=build /opt/venv /opt/venv
+COPY --from=build /build/agent-scheduler.cdx.json /usr/share/doc/agent-scheduler/
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1
 # A number, so that a cluster can see that it is not root.

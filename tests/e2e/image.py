@@ -158,8 +158,15 @@ def _inside(image: Image, path: str) -> Path:
 
 def _copy(step: Step, image: Image, source: Path, context: Sequence[Path]) -> None:
     """Files go by their names into a folder, folders as their content; of the context, what is sent."""
-    *names, target = step.words
+    *patterns, target = step.words
     into = _inside(image, target)
+    names = [
+        str(each.relative_to(source))
+        for pattern in patterns
+        for each in sorted(source.glob(pattern.lstrip("/")))
+    ]
+    if not names:
+        raise AssertionError(f"line {step.line}: COPY finds no {' '.join(patterns)}")
     for name in names:
         path = source / name.lstrip("/")
         if source == image.root or not context:

@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +24,7 @@ import yaml
 from agent_scheduler import __version__
 from agent_scheduler.bench.processes import free_port
 from embedded_kubernetes import EmbeddedCluster
+from requirements.locks import canonical
 from tests.needed import need, skip_where
 
 from .dockerfile import parse, sent
@@ -39,6 +41,7 @@ kind: Pod
 metadata: {name: pod}
 spec: {schedulerName: agent-scheduler, containers: [{name: c, image: nginx}]}
 """
+BILL = "/usr/share/doc/agent-scheduler/agent-scheduler.cdx.json"
 #: Byte code starts with a magic number and flags: 1 says that a hash follows, and that nobody compares it.
 UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
 
@@ -98,7 +101,7 @@ def test_it_has_its_libraries_and_nothing_to_build_or_install_with(
     base: Image, image: Image, added: dict[str, Path]
 ) -> None:
     elsewhere = [name for name in added if not name.startswith("/opt/venv/") and not name.endswith(".pyc")]
-    assert elsewhere == []
+    assert elsewhere == [BILL]
     distributions = {
         match[1].lower().replace("_", "-")
         for name in image.files()
@@ -172,6 +175,14 @@ def test_byte_code_of_all_is_there_and_stays_valid(image: Image) -> None:
         content = compiled.read_bytes()
         assert content.startswith(UNCHECKED), name
         assert content[8:16] == importlib.util.source_hash(source.read_bytes()), name
+
+
+def test_its_bill_of_materials_lists_what_is_installed(image: Image) -> None:
+    bill = json.loads((image.root / BILL.lstrip("/")).read_text())
+    (site,) = (image.root / "opt/venv/lib").glob("python3*/site-packages")
+    installed = {canonical(each.name): each.version for each in distributions(path=[str(site)])}
+    assert installed.pop("agent-scheduler") == bill["metadata"]["component"]["version"]
+    assert {each["name"]: each["version"] for each in bill["components"]} == installed
 
 
 def test_it_says_its_version(image: Image) -> None:
