@@ -12,27 +12,42 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 # The locks first: these layers are made anew only when a lock changes. Wheels only: nothing runs a setup script.
+# The root file system is read-only later, so byte code that is not there now would be made at every start;
+# unchecked-hash keeps it valid whatever the files' times become.
 COPY requirements/build.lock requirements/run.lock requirements/
 RUN python -m venv tools \
  && tools/bin/pip install --require-hashes --only-binary :all: -r requirements/build.lock \
  && python -m venv --without-pip /opt/venv \
  && tools/bin/pip --python /opt/venv/bin/python install \
-      --require-hashes --only-binary :all: --no-compile -r requirements/run.lock
+      --require-hashes --only-binary :all: --no-compile -r requirements/run.lock \
+ && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
 COPY pyproject.toml README.md ./
 COPY src src
+# What of the manifests is in the wheel.
 COPY config/default config/default
-# The root file system is read-only later, so byte code that is not there now would be made at every start;
-# unchecked-hash keeps it valid whatever the files' times become. The last line: an image that cannot start is not made.
+COPY config/crd config/crd
+COPY config/controllers config/controllers
+COPY requirements/*.py requirements/
+# The last lines: an image that has something else than the lock says, or that cannot start, is not made.
 RUN tools/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . \
  && tools/bin/pip --python /opt/venv/bin/python install --no-deps --no-index --no-compile dist/*.whl \
- && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
+ && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
+      /opt/venv/lib/python3*/site-packages/agent_scheduler /opt/venv/lib/python3*/site-packages/embedded_kubernetes \
+ && /opt/venv/bin/python -m requirements.sbom --installed --output agent-scheduler.cdx.json \
  && /opt/venv/bin/agent-scheduler --version
 
 FROM ${PYTHON_IMAGE}
+# Not even pip, while it removes itself: compileall would leave what it finds, which is valid for one time of the file only.
+ENV PYTHONDONTWRITEBYTECODE=1
+# The base has pip, for which a running scheduler has no use, and its standard library comes without byte code.
+RUN python -m pip uninstall --yes --quiet --root-user-action ignore pip \
+ && stdlib=$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') \
+ && rm -rf "$stdlib/ensurepip" \
+ && python -m compileall -q --invalidation-mode unchecked-hash "$stdlib"
 COPY --from=build /opt/venv /opt/venv
+COPY --from=build /build/agent-scheduler.cdx.json /usr/share/doc/agent-scheduler/
 ENV PATH=/opt/venv/bin:$PATH \
-    PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1
+    PYTHONUNBUFFERED=1
 # A number, so that a cluster can see that it is not root.
 USER 65532:65532
 WORKDIR /

@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes; without its bytecode each would take twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test collected check types lint bench mutants soak soak-examples chart lock clean
+.PHONY: demo test collected check types lint pins audit sbom bench mutants soak soak-examples chart lock clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
@@ -22,13 +22,25 @@ collected: $(STAMP)
 	@mkdir -p build
 	@$(BIN)/python -m pytest --collect-only --quiet > build/collected.txt || (cat build/collected.txt; false)
 
-check: types lint
+check: types lint pins
 types: $(STAMP)
 	$(BIN)/mypy
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+# What can be known of the locks without a service; with one, advisories are told, too. `audit` fails for them.
+pins: $(STAMP)
+	$(BIN)/python -m requirements.audit
+audit: $(STAMP)
+	$(BIN)/python -m requirements.audit --advisories
+
+# What a release says that it is made of; the image brings its own.
+SBOM ?= build/agent-scheduler.cdx.json
+sbom: $(STAMP)
+	$(BIN)/python -m requirements.sbom --output $(SBOM)
+	$(BIN)/python -m requirements.audit --sbom $(SBOM)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench $(BENCH_ARGS)

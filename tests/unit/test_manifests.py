@@ -16,6 +16,7 @@ from agent_scheduler.config.load import load, load_text
 from agent_scheduler.process.leading import GATES_LEASE
 from agent_scheduler.serving.console import STREAM
 from agent_scheduler.shards.holders import lease_name
+from requirements.locks import read
 from tests.kustomize import by_kubectl
 from tests.needed import kubectl
 
@@ -228,25 +229,6 @@ def test_probes_ask_for_pages_that_are_open() -> None:
 # ---- the image
 
 
-def pins(lock: str) -> dict[str, set[str]]:
-    """Requirement -> its versions (one, or one for each range of Pythons) and all their hashes."""
-    found: dict[str, set[str]] = {}
-    for block in re.split(
-        r"^(?=[A-Za-z0-9])", (ROOT / "requirements" / lock).read_text(), flags=re.MULTILINE
-    ):
-        name, pinned, _ = block.partition("==")
-        if pinned:
-            found.setdefault(name, set()).update(re.findall(r"(?<===)[^ ]+|sha256:\w+", block))
-    return found
-
-
-@pytest.mark.parametrize(("lock", "holds"), [("build.lock", "hatchling"), ("run.lock", "uvloop")])
-def test_what_builds_and_runs_in_the_image_is_pinned_as_in_development(lock: str, holds: str) -> None:
-    image, dev = pins(lock), pins("dev.lock")
-    assert holds in image
-    assert image == {name: dev[name] for name in image}
-
-
 def test_the_image_runs_as_the_deployments_user() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE) == [
@@ -259,12 +241,14 @@ def test_the_image_installs_only_locked_libraries_and_nothing_to_develop_with() 
     installs = re.findall(r"pip(?: --python \S+)? install\s+([^&\n]*)", dockerfile)
     assert len(installs) == 3
     assert all("--require-hashes" in install or "--no-index" in install for install in installs)
-    assert not {"pytest", "rich", "matplotlib", "hypothesis", "mypy", "ruff"} & pins("run.lock").keys()
+    run = {pin.name for pin in read(ROOT / "requirements/run.lock")}
+    assert "uvloop" in run
+    assert not {"pytest", "rich", "matplotlib", "hypothesis", "mypy", "ruff"} & run
 
 
 def test_the_image_gets_every_file_that_it_copies() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     for line in re.findall(r"^COPY (?!--from)(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
         for source in line.split()[:-1]:
-            assert (ROOT / source).exists()
+            assert list(ROOT.glob(source))
             assert f"!{source}" in ignored

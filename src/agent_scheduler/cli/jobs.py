@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from agent_scheduler.controllers.jobs.states import (
     ABORT_JOB,
@@ -33,6 +30,7 @@ from agent_scheduler.objects.job import Job
 
 from . import job_making, job_reading, job_view
 from .listing import Unreadable
+from .outputs import LISTS, PROGRAMS, TEXTS, add_output, dumped
 
 FAILED: Final = 2
 #: What a Command may be given for, by the phases of Jobs that it means something to; a Job without a phase is Pending.
@@ -67,10 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("job", nargs="?", metavar="JOB", default="", help="its name")
             action.add_argument("-N", "--name", metavar="JOB", default="", help="the same, as vcctl has it")
         if name in ("list", "describe"):
-            outputs = ("table", "wide", "json", "yaml") if name == "list" else ("text", "json", "yaml")
-            action.add_argument(
-                "-o", "--output", choices=outputs, default=outputs[0], help=f"default: {outputs[0]}"
-            )
+            add_output(action, LISTS if name == "list" else TEXTS)
 
 
 def _add_listing(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +141,8 @@ async def _done(
 async def _list(transport: Transport, args: argparse.Namespace, namespace: str) -> str:
     found = await job_reading.jobs(transport, "" if args.all_namespaces else namespace, args.selector)
     jobs = [each for each in found if args.scheduler in ("", each.spec.scheduler_name)]
-    if args.output in ("json", "yaml"):
-        return _dumped({"jobs": [job_view.plain(each) for each in jobs]}, args.output)
+    if args.output in PROGRAMS:
+        return dumped({"jobs": [job_view.plain(each) for each in jobs]}, args.output)
     if not jobs:
         where = "any namespace" if args.all_namespaces else f"namespace {namespace}"
         _say("list", f"there are no such jobs in {where}")
@@ -160,13 +155,6 @@ async def _describe(transport: Transport, args: argparse.Namespace, job: job_rea
     around = await job_reading.around(transport, job.value)
     for problem in around.problems:
         _say("describe", problem)
-    if args.output in ("json", "yaml"):
-        return _dumped(job_view.plain_whole(job, around), args.output)
+    if args.output in PROGRAMS:
+        return dumped(job_view.plain_whole(job, around), args.output)
     return job_view.text(job, around, now=datetime.now(UTC))
-
-
-def _dumped(shown: Mapping[str, Any], output: str) -> str:
-    if output == "json":
-        return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
-    text: str = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-    return text

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import yaml
 
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, is_ready, node_info
@@ -31,10 +29,10 @@ from agent_scheduler.objects import wire
 
 from .amounts import of_bytes, percent, short
 from .listing import Unreadable, list_all
+from .outputs import PROGRAMS, add_output, dumped
 from .tables import table
 
 FAILED: Final = 2
-OUTPUTS: Final = ("table", "wide", "json", "yaml")
 _PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="}
 _HEAD: Final = ("NAME", "STATUS", "PODS", "CPU", "CPU%", "MEMORY", "MEMORY%")
 
@@ -64,13 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="name",
         help="fullest first, or by name",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=OUTPUTS,
-        default="table",
-        help="a table for people, one with all resources, JSON or YAML",
-    )
+    add_output(parser, wide="one with all resources")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -82,10 +74,8 @@ def main(args: argparse.Namespace) -> int:
         return FAILED
     if args.sort_by != "name":
         chosen.sort(key=lambda row: -_share(row, args.sort_by))
-    if args.output == "json":
-        print(json.dumps({"nodes": [plain(row) for row in chosen]}, indent=1))
-    elif args.output == "yaml":
-        print(yaml.safe_dump({"nodes": [plain(row) for row in chosen]}, sort_keys=False), end="")
+    if args.output in PROGRAMS:
+        print(dumped({"nodes": [plain(row) for row in chosen]}, args.output), end="")
     else:
         if not chosen:
             _say("there are no nodes")

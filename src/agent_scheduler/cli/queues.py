@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import yaml
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
@@ -24,11 +22,11 @@ from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
 from agent_scheduler.objects.wire import Resources
 
 from .listing import Unreadable, list_all
+from .outputs import PROGRAMS, add_output, dumped
 from .queue_gates import Gates, read_gates
 from .tables import table
 
 FAILED: Final = 2
-OUTPUTS: Final = ("table", "wide", "json", "yaml")
 _HEAD = (
     "QUEUE",
     "STATE",
@@ -73,13 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name", nargs="?", metavar="QUEUE", help="only this queue and those below it (default: all)"
     )
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=OUTPUTS,
-        default="table",
-        help="a table for people, a wider one, JSON or YAML",
-    )
+    add_output(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -89,13 +81,9 @@ def main(args: argparse.Namespace) -> int:
     except (KubeConfigError, Unreadable) as error:
         _say(str(error))
         return FAILED
-    if args.output in ("json", "yaml"):
+    if args.output in PROGRAMS:
         shown = {"queues": [plain(leaf.queue, read.gates_of(leaf.queue.name)) for leaf in leaves]}
-        text = (
-            json.dumps(shown, indent=1) + "\n"
-            if args.output == "json"
-            else yaml.safe_dump(shown, sort_keys=False)
-        )
+        text = dumped(shown, args.output)
     else:
         if not leaves:
             _say("there are no queues")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -26,12 +25,12 @@ from agent_scheduler.kube.transport import Endpoint, Transport
 from . import shard_plan, shard_view
 from . import shard_reading as reading
 from .listing import Unreadable
+from .outputs import PROGRAMS, add_output, dumped
 
 FAILED = 2
 #: Namespace and name of the ConfigMap, as config/controllers has them, and as Volcano and the controller by itself do;
 #: the first that is there is taken where no flag says which.
 PLACES = (("agent-scheduler", "agent-scheduler-sharding"), (NAMESPACE, CONFIG_MAP))
-OUTPUTS = ("table", "wide", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="plan: what the sharding controller would do now; nothing is written. Without it: what there is",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
-    parser.add_argument(
-        "-o", "--output", choices=OUTPUTS, default="table", help="a table for people, a wider one, or JSON"
-    )
+    add_output(parser)
     parser.add_argument("--nodes", action="store_true", help="a line for each node: which shards it is in")
     parser.add_argument(
         "--sharding-config",
@@ -63,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
     plans = args.what == "plan"
     try:
         if plans and (args.nodes or args.output == "wide"):
-            return _fail("plan: has no --nodes and no -o wide; allowed: -o table, -o json")
+            return _fail("plan: has no --nodes and no -o wide; allowed: -o table, -o json, -o yaml")
         if not plans and args.sharding_config is not None:
             return _fail("--sharding-config: is of no use without plan")
         given = _of_file(args) if args.sharding_config is not None else None
@@ -91,14 +88,14 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
     shards = await reading.shards(transport)
     if args.nodes:
         nodes = await reading.nodes(transport)
-        if args.output == "json":
-            return _json({"nodes": shard_view.plain_nodes(shards, nodes)})
+        if args.output in PROGRAMS:
+            return dumped({"nodes": shard_view.plain_nodes(shards, nodes)}, args.output)
         return shard_view.text_of_nodes(shards, nodes)
     holders = await reading.holders(
         transport, args.sharding_lease_namespace, [shard.name for shard in shards]
     )
-    if args.output == "json":
-        return _json({"shards": shard_view.plain(shards, holders)})
+    if args.output in PROGRAMS:
+        return dumped({"shards": shard_view.plain(shards, holders)}, args.output)
     for name, holder in holders.items():
         if holder.problem:
             print(f"agent-scheduler shards: who holds {name} is not known: {holder.problem}", file=sys.stderr)
@@ -112,7 +109,9 @@ async def _plan(transport: Transport, args: argparse.Namespace, given: ShardingS
     shards = await reading.shards(transport)
     nodes, pods = await asyncio.gather(reading.nodes(transport), reading.pods(transport))
     seen = shard_plan.outlook(settings, shards=shards, nodes=nodes, pods=pods)
-    return _json(shard_plan.plain(seen)) if args.output == "json" else shard_plan.text(seen)
+    if args.output in PROGRAMS:
+        return dumped(shard_plan.plain(seen), args.output)
+    return shard_plan.text(seen)
 
 
 def _of_file(args: argparse.Namespace) -> ShardingSettings:
@@ -143,10 +142,6 @@ async def _configured(transport: Transport, args: argparse.Namespace) -> Shardin
         return flags._replace(source=f"{flags.source}, for there is no ConfigMap {missing}")
     source = f"ConfigMap {namespace}/{name}, {FILE}"
     return complete(read(found, source=source), flags, source=source)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def _fail(problem: str) -> int:

@@ -24,6 +24,8 @@ def test_bash_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -
     assert completed(script, "agent-scheduler", "ex") == ["explain"]
     assert "--from-cluster" in completed(script, "agent-scheduler", "explain", "--fr")
     assert completed(script, "agent-scheduler", "nodes", "--sort-by", "c") == ["cpu"]
+    for command in (("queues",), ("nodes",), ("shards",), ("job", "list")):
+        assert completed(script, "agent-scheduler", *command, "-o", "") == ["table", "wide", "json", "yaml"]
 
 
 def test_a_shell_that_there_is_no_script_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:

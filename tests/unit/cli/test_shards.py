@@ -171,6 +171,18 @@ async def test_json_has_the_names(shell: Shell) -> None:
     assert second["holder"] is None
 
 
+@pytest.mark.parametrize("line", [(), ("--nodes",), ("plan",)])
+async def test_programs_get_json_and_yaml_alike(shell: Shell, line: tuple[str, ...]) -> None:
+    await some_shards(shell.it)
+    code, of_json, err = await shell.run(*line, "-o", "json")
+    assert (code, err) == (0, "")
+    told = json.loads(of_json)
+    assert told["nodes" if "--nodes" in line else "shards"]
+    code, of_yaml, err = await shell.run(*line, "-o", "yaml")
+    assert (code, err) == (0, "")
+    assert yaml.safe_load(of_yaml) == told
+
+
 async def test_no_shards_are_told(shell: Shell) -> None:
     code, out, err = await shell.run()
     assert (code, err) == (0, "agent-scheduler shards: there are no shards\n")
@@ -298,8 +310,8 @@ async def test_a_cluster_without_the_kind_is_told_how_to_get_it(shell: Shell) ->
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (["plan", "--nodes"], "plan: has no --nodes and no -o wide; allowed: -o table, -o json"),
-        (["plan", "-o", "wide"], "plan: has no --nodes and no -o wide; allowed: -o table, -o json"),
+        (["plan", "--nodes"], "plan: has no --nodes and no -o wide; allowed: -o table, -o json, -o yaml"),
+        (["plan", "-o", "wide"], "plan: has no --nodes and no -o wide; allowed: -o table, -o json, -o yaml"),
         (["--sharding-config", "f"], "--sharding-config: is of no use without plan"),
         (["plan", "--sharding-config", "/no/f"], "--sharding-config /no/f: No such file or directory"),
     ],

@@ -1,0 +1,138 @@
+"""The software bill of materials: what of run.lock an installation has, as CycloneDX in JSON.
+
+    python -m requirements.sbom [--installed] -o FILE
+
+Licences are read from what is installed in the Python that runs this. The same lock and installation give the same
+file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import uuid
+from collections.abc import Sequence
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+
+from .licences import expression, is_allowed
+from .locks import FOLDER, LockError, Pin, canonical, read
+
+#: Of the project itself, which is no pin.
+PROJECT = "agent-scheduler"
+
+
+def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[str, Any]:
+    """Components in the order of the lock, and who requires whom."""
+    own = installed[PROJECT]
+    root = {
+        "type": "application",
+        "bom-ref": PROJECT,
+        "name": PROJECT,
+        "version": own.version,
+        "licenses": [{"expression": expression(own)}],
+    }
+    components = [_component(pin, installed) for pin in pins]
+    requires: dict[str, list[str]] = {PROJECT: [], **{_reference(pin): [] for pin in pins}}
+    for pin in pins:
+        for via in pin.via:
+            by = (
+                [PROJECT]
+                if via == PROJECT
+                else [_reference(each) for each in pins if each.name == canonical(via)]
+            )
+            for each in by:
+                requires[each].append(_reference(pin))
+    content: dict[str, Any] = {
+        "metadata": {"component": root},
+        "components": components,
+        "dependencies": [{"ref": ref, "dependsOn": needs} for ref, needs in requires.items()],
+    }
+    number = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(content, sort_keys=True))
+    head = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{number}",
+        "version": 1,
+    }
+    return head | content
+
+
+def of_installation(pins: Sequence[Pin], installed: dict[str, Distribution]) -> list[Pin]:
+    """The pins that are installed. Raises LockError where lock and installation differ without a marker that tells
+    them apart."""
+    there = [pin for pin in pins if pin.name in installed and installed[pin.name].version == pin.version]
+    names = {pin.name for pin in there}
+    for pin in pins:
+        if pin.name not in names and (pin.name in installed or not pin.marker):
+            has = installed[pin.name].version if pin.name in installed else "none"
+            raise LockError(f"{pin.said} is not what is installed, which is {has}")
+    if others := sorted(installed.keys() - names - {PROJECT}):
+        raise LockError(f"installed and in no pin: {', '.join(others)}")
+    return there
+
+
+def _reference(pin: Pin) -> str:
+    return f"pkg:pypi/{pin.name}@{pin.version}"
+
+
+def _component(pin: Pin, installed: dict[str, Distribution]) -> dict[str, Any]:
+    distribution = installed.get(pin.name)
+    if distribution is None:
+        raise LockError(f"{pin.said} is not installed, so nobody knows its licence")
+    hashes = [{"alg": "SHA-256", "content": each.removeprefix("sha256:")} for each in pin.hashes]
+    found: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": _reference(pin),
+        "name": pin.name,
+        "version": pin.version,
+        "purl": _reference(pin),
+        "licenses": [_licence(expression(distribution))],
+        # One hash for each file of the release, of which one is installed.
+        "externalReferences": [
+            {
+                "type": "distribution",
+                "url": f"https://pypi.org/project/{pin.name}/{pin.version}/",
+                "hashes": hashes,
+            }
+        ],
+    }
+    if pin.marker:
+        found["properties"] = [{"name": "python:marker", "value": pin.marker}]
+    return found
+
+
+def _licence(said: str) -> dict[str, Any]:
+    return {"expression": said} if is_allowed(said) else {"license": {"name": said}}
+
+
+def found_installed() -> dict[str, Distribution]:
+    return {canonical(each.name): each for each in distributions()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m requirements.sbom", description=__doc__.split("\n")[0])
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    parser.add_argument("--lock", type=Path, default=FOLDER / "run.lock", help="the lock")
+    parser.add_argument(
+        "--installed", action="store_true", help="only what is installed, which must be what the lock says"
+    )
+    args = parser.parse_args(arguments)
+    installed = found_installed()
+    try:
+        pins = read(args.lock)
+        if args.installed:
+            pins = of_installation(pins, installed)
+        text = json.dumps(document(pins, installed), indent=1) + "\n"
+    except LockError as error:
+        print(f"sbom: {error}", file=sys.stderr)
+        return 1
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""The image: the Dockerfile's own steps are run, and what comes of them is run as the Deployment runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import yaml
+
+from agent_scheduler import __version__
+from agent_scheduler.bench.processes import free_port
+from embedded_kubernetes import EmbeddedCluster
+from requirements.locks import canonical
+from tests.needed import need, skip_where
+
+from .dockerfile import parse, sent
+from .image import Image, build, cannot_enter
+from .processes import PATIENCE
+
+#: The build is the first test's.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parents[2]
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: pod}
+spec: {schedulerName: agent-scheduler, containers: [{name: c, image: nginx}]}
+"""
+BILL = "/usr/share/doc/agent-scheduler/agent-scheduler.cdx.json"
+#: Byte code starts with a magic number and flags: 1 says that a hash follows, and that nobody compares it.
+UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[tuple[Image, Image]]:
+    """The base, and the image."""
+    # Half a gigabyte in small files, which pytest would keep for three runs.
+    with TemporaryDirectory(dir=_in_memory()) as name:
+        folder = Path(name)
+        skip_where(cannot_enter(folder))
+        download = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--dest",
+            f"{name}/asked",
+            "shtab",
+        ]
+        asked = subprocess.run(download, check=False, capture_output=True, text=True)
+        need(asked.returncode == 0, f"pip gets no package here: {asked.stderr[-300:]}")
+        yield build(ROOT, folder)
+
+
+def _in_memory() -> str | None:
+    """Where files are in memory, if there is room and programs may be run from there."""
+    memory = "/dev/shm"
+    if not os.path.isdir(memory):
+        return None
+    found = os.statvfs(memory)
+    usable = found.f_bavail * found.f_frsize > 2**31 and not found.f_flag & os.ST_NOEXEC
+    return memory if usable else None
+
+
+@pytest.fixture(scope="module")
+def base(built: tuple[Image, Image]) -> Image:
+    return built[0]
+
+
+@pytest.fixture(scope="module")
+def image(built: tuple[Image, Image]) -> Image:
+    return built[1]
+
+
+@pytest.fixture(scope="module")
+def added(built: tuple[Image, Image]) -> dict[str, Path]:
+    """The files that the base has not."""
+    base, image = built
+    there = base.files().keys()
+    return {name: file for name, file in image.files().items() if name not in there}
+
+
+def test_it_has_its_libraries_and_nothing_to_build_or_install_with(
+    base: Image, image: Image, added: dict[str, Path]
+) -> None:
+    elsewhere = [name for name in added if not name.startswith("/opt/venv/") and not name.endswith(".pyc")]
+    assert elsewhere == [BILL]
+    distributions = {
+        match[1].lower().replace("_", "-")
+        for name in image.files()
+        if (match := re.search(r"/([\w.]+)-[^/]+\.dist-info/METADATA$", name))
+    }
+    assert {"agent-scheduler", "uvloop"} <= distributions
+    developing = {
+        "pip",
+        "setuptools",
+        "wheel",
+        "hatchling",
+        "uv",
+        "pytest",
+        "mypy",
+        "ruff",
+        "rich",
+        "matplotlib",
+    }
+    assert distributions & developing == set()
+    programs = {Path(name).name for name, file in image.files().items() if os.access(file, os.X_OK)}
+    assert "agent-scheduler" in programs
+    assert [each for each in programs if re.fullmatch(r"(pip|gcc|cc|ld|as|make|uv)[\d.]*", each)] == []
+    assert [name for name in base.files() if "/pip/" in name], "the base had one"
+    assert [name for name in image.files() if "/ensurepip/" in name or re.search(r"/pip-.*whl$", name)] == []
+
+
+def test_its_user_owns_nothing_and_can_write_nothing(image: Image) -> None:
+    user = int(image.user.partition(":")[0])
+    assert user == 65532
+    for folder, folders, names in os.walk(image.root):
+        for entry in [Path(folder, name) for name in (*folders, *names)]:
+            found = entry.lstat()
+            assert (found.st_uid, found.st_gid) == (0, 0), entry
+            assert stat.S_ISLNK(found.st_mode) or not found.st_mode & 0o002 or entry == image.root / "tmp", (
+                entry
+            )
+
+
+def test_it_runs_without_rights_on_a_root_that_is_read_only(image: Image) -> None:
+    told = json.loads(image.run(["python", "-c", _WHO]))
+    assert told["ids"] == [65532, 65532, 65532, 65532] and told["groups"] in ([], [65532])
+    assert told["capabilities"] == 0
+    assert told["written"] == []
+    assert told["pid"] == 1
+
+
+_WHO = """
+import json, os
+written = []
+for folder in ("/", "/tmp", "/opt/venv", "/opt/venv/bin", "/root", "/usr/local/bin"):
+    try:
+        open(folder + "/written", "w").close()
+        written.append(folder)
+    except OSError:
+        pass
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(json.dumps({
+    "ids": [*os.getresuid()[:2], *os.getresgid()[:2]], "groups": os.getgroups(), "written": written, "pid": os.getpid(),
+    "capabilities": int(status["CapEff"], 16) | int(status["CapPrm"], 16),
+}))
+"""
+
+
+def test_byte_code_of_all_is_there_and_stays_valid(image: Image) -> None:
+    sources = [(name, file) for name, file in image.files().items() if name.endswith(".py")]
+    found = {Path(name).parent.name for name, _ in sources}
+    assert {"agent_scheduler", "embedded_kubernetes", "asyncio", "numpy"} <= found
+    for name, source in sources:
+        compiled = Path(importlib.util.cache_from_source(str(source)))
+        assert compiled.exists(), name
+        content = compiled.read_bytes()
+        assert content.startswith(UNCHECKED), name
+        assert content[8:16] == importlib.util.source_hash(source.read_bytes()), name
+
+
+def test_its_bill_of_materials_lists_what_is_installed(image: Image) -> None:
+    bill = json.loads((image.root / BILL.lstrip("/")).read_text())
+    (site,) = (image.root / "opt/venv/lib").glob("python3*/site-packages")
+    installed = {canonical(each.name): each.version for each in distributions(path=[str(site)])}
+    assert installed.pop("agent-scheduler") == bill["metadata"]["component"]["version"]
+    assert {each["name"]: each["version"] for each in bill["components"]} == installed
+
+
+def test_it_says_its_version(image: Image) -> None:
+    assert image.run([*image.entrypoint, "--version"]).strip().endswith(__version__)
+
+
+def test_the_manifest_has_the_port_that_it_exposes(image: Image) -> None:
+    deployment = yaml.safe_load((ROOT / "config/default/deployment.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert list(image.ports) == [port["containerPort"] for port in container["ports"]]
+
+
+def test_what_it_starts_schedules_a_pod_and_ends_when_it_is_told(image: Image, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    access = image.root / "access"
+    with EmbeddedCluster(nodes=1) as cluster, log.open("w") as output:
+        shutil.copy2(cluster.kubeconfig, access)
+        access.chmod(0o644)
+        # Another port than what it has by itself, on which others of this machine may listen.
+        process = image.start(
+            [*image.entrypoint, *image.command, "--port", str(free_port())],
+            environment={"KUBECONFIG": "/access"},
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            cluster.apply(POD)
+            node = ""
+            end = time.monotonic() + PATIENCE
+            while not node:
+                assert process.poll() is None and time.monotonic() < end, log.read_text()
+                with urllib.request.urlopen(f"{cluster.url}/api/v1/namespaces/default/pods/pod") as answer:
+                    node = json.load(answer)["spec"].get("nodeName", "")
+            assert node == "node-00000"
+            (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+            access.unlink()
+
+
+# ---- how the Dockerfile is read
+
+
+def test_variables_are_replaced_where_they_are_known_and_lines_joined() -> None:
+    build, final = parse(
+        "# a comment\nARG FROM_WHERE=one\nFROM ${FROM_WHERE} AS build\nENV A=1 \\\n    B=2\n# between\n"
+        "RUN x $A \\\n && y\n"
+        'FROM other\nENV PATH=/a:$PATH\nCOPY --from=build /x /y\nCMD ["run", "$A"]\n'
+    )
+    assert (build.base, build.name, build.environment) == ("one", "build", {"A": "1", "B": "2"})
+    assert [step.words for step in build.steps][1][0].split() == ["x", "$A", "&&", "y"]
+    assert final.environment["PATH"].startswith("/a:/usr/local/bin")
+    assert final.steps[1].flags == {"from": "build"} and final.steps[1].words == ("/x", "/y")
+    assert final.steps[2].words == ("run", "$A")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("FROM a\nVOLUME /x\n", "line 2: VOLUME is not known here"),
+        ("RUN x\n", "line 1: RUN before FROM"),
+        ("FROM ${X}\n", "line 1: there is no variable X"),
+        ("FROM a\nCOPY --chown=1 x y\n", "line 2: --chown is not known here"),
+        ("FROM a\nRUN x \\\n", "line 2: the last line goes on"),
+    ],
+)
+def test_what_the_reader_does_not_know_is_an_error(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse(text)
+
+
+def test_a_build_sees_what_the_dockerignore_leaves(tmp_path: Path) -> None:
+    (tmp_path / ".dockerignore").write_text("*\n!src\n!a/b\n**/*.pyc\n")
+    for name in ("src/m.py", "src/p/m.pyc", "src/p/n.py", "a/b/c", "a/d", "e"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert [str(path) for path in sent(tmp_path)] == ["a/b/c", "src/m.py", "src/p/n.py"]
