@@ -276,10 +276,9 @@ class Ledger:
         known = len(columns.interns.resources)
         for resource, amount in node.allocatable.items():
             columns.interns.resource(resource)
-            largest = self.largest
-            if amount > largest.amounts.get(resource, 0):
-                largest.amounts[resource] = amount
-                largest.version += 1
+            if amount > self.largest.amounts.get(resource, 0):
+                self.largest.amounts[resource] = amount
+                self.largest.version += 1
         columns.reserve(columns.size)
         if len(columns.interns.resources) > known:
             self._changes.clear()
