@@ -85,6 +85,4 @@ def _less_of_amounts(
     indices = [known.get(name, columns) for name in measure.resources]
     offered = tuple([offers[index] if index < columns else 0 for index in indices])
     free = tuple([offers[index] - taken[index] if index < columns else 0 for index in indices])
-    then = tuple([each - asked for each, asked in zip(free, wanted, strict=True)])
-    unusable = measure.amounts.unusable
-    return unusable(free, offered, reach) - unusable(then, offered, reach)
+    return measure.amounts.less(free, offered, wanted, reach)

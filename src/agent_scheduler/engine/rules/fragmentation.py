@@ -7,8 +7,8 @@ nothing else.
 
 Where there are no GPUs it is the same idea for amounts that can be divided: as many pods of a kind are thought to
 come as fit, and what is left then cannot be used. A kind counts by how many pods it has and how much each asks for,
-so that a few large ones are not drowned by many small ones. It is measured in eighths of what the node offers, as
-GPUs are in devices, of which most nodes have eight.
+so that a few large ones are not drowned by many small ones. What comes of a pod is measured by the size of the pod: 1
+where all that it takes was of no use to others, less than 0 where it makes useless more than it takes.
 
 A decision is about a node before and after; the states that nodes go through recur, so their measures are kept.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import sub as subtract
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -39,8 +40,8 @@ Value = TypeVar("Value")
 
 #: States of which a measure is kept, of each sort; after so many all are forgotten.
 _KEPT: Final = 1 << 16
-#: What is free is told apart as finely as this.
-_EIGHTHS: Final = 8
+#: What it counts, in devices, if all that a pod takes of a node without GPUs was of no use before.
+_WHOLE_POD: Final = 2.0
 
 #: As `reach`: every wish is met.
 EVERYWHERE: Final = -1
@@ -127,6 +128,10 @@ class _Gpus:
         unusable = self._found.get((after, then))
         return found - (self._unusable(after, then) if unusable is None else unusable)
 
+    def unusable(self, gpus: Free, left: tuple[int, int], reach: int) -> float:
+        """Thousandths, on a node that has these GPUs free and so much (CPU, memory) left."""
+        return self._unusable(self._level(*left, reach), tuple(sorted(gpus)))
+
     def _level(self, cpu: int, memory: int, reach: int) -> Level:
         """Nodes of one level have room for the same kinds, as far as CPU and memory go."""
         return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory), reach
@@ -173,8 +178,20 @@ class _Amounts:
         self.is_empty = not self._shares.any()
         self._found: dict[tuple[Amounts, Amounts, int], float] = {}
 
-    def unusable(self, free: Amounts, offered: Amounts, reach: int) -> float:
-        """Eighths of a node that offers so much of each resource and has so much of it free."""
+    def less(self, free: Amounts, offered: Amounts, asked: Amounts, reach: int) -> float:
+        """How much less is unusable with one pod more, on a node that offers so much of each resource and has so much
+        of it free; as devices count."""
+        size: float = sum(
+            weight * amount / max(whole, 1)
+            for weight, amount, whole in zip(self._weights.tolist(), asked, offered, strict=True)
+        )
+        if not size:
+            return 0.0
+        before = self._share(free, offered, reach)
+        after = self._share(tuple(map(subtract, free, asked)), offered, reach)
+        return _WHOLE_POD * (before - after) / size
+
+    def _share(self, free: Amounts, offered: Amounts, reach: int) -> float:
         key = (free, offered, reach)
         found = self._found.get(key)
         return _keep(self._found, key, self._unusable(*key)) if found is None else found
@@ -187,7 +204,7 @@ class _Amounts:
         pods = np.where(np.isfinite(pods) & _reaching(self._bits, reach), pods, 0.0)
         wasted = left - pods[:, None] * self._wanted
         whole = np.maximum(np.array(offered, dtype=np.float64), 1.0)
-        return float(self._shares @ (wasted / whole @ self._weights)) * _EIGHTHS
+        return float(self._shares @ (wasted / whole @ self._weights))
 
 
 def _levels(amounts: Sequence[int]) -> tuple[list[int], NDArray[np.int64]]:
@@ -215,7 +232,7 @@ def _keep(kept: dict[Key, Value], key: Key, value: Value) -> Value:
 
 
 def score_of(less: float) -> int:
-    """What a node is worth on which so much less is unusable afterwards, in devices or eighths of the node.
+    """What a node is worth on which so much less is unusable afterwards, in devices.
 
     The sigmoid, cut to whole numbers, is that of the authors' simulator (`fgd_score.go`). The cut matters: nodes that
     are nearly as good tie, and another score tells them apart.
