@@ -196,6 +196,8 @@ FOUND = [
     ),
     pytest.param("jobs", 4004692, id="a later stage stands by with the room that the first one lacks"),
     pytest.param("jobs", 4002837, id="a new leader waits for a list of before it led, whose answer is late"),
+    pytest.param("jobs", 4008547, id="a job has more pods in its first stage than its controller has seen"),
+    pytest.param("jobs", 4006620, id="a gang whose bind was refused fits nowhere at first, and then it does"),
 ]
 
 #: With the faults that it takes.
