@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="GPUs that are asked for, for each that there is (default: %(default)s)",
     )
     parser.add_argument(
+        "--copies",
+        type=int,
+        default=1,
+        metavar="N",
+        help="so many times the trace's nodes (default: %(default)s)",
+    )
+    parser.add_argument(
         "--gpus",
         type=int,
         default=lives.GPUS,
@@ -110,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     try:
-        workloads = [read_trace(text) for text in args.trace]
+        workloads = [_copied(read_trace(text), args.copies) for text in args.trace]
         _check(args, workloads)
     except (TraceError, ValueError) as error:
         print(f"agent-scheduler bench packing: {error}", file=sys.stderr)
@@ -140,6 +147,13 @@ def _check(args: argparse.Namespace, workloads: Sequence[Workload]) -> None:
     for workload in workloads:
         if not any(node.gpus for node in workload.nodes):
             raise ValueError(f"{workload.name}: expected a trace with nodes that have GPUs")
+
+
+def _copied(workload: Workload, copies: int) -> Workload:
+    if copies < 1:
+        raise ValueError(f"--copies {copies}: expected at least 1")
+    more = (replace(node, name=f"{node.name}-{copy}") for copy in range(1, copies) for node in workload.nodes)
+    return replace(workload, nodes=(*workload.nodes, *more))
 
 
 def _outcomes(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.snapshot import Snapshot
@@ -116,15 +115,13 @@ class Decisions:
         whole = sum(len(free) for free in columns.gpus.values()) * WHOLE
 
         def now() -> float:
-            free = np.array(columns.offers, dtype=object)
+            offers, taken = columns.offers, columns.taken
             return (
                 sum(
                     measure.gpus.unusable(
                         gpus,
-                        (
-                            free[row][CPU] - columns.taken[row][CPU],
-                            free[row][MEMORY] - columns.taken[row][MEMORY],
-                        ),
+                        offers[row][CPU] - taken[row][CPU],
+                        offers[row][MEMORY] - taken[row][MEMORY],
                         reach[row],
                     )
                     for row, gpus in columns.gpus.items()

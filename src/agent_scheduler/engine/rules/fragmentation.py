@@ -100,50 +100,55 @@ class _Gpus:
         #: What kinds ask for, upwards: between two of these nothing changes for any. And [kind] its place among them.
         self._cpu_levels, self._cpu_level = _levels([each.get("cpu", 0) for each in asked])
         self._memory_levels, self._memory_level = _levels([each.get("memory", 0) for each in asked])
-        self._sorted: dict[Free, Free] = {}
+        #: Of nodes as they are: what GPUs have free, upwards, and how much is unusable; and by level.
+        self._before: dict[tuple[Free, int, int, int], tuple[Free, float]] = {}
+        self._found: dict[tuple[Free, int, int, int], float] = {}
         self._beside: dict[tuple[Free, int], Free] = {}
-        self._found: dict[tuple[Level, Free], float] = {}
         self._usable: dict[Free, Floats] = {}
         self._fitting: dict[Level, Floats] = {}
 
-    def less(
-        self, gpus: Free, left: tuple[int, int], asked: tuple[int, int], amount: int, reach: int
-    ) -> float:
-        """How many thousandths less are unusable with one pod more on a node that has `gpus` free, and so much (CPU,
-        memory) left, of which the pod asks for so much, beside `amount` of GPUs. Asked for each row that changes and
-        each class, so what can be looked up is."""
-        free = self._sorted.get(gpus)
-        if free is None:
-            free = _keep(self._sorted, gpus, tuple(sorted(gpus)))
-        cpu, memory = left
-        before = self._level(cpu, memory, reach)
-        found = self._found.get((before, free))
+    def less(self, gpus: Free, cpu: int, memory: int, asked: tuple[int, int, int], reach: int) -> float:
+        """How many thousandths less are unusable with one pod more on a node that has `gpus` free, and so much CPU and
+        memory, of which the pod asks for so much, and for so much of GPUs. Asked for each row that changes and each
+        class, so what can be looked up is."""
+        key = (gpus, cpu, memory, reach)
+        found = self._before.get(key)
         if found is None:
-            found = self._unusable(before, free)
+            free = tuple(sorted(gpus))
+            found = _keep(self._before, key, (free, self._unusable(free, *self._level(cpu, memory), reach)))
+        free, before = found
+        asked_cpu, asked_memory, amount = asked
         then = free
         if amount:
             beside = self._beside.get((free, amount))
             then = beside or _keep(self._beside, (free, amount), after_best_fit(free, amount))
-        after = self._level(cpu - asked[0], memory - asked[1], reach)
-        unusable = self._found.get((after, then))
-        return found - (self._unusable(after, then) if unusable is None else unusable)
+        after = (
+            then,
+            bisect_right(self._cpu_levels, cpu - asked_cpu),
+            bisect_right(self._memory_levels, memory - asked_memory),
+            reach,
+        )
+        unusable = self._found.get(after)
+        return before - (self._unusable(*after) if unusable is None else unusable)
 
-    def unusable(self, gpus: Free, left: tuple[int, int], reach: int) -> float:
-        """Thousandths, on a node that has these GPUs free and so much (CPU, memory) left."""
-        return self._unusable(self._level(*left, reach), tuple(sorted(gpus)))
+    def _level(self, cpu: int, memory: int) -> tuple[int, int]:
+        """How many of the amounts that kinds ask for are there: nodes of one level have room for the same kinds."""
+        return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory)
 
-    def _level(self, cpu: int, memory: int, reach: int) -> Level:
-        """Nodes of one level have room for the same kinds, as far as CPU and memory go."""
-        return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory), reach
-
-    def _unusable(self, level: Level, free: Free) -> float:
+    def _unusable(self, free: Free, cpu: int, memory: int, reach: int) -> float:
+        """Of a level."""
         usable = self._usable.get(free)
         if usable is None:
             usable = _keep(self._usable, free, self._usable_of(free))
+        level = (cpu, memory, reach)
         fitting = self._fitting.get(level)
         if fitting is None:
             fitting = _keep(self._fitting, level, self._fitting_in(level))
-        return _keep(self._found, (level, free), sum(free) - float(fitting @ usable))
+        return _keep(self._found, (free, *level), sum(free) - float(fitting @ usable))
+
+    def unusable(self, gpus: Free, cpu: int, memory: int, reach: int) -> float:
+        """Thousandths, on a node that has these GPUs free and so much else."""
+        return self._unusable(tuple(sorted(gpus)), *self._level(cpu, memory), reach)
 
     def _usable_of(self, free: Free) -> Floats:
         """[amount] what is free on the devices that are of use to who asks for it."""
