@@ -86,7 +86,7 @@ def curves(runs: Sequence[Filled]) -> dict[str, str]:
     found = {}
     for trace in dict.fromkeys(run.trace for run in runs):
         ours = [run for run in runs if run.trace == trace]
-        name = trace.rsplit("_", 1)[-1].removesuffix(".csv")
+        name = trace.split()[-1].rsplit("_", 1)[-1].removesuffix(".csv")
         for place, what, title in (
             (1, "allocated", "GPUs allocated"),
             (2, "unusable", "Free, and of no use"),
@@ -114,7 +114,7 @@ def curves(runs: Sequence[Filled]) -> dict[str, str]:
                     # Below that, all policies have room for all.
                     axes.set_xlim(75, None)
                     axes.set_ylim(70, 100)
-                axes.legend()
+                axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
             found[f"packing-{name}-{what}.svg"] = standalone(svg(f"{title}, {trace}", draw))
     return found
