@@ -169,6 +169,8 @@ def _bare(kind: schema.Type) -> schema.Type:
 def _decode(value: object, kind: schema.Type, path: Path, reading: Reading) -> Any:
     if extra(kind).get("duration"):
         return _duration(value, path)
+    if extra(kind).get("quantity"):
+        return _quantity(value, path)
     bare = _bare(kind)
     match bare:
         case schema.StructType():
@@ -264,6 +266,13 @@ def _duration(value: object, path: Path) -> float:
     raise Invalid(path, f"found {found(value)}; allowed: a duration such as 500ms, 15s or 5m{hint}")
 
 
+def _quantity(value: object, path: Path) -> str | int | float:
+    """As it stands there; whether a text is one is for whoever knows the resource."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    raise Invalid(path, f"found {found(value)}; allowed: a quantity such as 500m, 2 or 1Gi")
+
+
 def _string(value: object, kind: schema.StrType, path: Path, noted: Mapping[str, Any]) -> str:
     if not isinstance(value, str):
         raise Invalid(path, f"found {found(value)}; allowed: a string")
@@ -303,4 +312,6 @@ def _allowed(kind: schema.Type) -> str:
             return f"{noun} above {number.gt}" if number.gt is not None else noun
         case schema.VarTupleType() | schema.ListType():
             return "a list"
+        case schema.DictType():
+            return "an object"
     return str(extra(kind).get("allowed", "a string"))

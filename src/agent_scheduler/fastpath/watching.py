@@ -76,10 +76,10 @@ class Watching:
             self.informers.also([native_groups(self._cluster, self._groups)])
 
     def _take_workload(self, wanted: bool) -> None:
-        workload, before = self._cluster.target_workload, self._cluster.target_workload.wanted
+        workload = self._cluster.target_workload
+        if wanted and not workload.wanted:
+            workload.begin(pod.cls for pod in self._cluster.pods.values())
         workload.wanted = wanted
-        for pod in self._cluster.pods.values() if wanted and not before else ():
-            workload.seen(pod.cls)
 
 
 def build_shard(state: State, informers: Informers) -> Shard | None:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import resource_value
 
-from .world import plain_reasons, plain_requests
+from .world import GPU as GPU_MILLI
+from .world import plain_gpus, plain_reasons, plain_requests
 
 Json = dict[str, Any]
 GPU = "example.com/gpu"
@@ -34,6 +35,8 @@ NODE_SHAPES: list[tuple[Json, Json, list[Json], bool]] = [
     ({"cpu": "2", "memory": "4Gi", "pods": "3"}, {"disk": "ssd"}, [_TAINT, _SOFT_TAINT], False),
     ({"cpu": "4", "memory": "8Gi", "pods": "5"}, {"zone": "a"}, [], True),
     ({"memory": "8Gi", "pods": "5"}, {"zone": "b"}, [], False),
+    ({"cpu": "4", "memory": "8Gi", "pods": "5", GPU_MILLI: "2000"}, {"zone": "a"}, [], False),
+    ({"cpu": "4", "memory": "8Gi", "pods": "5", GPU_MILLI: "1000"}, {"zone": "b"}, [], False),
 ]
 
 _PREFERS_SSD = {
@@ -70,6 +73,10 @@ POD_SHAPES: list[tuple[Json, int, Json]] = [
     ({"cpu": "1"}, 0, {"nodeSelector": {"zone": "a"}}),
     ({"memory": "2Gi"}, 0, {"affinity": _PREFERS_SSD}),
     ({"cpu": "250m"}, 0, {"affinity": _NOT_ZONE_A}),
+    ({"cpu": "100m", GPU_MILLI: "600"}, 0, {}),
+    ({"cpu": "100m", GPU_MILLI: "300"}, 0, {"tolerations": _TOLERATES}),
+    ({GPU_MILLI: "1000"}, 0, {}),
+    ({GPU_MILLI: "2000"}, 80, {}),
 ]
 
 
@@ -119,12 +126,21 @@ class Row(NamedTuple):
     labels: dict[str, str]
     taints: list[tuple[str, str]]
     unschedulable: bool
+    gpus: list[int]
 
 
 class Placed(NamedTuple):
     node: str
     shape: int
     assumed: bool
+    #: What its annotation says, or will say.
+    devices: str = ""
+
+    @property
+    def body(self) -> Json:
+        pod = PODS[self.shape]
+        annotations = {"agent-scheduler.io/gpu-index": self.devices} if self.devices else {}
+        return {**pod, "metadata": {"annotations": annotations}}
 
 
 @dataclass
@@ -139,8 +155,20 @@ class Picture:
 
     def reasons(self, node: str, shape: int) -> tuple[str, list[str]]:
         """Which rule keeps a pod of that shape away from the node, and its reasons; "" and none if it may go there."""
-        there = [PODS[placed.shape] for placed in self.pods.values() if placed.node == node]
-        return plain_reasons(PODS[shape], self.nodes[node], there)
+        return plain_reasons(PODS[shape], self.nodes[node], self.on(node))
+
+    def on(self, node: str) -> list[Json]:
+        return [placed.body for placed in self.pods.values() if placed.node == node]
+
+    def devices(self, node: str, shape: int) -> str:
+        """Those that a pod of that shape is given: for a share the fullest that has room."""
+        amount = TAKES[shape][0].get(GPU_MILLI, 0)
+        free = plain_gpus(self.nodes[node], self.on(node))
+        room = [index for index, left in enumerate(free) if left >= min(amount, 1000)]
+        if amount < 1000:
+            room = sorted(room, key=free.__getitem__)[: int(amount > 0)]
+        wanted = -(-amount // 1000)
+        return ",".join(map(str, room[:wanted])) if len(room) >= wanted else ""
 
     def feasible(self, shape: int) -> set[str]:
         return {name for name in self.nodes if not self.reasons(name, shape)[0]}
@@ -166,6 +194,7 @@ class Picture:
             node["metadata"]["labels"],
             [(taint["key"], taint["effect"]) for taint in node["spec"]["taints"]],
             node["spec"]["unschedulable"],
+            plain_gpus(node, self.on(name)),
         )
 
     def rows(self) -> dict[str, Row]:

@@ -23,6 +23,8 @@ from agent_scheduler.engine.state.rowlog import RowLog
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import resource_value
 
+GPU = "agent-scheduler.io/gpu-milli"
+
 _uids = itertools.count()
 _IS_LABEL_VALUE = re.compile("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
 
@@ -183,7 +185,25 @@ def plain_reasons(
         )
         if amount > room:
             reasons.append("Too many pods" if resource == "pods" else f"Insufficient {resource}")
-    return ("NodeResourcesFit", reasons) if reasons else ("", [])
+    if reasons:
+        return "NodeResourcesFit", reasons
+    amount = plain_requests(pod).get(GPU, 0)
+    free = plain_gpus(node, placed)
+    if sum(left >= min(amount, 1000) for left in free) < amount / 1000:
+        return "GPUShare", ["node(s) didn't have a GPU with enough left"]
+    return "", []
+
+
+def plain_gpus(node: dict[str, Any], placed: list[dict[str, Any]]) -> list[int]:
+    """What each GPU of a node has free beside pods with annotations that say where they are."""
+    free = [1000] * (int(node["status"]["allocatable"].get(GPU, "0")) // 1000)
+    for other in placed:
+        amount = plain_requests(other).get(GPU, 0)
+        said = other["metadata"].get("annotations", {}).get("agent-scheduler.io/gpu-index")
+        for index in map(int, said.split(",")) if said and amount else ():
+            if index < len(free):
+                free[index] -= min(amount, 1000)
+    return free
 
 
 def _ports(pod: dict[str, Any]) -> list[tuple[str, str, int]]:

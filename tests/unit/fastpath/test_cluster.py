@@ -17,6 +17,8 @@ from agent_scheduler.engine.plugins.gpu_share import GPUShare
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
+from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -65,9 +67,16 @@ class World:
         self.cluster.set_pod(pod)
         return pod
 
-    def refused(self, name: str, *, by: str = "NodeResourcesFit", cpu: str = "1") -> PodInfo:
+    def refused(
+        self,
+        name: str,
+        *,
+        by: str = "NodeResourcesFit",
+        cpu: str = "1",
+        requests: dict[str, str] | None = None,
+    ) -> PodInfo:
         """A pod that was tried and got no node."""
-        pod = self.seen(pod_json(name, requests={"cpu": cpu}))
+        pod = self.seen(pod_json(name, requests=requests or {"cpu": cpu}))
         entry = self.queue.pop()
         assert entry is not None and entry.uid == pod.uid
         self.queue.add_unschedulable(entry, unschedulable_plugins={by})
@@ -121,6 +130,57 @@ def test_a_confirmed_pod_wakes_nobody() -> None:
     world.seen(body, nodeName="n1")
     assert world.cpu("n1") == 1000
     assert not world.woken()
+
+
+@pytest.mark.parametrize(
+    ("devices", "free", "wakes"),
+    [("0", (400, 1000), False), ("1", (1000, 400), True), (None, (400, 1000), False)],
+)
+def test_a_pod_that_is_seen_on_another_device_than_it_was_assumed_on_frees_that(
+    devices: str | None, free: tuple[int, ...], wakes: bool
+) -> None:
+    world = World()
+    world.cluster.set_node(node("n1", extended={GPU: "2000"}))
+    body = pod_json("a", requests={GPU: "600"})
+    world.assumed(body, "n1")
+    world.refused("b", by="GPUShare", requests={GPU: "700"})
+    if devices is not None:
+        body["metadata"]["annotations"] = {GPU_INDEX: devices}
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 0 and world.ledger.columns.gpus == {0: free}
+    assert world.woken() is wakes
+
+
+def test_a_pod_that_turns_out_to_be_on_another_device_frees_the_one_that_it_was_counted_on() -> None:
+    world = World()
+    world.cluster.set_node(node("n1", extended={GPU: "2000"}))
+    body = pod_json("a", requests={GPU: "600"})
+    body["metadata"]["annotations"] = {GPU_INDEX: "0"}
+    world.seen(body, nodeName="n1")
+    world.refused("b", by="GPUShare", requests={GPU: "700"})
+    world.seen(body)
+    assert not world.woken()
+    body["metadata"]["annotations"] = {GPU_INDEX: "1"}
+    world.seen(body)
+    assert world.cpu("n1") == 0 and world.ledger.columns.gpus == {0: (1000, 400)}
+    assert world.woken()
+
+
+def test_the_target_workload_counts_each_pod_once_and_only_while_it_is_wanted() -> None:
+    world = World("n1")
+    workload = world.cluster.target_workload
+    world.seen(pod_json("a", requests={"cpu": "1"}))
+    assert workload.kinds == ()
+    workload.wanted = True
+    body = pod_json("b", requests={"cpu": "2"})
+    world.seen(body)
+    world.seen(body)
+    world.seen(body, nodeName="n1")
+    world.seen(pod_json("c", requests={"cpu": "3"}), nodeName="n1", schedulerName="another")
+    assert [(dict(kind.requests), share) for kind, share in workload.kinds] == [
+        ({"cpu": 2000}, 0.5),
+        ({"cpu": 3000}, 0.5),
+    ]
 
 
 def test_a_pod_whose_bind_was_answered_is_not_queued_again_when_its_profile_comes_back() -> None:

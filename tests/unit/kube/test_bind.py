@@ -67,7 +67,7 @@ async def bound(
         options = {"policy": IMPATIENT if hangs else POLICY, "timing": time.timing} | options
         given = {name: options.pop(name) for name in (("already_sent", "unknown")) if name in options}
         binds = Binds(transport, **options)
-        if _BEGINS.get() and not given and options.keys() == {"policy", "timing"}:
+        if _BEGINS.get() and not given and options.keys() - {"annotations"} == {"policy", "timing"}:
             told: asyncio.Future[BindResult | AlreadySent] = asyncio.get_running_loop().create_future()
             binds._start = starting(transport)
             assert binds.send_bind(POD, "n1", told.set_result)
@@ -105,6 +105,19 @@ async def test_the_binding_names_pod_uid_and_node() -> None:
         "metadata": {"namespace": "t", "name": "p", "uid": "u"},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
     }
+
+
+async def test_the_binding_has_the_annotations_that_its_pod_is_bound_with_at_each_try() -> None:
+    found: dict[str, dict[str, str]] = {"u": {"a.example.com/b": "0,1"}, "other": {"x": "y"}}
+    busy = status(503, "ServiceUnavailable", "try again")
+    for posts in ([CREATED], [busy, CREATED]):
+        result, requests, _ = await bound([*posts], annotations=found)
+        assert result.outcome is BindOutcome.BOUND
+        sent = [request.json["metadata"] for request in requests if request.method == "POST"]
+        expected = {"namespace": "t", "name": "p", "uid": "u", "annotations": {"a.example.com/b": "0,1"}}
+        assert sent == [expected] * len(posts)
+    _, requests, _ = await bound([CREATED], annotations={"other": {"x": "y"}})
+    assert "annotations" not in requests[0].json["metadata"]
 
 
 async def test_names_are_escaped_in_the_path() -> None:

@@ -50,8 +50,8 @@ class Change(NamedTuple):
     taken: Amounts
     ports: frozenset[HostPort] | None
     gpus: Free
-    #: The devices that a pod had which left, if it was one that is placed nowhere.
-    given: Indices
+    #: The devices that a pod had which left, if it was one that is placed nowhere; None of any other.
+    given: Indices | None
     #: Whether `Columns.absent` says it: a placed pod left, or is back.
     of_placed: bool
     #: Those of its terms that nobody had before.
@@ -129,7 +129,7 @@ class WhatIf:
     def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         columns, cls = self._columns, pod.cls
         taken, ports, gpus = columns.taken[row], columns.ports.get(row), columns.gpus.get(row, NO_GPUS)
-        given, _ = columns.hypothetical_gpus.get(row, {}).get(pod.uid, ((), 0)) if cls.gpu else ((), 0)
+        given, _ = columns.hypothetical_gpus.get(row, {}).get(pod.uid, (None, 0)) if cls.gpu else (None, 0)
         new: tuple[ExistingTerm, ...] = ()
         columns.take(row, self._ledger.with_pod(taken, cls, sign))
         of_placed = self._tell_by_name(pod, row, sign)
@@ -189,12 +189,12 @@ class WhatIf:
         node, placement = self._columns.nodes[row], self._ledger.placements.get(uid)
         return node is not None and placement is not None and placement.node_name == node.name
 
-    def _stands(self, pod: PodInfo, row: int, sign: int, given: Indices = ()) -> None:
+    def _stands(self, pod: PodInfo, row: int, sign: int, given: Indices | None = None) -> None:
         """A pod that is placed nowhere, or elsewhere, comes to stand on `row`, or no longer does. `given`: the devices
-        that it has there; by default those that it would be given."""
+        that it has there, which are none if it did not fit when it came; None: those that it would be given."""
         volumes, ports, columns = pod.cls.volumes, pod.cls.host_ports, self._columns
         if pod.cls.gpu:
-            given = given or choose(columns.gpus.get(row, NO_GPUS), pod.cls.gpu)
+            given = choose(columns.gpus.get(row, NO_GPUS), pod.cls.gpu) if given is None else given
             _note(columns.hypothetical_gpus, row, pod.uid, (given, pod.cls.gpu) if sign > 0 else None)
         if volumes is not None:
             _note(columns.hypothetical_pods, row, pod.uid, volumes if sign > 0 else None)

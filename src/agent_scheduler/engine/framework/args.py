@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 from agent_scheduler.objects.wire import NodeAffinity
+from agent_scheduler.objects.wire import Quantity as QuantityOfPods
 
 from ..state.gpus import RESOURCE as GPU
 from ..state.gpus import problem_with
@@ -35,6 +36,8 @@ LabelKey = Annotated[
         pattern=rf"^({_PREFIX}/)?{_WORD}$", extra={"allowed": "a label key, such as example.com/name or name"}
     ),
 ]
+#: Of a resource, as pods have it.
+Quantity = Annotated[QuantityOfPods, Meta(extra={"quantity": True})]
 Group = Annotated[
     str, Meta(pattern=rf"^{_WORD}$", extra={"allowed": "the part of a resource's name before the /"})
 ]
@@ -171,7 +174,7 @@ class TargetPod(PluginArgs, frozen=True, kw_only=True):
     """One kind of pods of a target workload."""
 
     #: Resource -> quantity, of the whole pod.
-    requests: Mapping[str, str | int]
+    requests: Mapping[str, Quantity]
     node_selector: Mapping[str, str] = {}
     #: Its required terms say where it may go.
     node_affinity: NodeAffinity | None = None
@@ -189,7 +192,7 @@ class TargetPod(PluginArgs, frozen=True, kw_only=True):
             if amount < 0:
                 raise ArgsError(("requests", name), f"found {quantity}; allowed: 0 or more")
             if name == GPU and (problem := problem_with(amount)):
-                raise ArgsError(("requests", name), problem)
+                raise ArgsError(("requests", name), problem.removeprefix(f"{GPU}: "))
         try:
             check_node_affinity(self.node_affinity, "nodeAffinity")
         except SpecError as error:

@@ -43,6 +43,13 @@ _KEPT: Final = 1 << 16
 #: What it counts, in devices, if all that a pod takes of a node without GPUs was of no use before.
 _WHOLE_POD: Final = 2.0
 
+#: So that nodes on which nothing changes are worth the same, whatever is lost when their sums are added up.
+_ROUNDING: Final = 1e-9
+
+#: So much more unusable is as bad as anything; e to the power of a few hundred is too large for a number. A pod that
+#: asks for next to nothing makes useless many times as much as it takes.
+_FAR: Final = 100.0
+
 #: As `reach`: every wish is met.
 EVERYWHERE: Final = -1
 
@@ -242,7 +249,7 @@ def score_of(less: float) -> int:
     The sigmoid, cut to whole numbers, is that of the authors' simulator (`fgd_score.go`). The cut matters: nodes that
     are nearly as good tie, and another score tells them apart.
     """
-    return int(MAX_NODE_SCORE / (1.0 + math.exp(-less)))
+    return int(MAX_NODE_SCORE / (1.0 + math.exp(min(-less, _FAR))) + _ROUNDING)
 
 
 def keep_derived(kept: dict[Hashable, Any], key: Hashable, make: Callable[[], Value]) -> Value:

@@ -22,6 +22,8 @@ class Falling(NamedTuple):
 
     best: float
     slopes: tuple[tuple[int, float], ...]
+    #: How many columns rows have that have all of these.
+    columns: int
 
 
 class OfVectors(Score):
@@ -42,7 +44,7 @@ class OfVectors(Score):
             offset, slope = self._of(pod.requests.get(name, 0) / most[name], weight / total)
             best += offset
             slopes.append((columns[name], slope / most[name]))
-        return Falling(best, tuple(slopes)) if slopes else None
+        return Falling(best, tuple(slopes), 1 + max(slopes)[0]) if slopes else None
 
     def _of(self, asked: float, weight: float) -> tuple[float, float]:
         """What a resource adds to the best score, and takes off it on a node of which all is free. `asked` is a
@@ -51,14 +53,18 @@ class OfVectors(Score):
 
     def score(self, state: Falling, nodes: Columns, rows: Rows) -> Ints:
         found = np.full(rows.shape[0], state.best)
-        for index, slope in state.slopes:
+        for index, slope in _known(state, nodes):
             found -= slope * (nodes.allocatable[index][rows] - nodes.requested[index][rows])
         scores: Ints = (MAX_NODE_SCORE * np.clip(found, 0.0, 1.0) + _ROUNDING).astype(np.int64)
         return scores
 
     def score_row(self, state: Falling, nodes: Columns, row: int) -> int:
-        found, slopes = state
-        offers, taken = nodes.offers[row], nodes.taken[row]
-        for index, slope in slopes:
+        found, offers, taken = state.best, nodes.offers[row], nodes.taken[row]
+        for index, slope in state.slopes if state.columns <= nodes.resources else _known(state, nodes):
             found -= slope * (offers[index] - taken[index])
         return int(MAX_NODE_SCORE * min(max(found, 0.0), 1.0) + _ROUNDING)
+
+
+def _known(state: Falling, nodes: Columns) -> list[tuple[int, float]]:
+    """Without resources that came with a node which the rows are older than: none of them offers these."""
+    return [(index, slope) for index, slope in state.slopes if index < nodes.resources]

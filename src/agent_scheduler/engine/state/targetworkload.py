@@ -84,10 +84,21 @@ class TargetWorkload:
         self.kinds: tuple[tuple[Kind, float], ...] = ()
         #: What others have worked out of `kinds`, by whatever names it.
         self.derived: dict[Hashable, Any] = {}
+        #: What was counted when `kinds` were drawn, which may be more kinds than are used.
+        self._drawn: dict[Kind, float] = {}
         self._counts: dict[Kind, int] = {}
         self._total = 0
         self._look_at = 1
         self._of_class: WeakKeyDictionary[PodClass, Kind] = WeakKeyDictionary()
+
+    def begin(self, classes: Iterable[PodClass]) -> None:
+        """Somebody asks from now on. `classes`: of the pods that there are, in the place of all that was counted
+        before, which may have been some of them."""
+        self.wanted = True
+        self._keep(())
+        self._look_at = 1
+        for each in classes:
+            self.seen(each)
 
     def seen(self, cls: PodClass) -> None:
         """A pod of the class has come. To be said once of each."""
@@ -108,11 +119,12 @@ class TargetWorkload:
         # The first pods change shares the most.
         self._look_at = min(2 * self._total, self._total + LOOK_EVERY)
         shares = {kind: count / self._total for kind, count in self._counts.items()}
-        before = dict(self.kinds)
+        before = self._drawn
         moved = sum(abs(share - before.get(kind, 0.0)) for kind, share in shares.items())
         moved += sum(share for kind, share in before.items() if kind not in shares)
         # What moves from one kind to another is in the sum twice.
         if moved / 2 >= CHANGED:
+            self._drawn = shares
             self.kinds = tuple(sorted(shares.items(), key=_frequency)[:KINDS_USED])
             self.derived.clear()
             self.version += 1

@@ -6,7 +6,10 @@ import itertools
 import random
 from collections.abc import Callable
 
-from .live import PROFILES, Answer, Live, Obj, Question
+from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
+from agent_scheduler.engine.state.gpus import RESOURCE as GPU
+
+from .live import PACKING, PROFILES, Answer, Live, Obj, Question
 
 NAMESPACES = ("default", "other")
 TEAMS = ("red", "blue")
@@ -122,7 +125,11 @@ class Cluster:
             self.live.ledger.forget(info.uid)
             return True
         self.live.ledger.confirm(info.uid)
-        self.objects["pods"][info.uid] = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+        annotations = self.live.ledger.bound_with.get(info.uid, {})
+        self.objects["pods"][info.uid] = {
+            "metadata": {**pod["metadata"], "annotations": annotations},
+            "spec": {**pod["spec"], "nodeName": node},
+        }
         return True
 
     # ---- changes
@@ -189,6 +196,8 @@ class Cluster:
         allocatable = {"cpu": cpu, "memory": "16Gi", "pods": rng.choice(("8", "110"))}
         if rng.random() < 0.2:
             allocatable["example.com/gpu"] = "2"
+        if rng.random() < 0.4:
+            allocatable[GPU] = rng.choice(("1000", "2000", "2000", "4000"))
         images = [{"names": [rng.choice(IMAGES)], "sizeBytes": 500_000_000}] if rng.random() < 0.3 else []
         unschedulable = rng.random() < 0.05 and not self._plain
         return {
@@ -201,6 +210,8 @@ class Cluster:
         """Somebody else's pod is bound; its node may be one that is not there (yet)."""
         body = self._called(self._random.choice(self._kinds))
         body["spec"] = {**body["spec"], "nodeName": self._where()}
+        # On whatever devices, or on none that it names.
+        body["metadata"]["annotations"] = {GPU_INDEX: self._random.choice(("0", "1", "0,1", ""))}
         return self._set("pods", body["metadata"]["uid"], body)
 
     def _where(self) -> str:
@@ -342,7 +353,7 @@ class Cluster:
 
     def _pod(self) -> Obj:
         rng = self._random
-        spec: Obj = {"schedulerName": rng.choice(PROFILES), "containers": self._containers()}
+        spec: Obj = {"schedulerName": rng.choice((*PROFILES, PACKING)), "containers": self._containers()}
         for part in rng.choice(PARTS):
             spec.update(part(rng))
         return {
@@ -363,6 +374,8 @@ class Cluster:
         requests = {"cpu": rng.choice(("100m", "100m", "250m", "700m", "1100m", "3", "7")), "memory": "128Mi"}
         if rng.random() < 0.1:
             requests["example.com/gpu"] = "1"
+        if rng.random() < 0.3:
+            requests[GPU] = rng.choice(("200", "300", "700", "1000", "2000"))
         ports = [{"containerPort": 80, "hostPort": rng.choice((80, 81))}] if rng.random() < 0.1 else []
         return [
             {"name": "c", "image": rng.choice(IMAGES), "resources": {"requests": requests}, "ports": ports}

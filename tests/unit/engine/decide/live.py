@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agent_scheduler.config.codec import decode
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.ranking import REFUSED
@@ -15,10 +16,13 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.allocator import CannotAllocate
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
+from agent_scheduler.engine.framework.args import FragmentationArgs
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import PodUnrankable
+from agent_scheduler.engine.framework.points import Enabled, PluginSet
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
@@ -36,7 +40,26 @@ Obj = dict[str, Any]
 Objects = Mapping[str, Mapping[str, Obj]]
 
 PROFILES = ("agent", "default-scheduler")
+#: A profile whose scores read GPUs, and labels of nodes that are alike in their room.
+PACKING = "packing"
+_ZONE = "topology.kubernetes.io/zone"
+_WORKLOAD: list[Obj] = [
+    {"requests": {"cpu": 1, GPU: 1000}, "nodeSelector": {_ZONE: "a"}, "weight": 3},
+    {"requests": {"cpu": "500m", GPU: 300}},
+    {"requests": {GPU: 2000}, "nodeSelector": {"disk": "ssd"}},
+    {"requests": {"cpu": "700m", "memory": "1Gi"}, "nodeSelector": {_ZONE: "b"}, "weight": 2},
+    {"requests": {"cpu": 3}},
+]
 KINDS = ("namespaces", "services", "classes", "slices", "claims", "storageclasses", "volumes", "volumeclaims")
+
+
+def _packing() -> ProfileSpec:
+    scores = (Enabled("Fragmentation", 100), Enabled("GPUPacking"))
+    return ProfileSpec(
+        scheduler_name=PACKING,
+        plugins={"score": PluginSet(scores, ("*",))},
+        args={"Fragmentation": decode({"targetWorkload": _WORKLOAD}, FragmentationArgs)},
+    )
 
 
 class Question(NamedTuple):
@@ -94,9 +117,10 @@ class Live:
         for uid, body in objects["pods"].items():
             self.set("pods", uid, body)
         self.snapshot = Snapshot(self.ledger, self.handle)
+        specs = [ProfileSpec(scheduler_name=name, base=name) for name in PROFILES]
         self.views = {
-            name: ClassViews(build_profile(ProfileSpec(scheduler_name=name, base=name)), self.snapshot)
-            for name in PROFILES
+            spec.scheduler_name: ClassViews(build_profile(spec), self.snapshot)
+            for spec in (*specs, _packing())
         }
 
     @property

@@ -13,17 +13,36 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Score
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.columns import Ints, Rows
+from agent_scheduler.engine.state.columns import NODE_NAME, Ints, Rows
 from tests.examples import examples
 
-from ..world import World, node
+from ..world import GPU, World, node
 
-SIZES: list[dict[str, Any]] = [{"cpu": "4"}, {"cpu": "8"}, {"cpu": "4", "extended": {"example.com/gpu": "1"}}]
+SIZES: list[dict[str, Any]] = [
+    {"cpu": "4"},
+    {"cpu": "8"},
+    {"cpu": "4", "labels": {"zone": "a"}},
+    {"cpu": "4", "labels": {"zone": "b", "disk": "ssd"}},
+    {"cpu": "4", "extended": {"example.com/gpu": "1"}},
+    {"cpu": "4", "extended": {GPU: "2000"}},
+    {"cpu": "4", "extended": {GPU: "3000"}},
+]
 
 
 def check(snapshot: Snapshot) -> None:
     columns, classes = snapshot.columns, snapshot.capacity_classes
-    amounts = list(zip(columns.offers, columns.taken, strict=True))[: columns.size]
+    telling = columns.interns.telling_labels
+    amounts = [
+        (
+            columns.offers[row],
+            columns.taken[row],
+            tuple(sorted(columns.gpus.get(row, ()))),
+            tuple((each.name if key == NODE_NAME else each.labels.get(key)) for key in telling)
+            if each
+            else None,
+        )
+        for row, each in enumerate(columns.nodes[: columns.size])
+    ]
     numbers = classes.of[: columns.size].tolist()
     assert len(set(zip(numbers, amounts, strict=True))) == len(set(numbers)) == len(set(amounts))
     examples = classes.examples().tolist()
@@ -37,10 +56,19 @@ def test_classes_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataO
     snapshot = Snapshot(world.ledger)
     placed: list[str] = []
     for _ in range(data.draw(st.integers(1, 40))):
-        what = data.draw(st.sampled_from(["place", "place", "place", "end", "node", "gone", "ask", "ask"]))
+        steps = ["place", "place", "place", "share", "share", "end", "node", "gone", "label", "ask", "ask"]
+        what = data.draw(st.sampled_from(steps))
         name = f"n{data.draw(st.integers(0, 5))}"
         if what == "place":
             placed.append(world.place(name, requests={"cpu": data.draw(st.sampled_from(["1", "2"]))}).uid)
+        elif what == "share" and name in world.ledger.rows:
+            # On one device or on another, of which the amounts that are taken say nothing.
+            pod = world.pod(requests={GPU: data.draw(st.sampled_from(["300", "600"]))})
+            world.ledger.assume(pod, world.ledger.rows[name], (data.draw(st.integers(0, 1)),))
+            placed.append(pod.uid)
+        elif what == "label":
+            labels = data.draw(st.frozensets(st.sampled_from(["zone", "disk", NODE_NAME])))
+            world.ledger.columns.interns.tell_apart(data.draw(st.sampled_from("xy")), labels)
         elif what == "end" and placed:
             world.ledger.remove_pod(placed.pop(data.draw(st.integers(0, len(placed) - 1))))
         elif what == "node":
@@ -52,6 +80,26 @@ def test_classes_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataO
             check(snapshot)
     snapshot.refresh()
     check(snapshot)
+
+
+def test_labels_that_somebody_names_tell_nodes_apart_until_it_names_others() -> None:
+    world = World(node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"}), node("c"))
+    snapshot, interns = Snapshot(world.ledger), world.ledger.columns.interns
+
+    def number() -> int:
+        check(snapshot)
+        return len(set(snapshot.capacity_classes.of[:3].tolist()))
+
+    assert number() == 1
+    interns.tell_apart("first", frozenset({"zone"}))
+    assert number() == 3
+    interns.tell_apart("second", frozenset({"disk"}))
+    world.ledger.set_node(node("b", labels={"zone": "x"}))
+    snapshot.refresh()
+    assert number() == 2
+    interns.tell_apart("first", frozenset())
+    assert number() == 1
+    assert interns.telling_labels == ("disk",)
 
 
 def test_many_classes_come_and_go_and_leave_no_more_than_there_are_rows() -> None:

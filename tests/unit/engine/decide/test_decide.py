@@ -16,6 +16,8 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import COLUMNS_KEPT
+from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
+from agent_scheduler.engine.state.gpus import problem_with
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -23,7 +25,7 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
 from tests.examples import examples
 
-from ..world import World, node, plain_reasons, pod_json, read_pod
+from ..world import GPU, World, node, plain_reasons, plain_requests, pod_json, read_pod
 
 PACK = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 SPREAD = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
@@ -345,13 +347,16 @@ _REQUESTS = st.fixed_dictionaries(
         "cpu": st.sampled_from(["0", "100m", "1", "2500m"]),
         "memory": st.sampled_from(["64Mi", "1Gi", "500M"]),
         "example.com/gpu": st.sampled_from(["1", "2"]),
+        GPU: st.sampled_from(["300", "700", "1000", "2000", "1500"]),
     },
 )
+_DEVICES = st.sampled_from([{}, {GPU_INDEX: "0"}, {GPU_INDEX: "1"}, {GPU_INDEX: "0,1"}, {GPU_INDEX: "7"}])
 
 
 @st.composite
 def _pods(draw: st.DrawFn) -> dict[str, Any]:
     body = pod_json()
+    body["metadata"]["annotations"] = draw(_DEVICES)
     container = {"name": "c", "resources": {"requests": draw(_REQUESTS)}, "ports": draw(_PORTS)}
     body["spec"]["containers"] = [container]
     if draw(st.booleans()):
@@ -384,11 +389,16 @@ def _nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
                     "memory": draw(st.sampled_from(["1Gi", "4Gi"])),
                     "pods": draw(st.sampled_from(["1", "10"])),
                     **draw(st.sampled_from([{}, {"example.com/gpu": "2"}])),
+                    **draw(st.sampled_from([{}, {GPU: "1000"}, {GPU: "2000"}, {GPU: "3000"}])),
                 }
             },
         }
         for index in range(draw(st.integers(1, 4)))
     ]
+
+
+def bound(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**body, "spec": {**body["spec"], "nodeName": name}}
 
 
 @examples(300)
@@ -401,11 +411,16 @@ def test_columns_agree_with_a_plain_reading_of_every_rule(
     placed: dict[str, list[dict[str, Any]]] = {each["metadata"]["name"]: [] for each in nodes}
     for body, index in existing:
         name = f"n{index % len(nodes)}"
-        info = read_pod(body, classes)
+        info = read_pod(bound(body, name), classes)
         world.ledger.set_pod(info, name)
         placed[name].append(body)
     decision = ask(world, read_pod(pending, classes), SPREAD, candidates=10)
 
+    if plain_requests(pending).get(GPU) == 1500:
+        assert isinstance(decision, Refusal)
+        assert decision.message.endswith("nodes are available: " + problem_with(1500) + ".")
+        assert decision.plugins == {"GPUShare"}
+        return
     expected: dict[str, int] = {}
     plugins = set()
     fitting = set()
@@ -439,8 +454,8 @@ def test_one_row_and_many_rows_get_the_same_answer(
 ) -> None:
     world = World(*(node_info(msgspec.convert(each, wire.Node)) for each in nodes))
     for body, index in existing:
-        info = read_pod(body, world.classes)
-        world.ledger.set_pod(info, f"n{index % len(nodes)}")
+        info = read_pod(bound(body, name := f"n{index % len(nodes)}"), world.classes)
+        world.ledger.set_pod(info, name)
     columns, pod = world.ledger.columns, read_pod(pending, world.classes)
     rows = columns.all_rows()
     plugin: Any

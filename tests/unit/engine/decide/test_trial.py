@@ -8,13 +8,16 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import START, Mark, Trial, WhatIf
 from agent_scheduler.engine.state.columns import Columns
+from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
+from agent_scheduler.engine.state.gpus import RESOURCE as GPU
+from agent_scheduler.engine.state.gpus import text_of
 from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
@@ -46,6 +49,10 @@ def contents(columns: Columns) -> dict[str, Any]:
         "absent": set(columns.absent),
         "volumes": {row: dict(there) for row, there in columns.hypothetical_pods.items()},
         "host ports": {row: dict(there) for row, there in columns.hypothetical_ports.items()},
+        "gpus": dict(columns.gpus),
+        "most free on a gpu": columns.gpu_most[:size].tolist(),
+        "free gpus": columns.gpu_whole[:size].tolist(),
+        "devices": {row: dict(there) for row, there in columns.hypothetical_gpus.items()},
     }
 
 
@@ -54,23 +61,30 @@ def apart(app: str) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+#: CPU, host port, app, the app that it stays away from, and thousandths of GPUs with the devices that it was given.
+Shape = tuple[int, int, str, str, tuple[int, str]]
+
+
 class Cluster(World):
     """Two nodes, and somebody who counts the pods of app a."""
 
     def __init__(self) -> None:
-        super().__init__(node("a", extended={"example.com/gpu": "4"}), node("b"))
+        super().__init__(node("a", extended={"example.com/gpu": "4", GPU: "3000"}), node("b"))
         self.snapshot = Snapshot(self.ledger)
         requirement = Requirement("app", "In", frozenset(("a",)))
         match = PodMatch(frozenset(("default",)), None, LabelSelector((requirement,)))
         self.kind = self.snapshot.handle.count([match])
 
-    def make(self, shape: tuple[int, int, str, str], uid: str) -> PodInfo:
-        cpu, port, app, repels = shape
-        container: dict[str, Any] = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+    def make(self, shape: Shape, uid: str, node_name: str = "") -> PodInfo:
+        cpu, port, app, repels, (milli, devices) = shape
+        requests = {"cpu": f"{cpu}m"} | ({GPU: f"{milli}"} if milli else {})
+        container: dict[str, Any] = {"name": "c", "resources": {"requests": requests}}
         if port:
             container["ports"] = [{"containerPort": 1, "hostPort": port, "protocol": "TCP"}]
-        body = pod_json(uid, containers=[container], **({"affinity": apart(repels)} if repels else {}))
-        body["metadata"] |= {"uid": uid, "labels": {"app": app}}
+        affinity = {"affinity": apart(repels)} if repels else {}
+        body = pod_json(uid, containers=[container], nodeName=node_name or None, **affinity)
+        annotations = {GPU_INDEX: devices} if devices else {}
+        body["metadata"] |= {"uid": uid, "labels": {"app": app}, "annotations": annotations}
         return read_pod(body, self.classes)
 
 
@@ -79,16 +93,20 @@ shapes = st.tuples(
     st.sampled_from([0, 0, 80, 81]),
     st.sampled_from(["a", "b"]),
     st.sampled_from(["", "", "a", "b"]),
+    # Others may have put too much on one, or have named none.
+    st.sampled_from(
+        [(0, ""), (0, ""), (300, "0"), (700, "0"), (700, "1"), (700, ""), (1000, "2"), (2000, "1,2")]
+    ),
 )
 
 
 @examples(200)
 @given(st.lists(st.tuples(shapes, st.sampled_from(NODES)), max_size=6), st.data())
 def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
-    placed: list[tuple[tuple[int, int, str, str], str]], data: st.DataObject
+    placed: list[tuple[Shape, str]], data: st.DataObject
 ) -> None:
     world = Cluster()
-    pods = [(world.make(shape, f"p{number}"), name) for number, (shape, name) in enumerate(placed)]
+    pods = [(world.make(shape, f"p{number}", name), name) for number, (shape, name) in enumerate(placed)]
     for pod, name in pods:
         world.ledger.set_pod(pod, name)
     world.snapshot.refresh()
@@ -107,19 +125,22 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
             there.remove(pod, world.ledger.rows[name])
         for pod in come:
             there.place(pod, world.ledger.rows[name])
-        if gone and data.draw(st.booleans()):
-            there.place(gone.pop(), world.ledger.rows[name])
+        back = [gone.pop()] if gone and data.draw(st.booleans()) else []
+        for pod in back:
+            there.place(pod, world.ledger.rows[name])
         seen = contents(columns)
 
     other = Cluster()
-    for pod, where in [
-        *((pod, where) for pod, where in pods if pod not in gone),
-        *((pod, name) for pod in come),
-    ]:
-        other.ledger.set_pod(pod, where)
+    for pod, where in pods:
+        if pod not in [*gone, *back]:
+            other.ledger.set_pod(pod, where)
+    for pod in come:
+        other.ledger.assume(pod, other.ledger.rows[name])
+    for pod in back:
+        other.ledger.set_pod(pod, name)
     other.snapshot.refresh()
     would_be = contents(other.snapshot.columns)
-    for key in ("usage", "requested", "ports"):
+    for key in ("usage", "requested", "ports", "gpus", "most free on a gpu", "free gpus"):
         assert seen[key] == would_be[key]
     assert list(seen["matching"].values()) == list(would_be["matching"].values())
     assert {term: counts for term, counts in seen["terms"].items() if any(counts)} == would_be["terms"]
@@ -129,9 +150,64 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     assert contradictions(world.ledger) == []
 
 
+@examples(300)
+@given(
+    st.lists(st.tuples(shapes, st.sampled_from(NODES)), max_size=4),
+    st.lists(st.sampled_from([300, 700, 1000, 2000]), min_size=1, max_size=5),
+    st.lists(
+        st.tuples(st.sampled_from(["change", "change", "change", "mark", "back"]), st.integers(0, 8)),
+        max_size=14,
+    ),
+    st.booleans(),
+)
+# One that did not fit when it came is on no device, though there is room when it leaves.
+@example(
+    placed=[],
+    amounts=[2000, 2000],
+    steps=[("change", 1), ("change", 0), ("change", 1), ("mark", 0), ("change", 0), ("back", 0)],
+    tried=False,
+)
+def test_undone_to_any_mark_gpus_are_what_they_were_there(
+    placed: list[tuple[Shape, str]], amounts: list[int], steps: list[tuple[str, int]], tried: bool
+) -> None:
+    """Pods come to a node whether they fit or not, and leave it again in any order."""
+    world = Cluster()
+    there = [world.make(shape, f"p{number}", name) for number, (shape, name) in enumerate(placed)]
+    for pod, (_, name) in zip(there, placed, strict=True):
+        world.ledger.set_pod(pod, name)
+    world.snapshot.refresh()
+    columns, row = world.snapshot.columns, world.ledger.rows["a"]
+    new = [world.make((0, 0, "a", "", (milli, "")), f"new{at}") for at, milli in enumerate(amounts)]
+    pods = [*new, *(pod for pod, (_, name) in zip(there, placed, strict=True) if name == "a")]
+    standing = {pod.uid for pod in pods[len(new) :]}
+    start = contents(columns)
+    marks: list[tuple[Mark, set[str], dict[str, Any]]] = []
+    what_if = (
+        Trial(world.ledger, world.snapshot, {}, cast(Any, None)) if tried else WhatIf(world.ledger, columns)
+    )
+    for what, number in steps:
+        pod = pods[number % len(pods)]
+        if what == "mark":
+            marks.append((what_if.mark(), set(standing), contents(columns)))
+        elif what == "back":
+            if marks:
+                mark, standing, then = marks.pop(number % len(marks))
+                marks = [each for each in marks if each[0] <= mark]
+                what_if.rollback(mark)
+                assert contents(columns) == then
+        elif pod.uid in standing:
+            standing.remove(pod.uid)
+            what_if.remove(pod, row)
+        else:
+            standing.add(pod.uid)
+            what_if.place(pod, row)
+    what_if.rollback(START)
+    assert contents(columns) == start
+
+
 def test_columns_are_as_they_were_after_a_filter_has_raised() -> None:
     world = Cluster()
-    pod = world.make((500, 80, "a", "b"), "p")
+    pod = world.make((500, 80, "a", "b", (300, "1")), "p", "a")
     world.ledger.set_pod(pod, "a")
     before = contents(world.ledger.columns)
     with pytest.raises(RuntimeError), WhatIf(world.ledger, world.ledger.columns) as there:
@@ -224,9 +300,14 @@ class Changing(ChangingCluster):
             return
         row = self._random.choice(rows)
         assert self.live.trial.try_place(pod, row, view)
-        node = self.live.snapshot.columns.nodes[row]
+        columns = self.live.snapshot.columns
+        node = columns.nodes[row]
         assert node is not None
-        pods[pod.uid] = {**body, "spec": {**body["spec"], "nodeName": node.name}}
+        given, _ = columns.hypothetical_gpus.get(row, {}).get(pod.uid, ((), 0))
+        pods[pod.uid] = {
+            "metadata": {**body["metadata"], "annotations": {GPU_INDEX: text_of(given)}},
+            "spec": {**body["spec"], "nodeName": node.name},
+        }
 
     def _evict(self, pods: dict[str, Obj]) -> None:
         """One that is placed, or that the trial has placed."""

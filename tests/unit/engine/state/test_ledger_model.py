@@ -22,6 +22,8 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state import columns as columns_module
 from agent_scheduler.engine.state import ledger as ledger_module
 from agent_scheduler.engine.state.columns import Columns
+from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
+from agent_scheduler.engine.state.gpus import indices_in
 from agent_scheduler.engine.state.interns import BASE_RESOURCES
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
@@ -86,6 +88,7 @@ def row_of(columns: Columns, row: int) -> Row:
         labels,
         [(taint.key, taint.effect) for taint in columns.interns.taints[columns.taints.item(row)]],
         bool(columns.unschedulable[row]),
+        list(columns.gpus.get(row, ())),
     )
 
 
@@ -111,6 +114,9 @@ def contents(columns: Columns) -> tuple[Any, ...]:
         *numbers,
         columns.nodes[:size],
         dict(columns.ports),
+        dict(columns.gpus),
+        columns.gpu_most[:size].tobytes(),
+        columns.gpu_whole[:size].tobytes(),
     )
 
 
@@ -211,6 +217,17 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.set_pod(self.pod(uid, shape), node)
         self.picture.pods[uid] = Placed(node, shape, False)
 
+    @rule(pick=ANY, devices=st.sampled_from(["0", "1", "0,1"]))
+    def a_known_pod_is_seen_on_devices(self, pick: int, devices: str) -> None:
+        """Which may be others than it was given, and may be full."""
+        uid = self.known_uid(pick)
+        placed = self.picture.pods.get(uid)
+        if placed is None or not read_pod(PODS[placed.shape], self.classes).cls.gpu:
+            return
+        pod = msgspec.structs.replace(self.pod(uid, placed.shape), gpus=indices_in(devices))
+        assert self.ledger.set_pod(pod, placed.node) is (placed.devices != devices)
+        self.picture.pods[uid] = placed._replace(assumed=False, devices=devices)
+
     @rule(pick=ANY, shape=st.none() | POD_SHAPE, node=st.none() | NAME)
     def a_known_pod_is_seen(self, pick: int, shape: int | None, node: str | None) -> None:
         uid = self.known_uid(pick)
@@ -221,15 +238,20 @@ class LedgerMachine(RuleBasedStateMachine):
         sequence = self.ledger.sequence
         changed = self.ledger.set_pod(self.pod(uid, seen.shape), seen.node)
         # Whether it tolerates a taint, or prefers a zone, no column can tell.
-        assert changed is ((seen.node, TAKES[seen.shape]) != (placed.node, TAKES[placed.shape]))
+        moved = (seen.node, TAKES[seen.shape]) != (placed.node, TAKES[placed.shape])
+        assert changed is moved
+        if not moved:
+            seen = seen._replace(devices=placed.devices)
         assert changed or self.ledger.sequence == sequence
         self.picture.pods[uid] = seen
 
     def assumed(self, shape: int, name: str) -> None:
         row, uid = self.ledger.rows[name], self.new_uid()
+        devices = self.picture.devices(name, shape)
         self.ledger.assume(self.pod(uid, shape), row)
+        assert self.ledger.bound_with.get(uid, {}) == ({GPU_INDEX: devices} if devices else {})
         self.assumes[row] += 1
-        self.picture.pods[uid] = Placed(name, shape, True)
+        self.picture.pods[uid] = Placed(name, shape, True, devices)
 
     @rule(shape=POD_SHAPE, name=NAME)
     def assume(self, shape: int, name: str) -> None:

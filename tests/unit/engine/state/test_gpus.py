@@ -1,0 +1,422 @@
+"""What GPUs have free, device by device: the rules by themselves, and as the ledger counts them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.state.gpus import (
+    ANNOTATION,
+    NO_GPUS,
+    NODE_LIMIT,
+    RESOURCE,
+    WHOLE,
+    after_best_fit,
+    all_free,
+    choose,
+    fits,
+    indices_in,
+    problem_with,
+    text_of,
+    without,
+)
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.recount import contradictions
+from tests.examples import examples
+from tests.unit.stateful import model_test
+
+from ..world import World, node, pod_json, read_pod
+
+#: What devices have free; below 0 where others put more there than they have.
+FREE = st.lists(st.sampled_from([-200, 0, 1, 299, 300, 500, 700, 999, 1000, 1000, 1000]), max_size=6).map(
+    tuple
+)
+AMOUNT = st.sampled_from([1, 300, 500, 700, 999, 1000, 2000, 3000, 5000])
+
+
+def plain_choices(free: tuple[int, ...], amount: int) -> list[tuple[int, ...]]:
+    """Every set of devices that the pod could be given."""
+    number, each = (1, amount) if amount < 1000 else (amount // 1000, 1000)
+    return [
+        chosen
+        for chosen in itertools.combinations(range(len(free)), number)
+        if all(free[index] >= each for index in chosen)
+    ]
+
+
+@examples(300)
+@given(free=FREE, amount=AMOUNT)
+def test_a_pod_is_given_devices_with_room_the_fullest_for_a_share(free: tuple[int, ...], amount: int) -> None:
+    choices, given_ = plain_choices(free, amount), choose(free, amount)
+    assert fits(free, amount) is bool(choices)
+    if not choices:
+        assert given_ == ()
+        return
+    assert given_ in choices
+    if amount < WHOLE:
+        least = min(free[index] for (index,) in choices)
+        assert given_ == next(chosen for chosen in choices if free[chosen[0]] == least)
+    else:
+        assert len(set(given_)) == amount // WHOLE and all(free[index] == WHOLE for index in given_)
+        assert given_ == choices[0], "the first that nobody uses"
+    left = without(free, given_, amount)
+    assert sum(free) - sum(left) == amount
+    assert all(
+        now == before
+        for index, (now, before) in enumerate(zip(left, free, strict=True))
+        if index not in given_
+    )
+    assert all(left[index] >= 0 for index in given_)
+
+
+@examples(300)
+@given(free=FREE, amount=AMOUNT)
+def test_the_sorted_form_agrees_with_the_devices_themselves(free: tuple[int, ...], amount: int) -> None:
+    then = without(free, choose(free, amount), amount)
+    assert after_best_fit(tuple(sorted(free)), amount) == tuple(sorted(then))
+
+
+@given(amounts=st.lists(AMOUNT, max_size=20), devices=st.integers(0, 6))
+def test_no_device_is_given_more_than_it_has(amounts: list[int], devices: int) -> None:
+    free = all_free(devices * WHOLE)
+    for amount in amounts:
+        free = without(free, choose(free, amount), amount)
+        assert len(free) == devices and all(0 <= left <= WHOLE for left in free)
+
+
+def test_a_node_offers_whole_devices() -> None:
+    assert all_free(0) == all_free(999) == NO_GPUS
+    assert all_free(2999) == (1000, 1000)
+
+
+def test_a_device_that_the_node_does_not_have_is_left_out() -> None:
+    assert without((1000, 400), (1, 7), 300) == (1000, 100)
+    assert without((), (0,), 300) == ()
+
+
+@given(st.lists(st.integers(0, 255), unique=True, min_size=1).map(sorted))
+def test_what_the_annotation_says_is_what_was_given(indices: list[int]) -> None:
+    assert indices_in(text_of(tuple(indices))) == tuple(indices)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", (0,)),
+        ("2,0", (0, 2)),
+        ("1,1", (1,)),
+        ("007", (7,)),
+        ("", ()),
+        ("all", ()),
+        ("-1", ()),
+        ("0,", ()),
+        ("0, 1", ()),
+        ("0;1", ()),
+        ("1.5", ()),
+        ("1000", ()),
+        ("99999999999999999999999", ()),
+        ("\u0663", ()),
+        ("\u00b2", ()),
+    ],
+)
+def test_an_annotation_is_read_as_indices_or_not_at_all(text: str, expected: tuple[int, ...]) -> None:
+    assert indices_in(text) == expected
+
+
+@pytest.mark.parametrize("amount", [0, 1, 300, 1000, 2000, 8000])
+def test_shares_of_one_and_whole_ones_can_be_asked_for(amount: int) -> None:
+    assert problem_with(amount) == ""
+
+
+@pytest.mark.parametrize("amount", [1001, 1500, 2300])
+def test_any_other_amount_is_told_with_what_is_allowed(amount: int) -> None:
+    assert problem_with(amount) == (
+        f"agent-scheduler.io/gpu-milli: {amount} is neither a share of one GPU nor a number of whole ones; "
+        "allowed: up to 1000, or a multiple of it"
+    )
+
+
+# ---- nodes and pods
+
+
+def gpu_node(name: str = "a", offered: int = 2000, **more: Any) -> Any:
+    return node(name, extended={RESOURCE: str(offered)} if offered else {}, **more)
+
+
+def body(uid: str, amount: int, devices: str | None = None, node_name: str = "") -> dict[str, Any]:
+    made = pod_json(uid, requests={RESOURCE: str(amount)} if amount else {}, nodeName=node_name or None)
+    made["metadata"]["uid"] = uid
+    if devices is not None:
+        made["metadata"]["annotations"] = {ANNOTATION: devices}
+    return made
+
+
+def pod(world: World, uid: str, amount: int, devices: str | None = None, node_name: str = "") -> PodInfo:
+    return read_pod(body(uid, amount, devices, node_name), world.classes)
+
+
+def free(world: World, name: str = "a") -> tuple[int, ...]:
+    assert contradictions(world.ledger) == []
+    columns, row = world.ledger.columns, world.ledger.rows[name]
+    left = columns.gpus.get(row, NO_GPUS)
+    assert columns.gpu_most[row] == max(left, default=0) and columns.gpu_whole[row] == left.count(WHOLE)
+    return left
+
+
+def test_a_node_of_too_many_gpus_is_said_and_counts_as_the_most_that_can_be_known() -> None:
+    info = gpu_node(offered=NODE_LIMIT + 1000)
+    assert info.allocatable[RESOURCE] == NODE_LIMIT
+    assert "257000 is for more than 256 GPUs" in " ".join(info.errors)
+
+
+def test_a_pod_has_devices_only_of_a_node_and_of_gpus_that_it_asks_for() -> None:
+    world = World()
+    assert pod(world, "p", 500, "1", "a").gpus == (1,)
+    assert pod(world, "p", 500, "1").gpus == ()
+    assert pod(world, "p", 0, "1", "a").gpus == ()
+    assert pod(world, "p", 500, None, "a").gpus == ()
+    assert pod(world, "p", 500, "one", "a").gpus == ()
+
+
+def test_devices_are_given_as_a_pod_is_assumed_and_taken_back_with_it() -> None:
+    world = World(gpu_node())
+    for uid, amount in (("p", 600), ("q", 600), ("r", 300)):
+        world.ledger.assume(pod(world, uid, amount), 0)
+    assert free(world) == (100, 400)
+    assert world.ledger.bound_with == {"p": {ANNOTATION: "0"}, "q": {ANNOTATION: "1"}, "r": {ANNOTATION: "0"}}
+    assert world.ledger.forget("p") == "a"
+    assert free(world) == (700, 400)
+    assert world.ledger.bound_with.keys() == {"q", "r"}
+    world.ledger.confirm("q")
+    assert free(world) == (700, 400)
+    world.ledger.remove_pod("q")
+    assert free(world) == (700, 1000)
+
+
+def test_devices_that_are_named_are_given_rather_than_chosen_ones() -> None:
+    world = World(gpu_node(offered=3000))
+    world.ledger.assume(pod(world, "p", 2000), 0, (1, 2))
+    assert free(world) == (1000, 0, 0)
+    assert world.ledger.bound_with == {"p": {ANNOTATION: "1,2"}}
+
+
+def test_a_pod_without_gpus_is_bound_with_nothing() -> None:
+    world = World(gpu_node())
+    world.ledger.assume(pod(world, "p", 0), 0)
+    assert world.ledger.bound_with == {} and free(world) == (1000, 1000)
+
+
+def test_what_the_watch_shows_of_an_assumed_pod_confirms_its_devices() -> None:
+    world = World(gpu_node())
+    world.ledger.assume(pod(world, "p", 600), 0)
+    assert world.ledger.set_pod(pod(world, "p", 600, "0", "a"), "a") is False
+    assert (free(world), world.ledger.assumed) == ((400, 1000), 0)
+
+
+def test_an_annotation_that_says_other_devices_is_believed() -> None:
+    world = World(gpu_node())
+    world.ledger.assume(pod(world, "p", 600), 0)
+    version = world.ledger.columns.version[0]
+    assert world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a") is True
+    assert free(world) == (1000, 400)
+    assert world.ledger.columns.version[0] > version
+
+
+def test_an_annotation_that_is_lost_leaves_the_devices_as_they_were_counted() -> None:
+    world = World(gpu_node())
+    world.ledger.assume(pod(world, "p", 600), 0)
+    for lost in (None, "", "none"):
+        assert world.ledger.set_pod(pod(world, "p", 600, lost, "a"), "a") is False
+        assert free(world) == (400, 1000)
+
+
+def test_pods_that_others_bind_without_an_annotation_are_on_no_device() -> None:
+    world = World(gpu_node())
+    world.ledger.set_pod(pod(world, "p", 600, None, "a"), "a")
+    assert free(world) == (1000, 1000)
+    assert world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a") is True
+    assert free(world) == (1000, 400)
+
+
+def test_a_device_that_others_have_put_too_much_on_has_less_than_nothing() -> None:
+    world = World(gpu_node())
+    for uid in ("p", "q"):
+        world.ledger.set_pod(pod(world, uid, 600, "1", "a"), "a")
+    assert free(world) == (1000, -200)
+    world.ledger.remove_pod("q")
+    assert free(world) == (1000, 400)
+
+
+def test_pods_that_are_seen_before_their_node_count_on_its_devices() -> None:
+    world = World(gpu_node("other"))
+    world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a")
+    world.ledger.set_node(gpu_node())
+    assert free(world) == (1000, 400)
+    first = World()
+    first.ledger.set_pod(pod(first, "p", 600, "1", "a"), "a")
+    first.ledger.set_node(gpu_node())
+    assert free(first) == (1000, 400)
+
+
+def test_devices_that_a_node_gets_and_loses_are_counted_with_the_pods_on_them() -> None:
+    world = World(gpu_node(offered=0))
+    world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a")
+    world.ledger.set_pod(pod(world, "q", 2000, "2,3", "a"), "a")
+    assert free(world) == ()
+    for offered, expected in (
+        (2000, (1000, 400)),
+        (3000, (1000, 400, 0)),
+        (1000, (1000,)),
+        (4000, (1000, 400, 0, 0)),
+        (0, ()),
+        (2000, (1000, 400)),
+    ):
+        world.ledger.set_node(gpu_node(offered=offered))
+        assert free(world) == expected
+    world.ledger.remove_pod("p")
+    assert free(world) == (1000, 1000)
+
+
+def test_a_node_that_goes_leaves_its_row_without_devices_and_finds_its_pods_when_it_is_back() -> None:
+    world = World(gpu_node())
+    world.ledger.assume(pod(world, "p", 600), 0)
+    world.ledger.remove_node("a")
+    columns = world.ledger.columns
+    assert columns.gpus == {} and columns.gpu_most[0] == columns.gpu_whole[0] == 0
+    world.ledger.set_node(node("b"))
+    assert world.ledger.rows["b"] == 0 and free(world, "b") == ()
+    world.ledger.set_node(gpu_node())
+    assert free(world) == (400, 1000)
+
+
+def test_a_pod_that_was_bound_elsewhere_takes_its_devices_there() -> None:
+    world = World(gpu_node("a"), gpu_node("b"))
+    world.ledger.assume(pod(world, "p", 600), world.ledger.rows["a"])
+    assert world.ledger.set_pod(pod(world, "p", 600, "1", "b"), "b") is True
+    assert (free(world, "a"), free(world, "b")) == ((1000, 1000), (1000, 400))
+    assert world.ledger.bound_with == {}
+
+
+# ---- any order of news, against devices that are counted anew at every step
+
+NAMES = ("a", "b", "c")
+UIDS = [f"p{number}" for number in range(8)]
+DEVICES = st.sampled_from([None, "0", "1", "0,1", "1,2", "9", "x"])
+
+
+class GpuMachine(RuleBasedStateMachine):
+    """`where` [uid]: node, amount, devices, whether it is assumed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.snapshot = Snapshot(self.world.ledger)
+        self.nodes: dict[str, int] = {}
+        self.where: dict[str, tuple[str, int, tuple[int, ...], bool]] = {}
+
+    @rule(
+        name=st.sampled_from(NAMES), offered=st.sampled_from([0, 1000, 2000, 3500]), cpu=st.sampled_from("48")
+    )
+    def node_comes_or_changes(self, name: str, offered: int, cpu: str) -> None:
+        self.world.ledger.set_node(gpu_node(name, offered, cpu=cpu))
+        self.nodes[name] = offered // 1000
+
+    @rule(name=st.sampled_from(NAMES))
+    def node_goes(self, name: str) -> None:
+        self.world.ledger.remove_node(name)
+        self.nodes.pop(name, None)
+
+    @rule(uid=st.sampled_from(UIDS), name=st.sampled_from(NAMES), amount=AMOUNT)
+    def pod_is_assumed(self, uid: str, name: str, amount: int) -> None:
+        if uid in self.where or name not in self.nodes:
+            return
+        choices = plain_choices(self.free(name), amount)
+        self.world.ledger.assume(pod(self.world, uid, amount), self.world.ledger.rows[name])
+        # Who is to fit is not the ledger's to say: who does not is on no device.
+        least = min(choices, key=lambda chosen: [self.free(name)[index] for index in chosen], default=())
+        self.where[uid] = name, amount, least, True
+        annotated = self.world.ledger.bound_with.get(uid, {})
+        assert annotated == ({ANNOTATION: ",".join(map(str, least))} if least else {})
+
+    @rule(uid=st.sampled_from(UIDS), name=st.sampled_from(NAMES), amount=st.none() | AMOUNT, devices=DEVICES)
+    def pod_is_seen(self, uid: str, name: str, amount: int | None, devices: str | None) -> None:
+        before = self.where.get(uid)
+        if amount is None and before is not None:
+            name, amount = before[:2]
+        amount = amount or 300
+        told = {"0": (0,), "1": (1,), "0,1": (0, 1), "1,2": (1, 2), "9": (9,)}.get(devices or "", ())
+        if before is not None and before[:2] == (name, amount):
+            told = told or before[2]
+        self.world.ledger.set_pod(pod(self.world, uid, amount, devices, name), name)
+        self.where[uid] = name, amount, told, False
+
+    @rule(uid=st.sampled_from(UIDS))
+    def bind_is_answered(self, uid: str) -> None:
+        self.world.ledger.confirm(uid)
+        if uid in self.where:
+            self.where[uid] = (*self.where[uid][:3], False)
+
+    @rule(uid=st.sampled_from(UIDS))
+    def bind_is_refused(self, uid: str) -> None:
+        assumed = uid in self.where and self.where[uid][3]
+        assert (self.world.ledger.forget(uid) is not None) is assumed
+        if assumed:
+            del self.where[uid]
+
+    @rule(uid=st.sampled_from(UIDS))
+    def pod_goes(self, uid: str) -> None:
+        self.world.ledger.remove_pod(uid)
+        self.where.pop(uid, None)
+
+    @rule()
+    def a_snapshot_is_refreshed(self) -> None:
+        self.snapshot.refresh()
+        ours, ledgers = self.snapshot.columns, self.world.ledger.columns
+        assert ours.gpus == ledgers.gpus
+        for name in ("gpu_most", "gpu_whole"):
+            mine, its = getattr(ours, name), getattr(ledgers, name)
+            assert mine[: ours.size].tolist() == its[: ours.size].tolist()
+        frozen = dict(ours.gpus)
+        self.world.ledger.set_pod(pod(self.world, "other", 100, "0", "a"), "a")
+        assert ours.gpus == frozen
+        self.world.ledger.remove_pod("other")
+
+    def free(self, name: str) -> tuple[int, ...]:
+        used: Counter[int] = Counter()
+        for there, amount, devices, _ in self.where.values():
+            if there == name:
+                for index in devices:
+                    used[index] += min(amount, 1000)
+        return tuple(1000 - used[index] for index in range(self.nodes[name]))
+
+    @invariant()
+    def devices_have_free_what_pods_leave_of_them(self) -> None:
+        assert contradictions(self.world.ledger) == []
+        rows = self.world.ledger.rows
+        assert self.world.ledger.columns.gpus.keys() <= set(rows.values())
+        for name in self.nodes:
+            assert free(self.world, name) == self.free(name)
+        assert self.world.ledger.bound_with.keys() <= self.where.keys()
+
+
+TestGpuMachine = model_test(GpuMachine, examples=60, steps=40)
+
+
+def test_numbers_of_a_ledger_that_are_wrong_are_found() -> None:
+    world = World(gpu_node())
+    world.ledger.assume(pod(world, "p", 600), 0)
+    world.ledger.columns.set_gpus(0, (1000, 400))
+    assert contradictions(world.ledger) == ["node a: GPUs are out of step with its pods"]
+
+
+def test_the_annotation_is_read_beside_those_of_others() -> None:
+    made = body("p", 300, None, "a")
+    made["metadata"]["annotations"] = {"agent-scheduler.io/gpu-index": "3", "example.com/other": "x"}
+    assert read_pod(made, World().classes).gpus == (3,)
