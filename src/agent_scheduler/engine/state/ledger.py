@@ -352,20 +352,20 @@ class Ledger:
             self.counts_version += self.terms.count(self.columns, placement.pod, row, sign)
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
-        columns = self.columns
-        columns.take(row, self.with_pod(columns.taken[row], cls, sign))
+        self.columns.take(row, self.with_pod(self.columns.taken[row], cls, sign))
 
     def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
         """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""
-        return tuple(
-            map(add if sign > 0 else subtract, taken, self._changes.get(cls) or self._changes_of(cls))
-        )
+        changes = self._changes.get(cls) or self._changes_of(cls)
+        if (known := len(taken) // 2) != self.columns.resources:
+            # Of columns that are older than a node which brought a resource.
+            changes = changes[:known] + changes[self.columns.resources :][:known]
+        return tuple(map(add if sign > 0 else subtract, taken, changes))
 
     def _changes_of(self, cls: PodClass) -> Amounts:
         if len(self._changes) >= _CHANGES_KEPT:
             self._changes.clear()
-        columns = self.columns
-        known, resources = columns.interns.resources, columns.resources
+        known, resources = self.columns.interns.resources, self.columns.resources
         changes = [0] * (2 * resources)
         for resource, amount in cls.requests.items():
             index = known.get(resource, resources)

@@ -216,6 +216,19 @@ def test_columns_are_as_they_were_after_a_filter_has_raised() -> None:
     assert contents(world.ledger.columns) == before
 
 
+def test_a_resource_that_a_node_brings_meanwhile_changes_no_amount_of_another() -> None:
+    world = World(node("a"))
+    snapshot = Snapshot(world.ledger)
+    trial = Trial(world.ledger, snapshot, {}, cast(Any, None))
+    before = contents(snapshot.columns)
+    pod = world.pod(requests={"cpu": "1", "memory": "1Gi", "example.com/new": "1"})
+    world.ledger.set_node(node("b", extended={"example.com/new": "1"}))
+    trial.place(pod, 0)
+    assert snapshot.columns.taken[0] == (1000, 2**30, 0, 1) * 2
+    trial.remove(pod, 0)
+    assert contents(snapshot.columns) == before
+
+
 def test_the_usage_that_filters_read_can_be_replaced_and_put_back() -> None:
     world = Cluster()
     world.place("a", requests={"cpu": "1"})
