@@ -46,6 +46,8 @@ def contents(columns: Columns) -> dict[str, Any]:
         "absent": set(columns.absent),
         "volumes": {row: dict(there) for row, there in columns.hypothetical_pods.items()},
         "host ports": {row: dict(there) for row, there in columns.hypothetical_ports.items()},
+        "gpus": (dict(columns.gpus), columns.gpu_most[:size].tolist(), columns.gpu_whole[:size].tolist()),
+        "gpus by name": {row: dict(there) for row, there in columns.hypothetical_gpus.items()},
     }
 
 
