@@ -8,16 +8,10 @@ from typing import Any, NamedTuple
 
 from matplotlib.ticker import LogLocator
 
-from agent_scheduler.bench.plots import COLORS, svg
+from agent_scheduler.bench.plots import COLORS, standalone, svg
 from agent_scheduler.bench.result import Figures, Run
 
 from .parts import Part
-
-#: Pages that show a file cannot give it their colour, so it asks for their scheme itself.
-_SCHEME = (
-    "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
-    "svg text{fill:currentColor}</style>"
-)
 
 
 class Point(NamedTuple):
@@ -79,7 +73,7 @@ def lines(
         if len(shown) > 1 or next(iter(shown)):
             axes.legend()
 
-    return _standalone(svg(title, draw))
+    return standalone(svg(title, draw))
 
 
 def bars(title: str, groups: Mapping[str, Mapping[str, float]], *, up: str) -> str:
@@ -104,7 +98,7 @@ def bars(title: str, groups: Mapping[str, Mapping[str, float]], *, up: str) -> s
         axes.set_ylim(top=1.3 * max(value for each in groups.values() for value in each.values()))
         axes.legend(loc="upper right", ncols=len(series))
 
-    return _standalone(svg(title, draw))
+    return standalone(svg(title, draw))
 
 
 def _short(number: float) -> str:
@@ -113,11 +107,6 @@ def _short(number: float) -> str:
 
 def _positive(series: Series) -> list[float]:
     return [point.at for each in series.values() for point in each if point.at > 0] or [1.0]
-
-
-def _standalone(text: str) -> str:
-    head, rest = text.split(">", 1)
-    return f"{head}>{_SCHEME}{rest}"
 
 
 def _rate(figures: Figures) -> float | None:

@@ -37,6 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node-gpus", default="0", metavar="N", help="of nvidia.com/gpu (default: %(default)s)"
     )
     parser.add_argument(
+        "--node-resource", action="append", default=[], metavar="NAME=QUANTITY",
+        help="an extended resource of every simulated node; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--devices-per-node", type=int, default=0, metavar="N",
         help="devices that a simulated driver publishes for each node, for dynamic resource "
         "allocation (default: %(default)s)",

@@ -53,6 +53,8 @@ class Settings:
     node_memory: Quantity = "128Gi"
     node_pods: Quantity = "110"
     node_gpus: Quantity = "0"
+    #: What else every node has: NAME=QUANTITY each.
+    node_resource: Sequence[str] = ()
     devices_per_node: int = 0
     device_nodes: int | None = None
     device_attach_seconds: float | None = None
@@ -131,6 +133,16 @@ class Settings:
                 raise SettingError(setting, f"must be at least 0, not {text}")
             if name != GPU or amount:
                 amounts[name] = text
+        for pair in self.node_resource:
+            name, equals, text = pair.partition("=")
+            try:
+                good = bool(equals and "/" in name) and resource_value(name, text) >= 0
+            except QuantityError:
+                good = False
+            if not good:
+                allowed = "allowed: NAME=QUANTITY of an extended resource, such as example.com/card=4"
+                raise SettingError("node_resource", f"{pair!r}; {allowed}")
+            amounts[name] = text
         return amounts
 
     def controller_names(self) -> frozenset[str]:

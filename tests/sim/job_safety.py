@@ -1,6 +1,10 @@
 """What may never be seen of Jobs, whatever fails; judged from the API's own objects at each commit.
 
-S35 no pod of a task is made, or begins if it stood by, before enough of those were ready that its task depends on
+S35 no pod of a task is made, or begins if it stood by, before enough of those were ready that its task depends on: at
+    some moment since its Job was last restarted as a whole, or by the Job and the pods that the controller knew as it
+    decided. The watch of one kind may be far behind that of another, and it then goes by what never was at a time, as
+    by a Job that asked for fewer pods and by the pods of now. Which versions it knew is taken from it, and what was in
+    them from the store
 S36 a pod that the controller makes is of a task and an index that its Job has, or had, and bears their name; of one
     index there are never two
 S37 the phase of a Job goes from one to another as Volcano's does, its version and its retries never go back, and it is
@@ -9,12 +13,13 @@ S37 the phase of a Job goes from one to another as Volcano's does, its version a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent_scheduler.controllers.jobs.controller import JobController
 from embedded_kubernetes.store import Event
 
 from . import job_reading as read
@@ -22,6 +27,7 @@ from .gang_cluster import JOBS, PODS
 from .gang_process import GangController
 
 if TYPE_CHECKING:
+    from .processes import Process
     from .world import World
 
 Json = dict[str, Any]
@@ -67,8 +73,13 @@ class JobSafety:
     def __init__(self, world: World) -> None:
         self._world = world
         self._jobs: dict[str, _Job] = {}
-        world.store.tables[JOBS].subscribers.append(self._job_changed)
-        world.store.tables[PODS].subscribers.append(self._pod_changed)
+        #: UID and version -> the Job, or a pod of one.
+        self._versions: dict[tuple[str, str], bytes] = {}
+        #: (Identity of a controller, UID of a Job) -> tasks whose turn it was by what that one knew as it decided, and
+        #: the newest version of the Job for which it was.
+        self._by_what_it_knew: dict[tuple[str, str], dict[str, int]] = {}
+        for table, changed in ((JOBS, self._job_changed), (PODS, self._pod_changed)):
+            world.store.tables[table].subscribers += (self._note_version, changed)
 
     def went_back(self) -> None:
         """The store has. What its processes knew of what was undone they may go by until they start over."""
@@ -82,7 +93,38 @@ class JobSafety:
         """Tasks of the Job that might have begun at some moment since it was last restarted as a whole."""
         return self._jobs[uid].begun
 
+    # -- decisions
+
+    def watch(self, process: Process) -> None:
+        """Hear by what it decides on pods. Idempotent."""
+        for controller in _controllers(process):
+            carrying: Any = controller._carrying
+            if "_sync_pods" not in vars(carrying):
+                carrying._sync_pods = self._hearing(process, controller, carrying._sync_pods)
+
+    def _hearing(self, process: Process, controller: JobController, sync_pods: Any) -> Any:
+        async def synced(job: Any, wanted: Any) -> Any:
+            pods = controller._cluster.pods(job).values()
+            known = [self._object(each.metadata) for each in pods]
+            self._note_known(process, self._object(job.metadata), known)
+            return await sync_pods(job, wanted)
+
+        return synced
+
+    def _note_known(self, process: Process, job: Json, pods: Iterable[Json]) -> None:
+        version = read.version(job)
+        of_now = [pod for pod in pods if read.version_of(pod) >= version]
+        turns = self._by_what_it_knew.setdefault((process.identity, job["metadata"]["uid"]), {})
+        turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
+
+    def _object(self, known: Any) -> Json:
+        found: Json = orjson.loads(self._versions[known.uid, known.resource_version])
+        return found
+
     # -- commits
+
+    def _note_version(self, event: Event) -> None:
+        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
 
     def _job_changed(self, event: Event) -> None:
         if self._world.backups.restoring:
@@ -175,5 +217,19 @@ class JobSafety:
             return
         self._world.safety.checked["S35"] += 1
         self._world.states.reached("pod of a later stage begins")
-        if task not in job.begun:
+        if task in job.begun:
+            return
+        known = self._by_what_it_knew.get((actor.identity, read.owner(pod)), {})
+        if known.get(task, -1) < read.version(job.now):
             self._world.safety.violated("S35", f"{pod['metadata']['name']} begins before its turn")
+            return
+        self._world.states.reached("pod of a later stage begins by what never was at a time")
+        job.begun.add(task)
+
+
+def _controllers(process: Process) -> Iterator[JobController]:
+    program = process.program if isinstance(process, GangController) else None
+    for controller in program._running if program is not None else ():
+        for running in getattr(controller, "_running", ()):
+            if isinstance(running.reconciler, JobController):
+                yield running.reconciler

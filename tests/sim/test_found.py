@@ -200,6 +200,8 @@ FOUND = [
     pytest.param("gpus-batch", 6000031, id="a gang is bound to a node without a GPU that is large enough"),
     pytest.param("gpus-batch", 6000038, id="a member counts twice on its GPU as its gang is bound"),
     pytest.param("jobs", 4002837, id="a new leader waits for a list of before it led, whose answer is late"),
+    pytest.param("jobs", 4008547, id="a job has more pods in its first stage than its controller has seen"),
+    pytest.param("jobs", 4006620, id="a gang whose bind was refused fits nowhere at first, and then it does"),
 ]
 
 #: With the faults that it takes.

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent_scheduler.cluster.standing_by import StandingBy
-from agent_scheduler.controllers.jobs import carrying
+from agent_scheduler.controllers.jobs import carrying, depends
 from agent_scheduler.controllers.jobs.carrying import Carrying
 from agent_scheduler.controllers.jobs.controller import JobController
 from agent_scheduler.controllers.jobs.states import COMPLETED, RUNNING
@@ -29,6 +29,12 @@ def test_all_is_well_in_what_they_see_otherwise() -> None:
 def test_a_stage_that_begins_before_its_turn_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrying, "waiting_tasks", lambda _job, _pods: {})
     assert "begins before its turn" in found("jobs", "S35:")
+
+
+def test_a_stage_that_begins_with_pods_that_are_not_ready_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the judge asks what the controller knew."""
+    monkeypatch.setattr(depends, "is_ready", lambda pod: pod.metadata.deletion_timestamp is None)
+    assert "begins before its turn" in found("jobs", "S35:", faults=("lagging", "job_changed"))
 
 
 def test_pods_that_nobody_asked_for_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,9 +287,7 @@ class WaitingPods:
         """The session that was opened looks at these, and at no pod of the settled groups."""
         standing = self._standing_for
         for number, (kind, uid) in enumerate(list(standing.items())):
-            if kind.group not in settled and (
-                kind not in kinds or uid not in self.pods or self._is_placed(uid)
-            ):
+            if kind.group not in settled and not (kind in kinds and self._can_stand(uid)):
                 del standing[kind]
                 if uid not in self._in_flight:
                     self.queue.delete(uid)
@@ -337,6 +335,11 @@ class WaitingPods:
         for _ in self.end({}):
             pass
         self.due.set()
+
+    def _can_stand(self, uid: str) -> bool:
+        """Whether the pod waits, and events are put to it: the queue has forgotten who was placed and was not bound
+        after all, or came again."""
+        return uid in self.pods and not self._is_placed(uid) and self.queue.where(uid) is not None
 
     def _is_placed(self, uid: str) -> bool:
         assert self._cluster is not None

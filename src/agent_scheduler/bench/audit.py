@@ -6,7 +6,8 @@ hide itself. It says
 * that no node holds more than its allocatable, in any resource, pod count and host ports included;
 * that no pod was left out: an unbound pod that fits some node as things stand is a failure, named with the
   node; one that fits none counts as refused, under the scheduler's own condition message;
-* how much of the cluster is taken, and on how many nodes GPU shares could not be laid out on single cards.
+* that no GPU is given out to more than its 1000 thousandths, by the devices that pods were told;
+* how much of the cluster is taken.
 
 What a pod asks of nodes is read in full: requests with init containers, sidecars and overhead (KEP-753), node
 selector and affinity, taints, host ports. Rules between pods (inter-pod affinity, topology spread, gangs, volumes,
@@ -25,12 +26,13 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
+from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import GROUP_NAME
 from agent_scheduler.objects.quantity import resource_value
 
 from .requests import ask
-from .specs import GPU_MILLI, GPU_SHARE_ANNOTATION, cards_hold
+from .specs import GPU_MILLI
 
 Object = dict[str, Any]
 Amounts = dict[str, int]
@@ -61,8 +63,6 @@ class Audit:
     cpu_fill: list[float] = field(default_factory=list)
     #: By node with GPUs: the share of its GPUs that is requested.
     gpu_fill: list[float] = field(default_factory=list)
-    #: Nodes whose GPU shares fit their sum but cannot be laid out on single cards.
-    split_cards: int = 0
 
     @property
     def ok(self) -> bool:
@@ -239,7 +239,7 @@ def _class_of(pod: Object, amounts: Amounts) -> bytes:
 
 
 class _Node:
-    __slots__ = ("allocatable", "obj", "ports", "shares", "used")
+    __slots__ = ("allocatable", "given", "obj", "ports", "untold", "used")
 
     def __init__(self, obj: Object) -> None:
         self.obj = obj
@@ -247,19 +247,37 @@ class _Node:
         self.allocatable = _amounts(status.get("allocatable") or status.get("capacity"))
         self.used: Amounts = {}
         self.ports: list[tuple[str, str, int]] = []
-        self.shares: list[int] = []
+        #: What pods have of each GPU that they were told; and how many ask for some and were told none, as by
+        #: schedulers that give none out.
+        self.given: Counter[int] = Counter()
+        self.untold = 0
+
+    def take(self, pod: Object, amounts: Amounts) -> None:
+        self.used = _plus(self.used, amounts)
+        share, _ = _share(amounts)
+        told = (pod["metadata"].get("annotations") or {}).get(GPU_INDEX, "")
+        if share and told:
+            self.given.update({int(index): share for index in told.split(",")})
+        self.untold += bool(share and not told)
 
     def fits(self, amounts: Amounts) -> bool:
-        return all(
+        fits = all(
             self.used.get(name, 0) + amount <= self.allocatable.get(name, 0)
             for name, amount in amounts.items()
             if amount
         )
+        share, count = _share(amounts)
+        if not fits or not count:
+            return fits
+        # Where pods were told no GPU, nobody can say which has room.
+        gpus = range(self.allocatable[GPU_MILLI] // 1000)
+        return not self.untold and sum(self.given[index] + share <= 1000 for index in gpus) >= count
 
 
-def _shares(pod: Object) -> list[int]:
-    share, _, count = (pod["metadata"].get("annotations") or {}).get(GPU_SHARE_ANNOTATION, "").partition("x")
-    return [int(share)] * int(count) if share.isdigit() and count.isdigit() else []
+def _share(amounts: Amounts) -> tuple[int, int]:
+    """What a pod wants of a GPU, and of how many."""
+    amount = amounts.get(GPU_MILLI, 0)
+    return min(amount, 1000), -(-amount // 1000)
 
 
 def judge(nodes: Iterable[Object], pods: Iterable[Object]) -> Audit:
@@ -281,12 +299,11 @@ def judge(nodes: Iterable[Object], pods: Iterable[Object]) -> Audit:
         if state is None:
             audit.overcommitted.append(f"{pod['metadata']['name']} is bound to {name}, which does not exist")
             continue
-        state.used = _plus(state.used, pod_amounts(pod))
+        state.take(pod, pod_amounts(pod))
         for port in _ports(pod):
             if any(_clashing(port, held) for held in state.ports):
                 audit.overcommitted.append(f"{name}: host port {port[2]} is held twice")
             state.ports.append(port)
-        state.shares += _shares(pod)
     for name, state in states.items():
         _judge_node(audit, name, state)
     _judge_unbound(audit, states, unbound)
@@ -305,7 +322,9 @@ def _judge_node(audit: Audit, name: str, state: _Node) -> None:
     cards = state.allocatable.get(GPU_MILLI, 0) // 1000
     if cards:
         audit.gpu_fill.append(state.used.get(GPU_MILLI, 0) / (1000 * cards))
-        audit.split_cards += not cards_hold(state.shares, cards)
+        for index, given in sorted(state.given.items()):
+            if given > 1000 or index >= cards:
+                audit.overcommitted.append(f"{name}: GPU {index} of {cards} is given out to {given} of 1000")
 
 
 def _judge_unbound(audit: Audit, states: Mapping[str, _Node], unbound: Iterable[Object]) -> None:

@@ -35,7 +35,7 @@ Install = Callable[[Transport, Path], Awaitable[Path]]
 
 def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
     """The scheduler's configuration file. What its budgets would hold back is written at once, to be counted."""
-    profile: dict[str, Any] = {"schedulerName": scheduler_name}
+    profile: dict[str, Any] = {"schedulerName": scheduler_name, **tuning.profile}
     if tuning.strategy is not None:
         args = {"scoringStrategy": {"type": tuning.strategy}}
         profile["pluginConfig"] = [{"name": "NodeResourcesFit", "args": args}]

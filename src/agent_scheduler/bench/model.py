@@ -139,6 +139,8 @@ class Tuning:
     workers: int = 1
     #: Of the score NodeResourcesFit; the profile's own if None.
     strategy: Strategy | None = None
+    #: What the profile says beside its name.
+    profile: Mapping[str, Any] = field(default_factory=dict)
     #: Of workers that want one node (`conflictPolicy`).
     policy: Policy = "revalidate"
     #: Feature gates that are not at their default.

@@ -23,6 +23,12 @@ COLORS = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#a855f7", "#6b7280")
 #: More points than this are not told apart at the plots' size.
 _POINTS = 1200
 
+#: Pages that show a file cannot give it their colour, so it asks for their scheme itself.
+_SCHEME = (
+    "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
+    "svg text{fill:currentColor}</style>"
+)
+
 _STYLE = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -84,3 +90,9 @@ def svg(name: str, draw: Callable[[Any], str | None]) -> str:
         rf'viewBox="\1" role="img" aria-label="{name}">'
     )
     return re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', head, text, count=1)
+
+
+def standalone(text: str) -> str:
+    """An SVG element as a file of its own; empty stays so."""
+    head, bracket, rest = text.partition(">")
+    return f"{head}{bracket}{_SCHEME}{rest}\n" if text else ""

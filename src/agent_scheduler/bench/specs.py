@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-#: The real share of GPUs that a pod asks for, in thousandths of one GPU, summed over its GPUs.
-GPU_MILLI = "alibabacloud.com/gpu-milli"
-#: The same rounded up to an eighth, a quarter, a half or whole GPUs, in eighths (see `traces`).
-GPU_EIGHTH = "alibabacloud.com/gpu-eighth"
+from agent_scheduler.engine.state.gpus import RESOURCE
+
+#: What a pod asks of GPUs in thousandths: a share of one, or whole ones (`engine.state.gpus`).
+GPU_MILLI = RESOURCE
 #: The node label that holds the GPU model.
 GPU_MODEL_LABEL = "alibabacloud.com/gpu-card-model"
-#: The share of each single GPU, in thousandths, and how many GPUs: "470x1".
-GPU_SHARE_ANNOTATION = "demo.agent-scheduler.io/gpu-share"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,30 +130,3 @@ class Refusals:
                 return None
             short |= lacking
         return "no empty node has enough of " + ", ".join(sorted(short))
-
-
-def cards_hold(shares: Iterable[int], cards: int) -> bool:
-    """Whether GPU shares, in thousandths of one card, can each be put on a single one of `cards` cards.
-
-    Exact (a search over distinct fillings), for the few cards that one machine has.
-    """
-    items = sorted(shares, reverse=True)
-    if sum(items) > 1000 * cards or (items and items[0] > 1000):
-        return False
-    failed: set[tuple[int, tuple[int, ...]]] = set()
-
-    def place(index: int, free: tuple[int, ...]) -> bool:
-        if index == len(items):
-            return True
-        if (index, free) in failed:
-            return False
-        for card in dict.fromkeys(free):
-            if card >= items[index]:
-                rest = list(free)
-                rest[rest.index(card)] -= items[index]
-                if place(index + 1, tuple(sorted(rest))):
-                    return True
-        failed.add((index, free))
-        return False
-
-    return place(0, (1000,) * cards)

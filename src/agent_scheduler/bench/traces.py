@@ -5,18 +5,8 @@ does not hold what it should, raises `TraceError`, which names file, line and co
 
 **OpenB** (`openb:NODES.csv,PODS.csv`). CPU and memory are the trace's. The trace has no pod limit, so nodes get
 the kubelet's default, 110. A node with GPUs carries its model in the label `GPU_MODEL_LABEL`; `gpu_spec` becomes
-a required node affinity on it. A task may ask for a share of one GPU, which plain Kubernetes resources cannot
-express: they are counted a node, while a share has to sit on one card. Two resources are advertised:
-
-* `GPU_MILLI`, 1000 a card: the true share, so that the API's own objects give the true allocation;
-* `GPU_EIGHTH`, 8 a card: the share rounded up to 1, 2, 4 or 8 eighths.
-
-Each of these sizes divides the next, so shares that fit a node by their sum can always be laid out on single
-cards. That is the guarantee of the default mapping, `cards`: no node ever holds shares that its cards could not.
-Its price is the rounding (a share of 0.47 takes a half). It does not say which card: after pods have ended, a
-layout exists but might ask for a running share to move. The other mapping, `sum`, leaves `GPU_EIGHTH` out: it
-packs more and promises less, since 0.6 + 0.6 + 0.6 counts as fitting two cards; the audit says how many nodes
-end up so.
+a required node affinity on it. A task asks for a share of one GPU or for whole ones, which is `GPU_MILLI`, 1000 a GPU:
+the trace's own numbers.
 
 **Azure LLM inference** (`azure-llm:FILE`). A request is a pod: it arrives at TIMESTAMP and lives for its tokens,
 at an assumed 5,000 context tokens and 40 generated tokens a second.
@@ -34,19 +24,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
-from .specs import (
-    GPU_EIGHTH,
-    GPU_MILLI,
-    GPU_MODEL_LABEL,
-    GPU_SHARE_ANNOTATION,
-    NodeSpec,
-    PodSpec,
-    Workload,
-)
-
-GpuMapping = Literal["cards", "sum"]
+from .specs import GPU_MILLI, GPU_MODEL_LABEL, NodeSpec, PodSpec, Workload
 
 MIB = 1 << 20
 CONTEXT_TOKENS_PER_SECOND = 5000.0
@@ -161,7 +140,7 @@ def _once(row: _Row, column: str, seen: dict[str, int]) -> str:
     return name
 
 
-def read_openb_nodes(file: Path, *, mapping: GpuMapping = "cards") -> tuple[NodeSpec, ...]:
+def read_openb_nodes(file: Path) -> tuple[NodeSpec, ...]:
     """The nodes of an OpenB node list. Raises `TraceError`."""
     seen: dict[str, int] = {}
     nodes: list[NodeSpec] = []
@@ -169,28 +148,20 @@ def read_openb_nodes(file: Path, *, mapping: GpuMapping = "cards") -> tuple[Node
         name = _once(row, "sn", seen)
         gpus = row.integer("gpu", most=1024)
         model = row.label("model", row.text("model"))
-        extended = {GPU_MILLI: 1000 * gpus} if gpus else {}
-        if gpus and mapping == "cards":
-            extended[GPU_EIGHTH] = 8 * gpus
         nodes.append(
             NodeSpec(
                 name=name,
                 cpu_milli=row.integer("cpu_milli", least=1),
                 memory=row.integer("memory_mib", least=1) * MIB,
                 gpus=gpus,
-                extended=extended,
+                extended={GPU_MILLI: 1000 * gpus} if gpus else {},
                 labels={GPU_MODEL_LABEL: model} if gpus and model else {},
             )
         )
     return tuple(nodes)
 
 
-def eighths(gpu_milli: int) -> int:
-    """A share of one GPU in thousandths, rounded up to 1, 2, 4 or 8 eighths."""
-    return next(size for size in (1, 2, 4, 8) if gpu_milli <= 125 * size)
-
-
-def read_openb_pods(file: Path, *, mapping: GpuMapping = "cards") -> tuple[PodSpec, ...]:
+def read_openb_pods(file: Path) -> tuple[PodSpec, ...]:
     """The tasks of an OpenB pod list, by creation time. Raises `TraceError`."""
     columns = (
         "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time",
@@ -204,12 +175,10 @@ def read_openb_pods(file: Path, *, mapping: GpuMapping = "cards") -> tuple[PodSp
         requests = {resource: amount for resource, amount in (("cpu", cpu), ("memory", memory)) if amount}
         gpus = row.integer("num_gpu", most=1024)
         share = row.integer("gpu_milli", least=1 if gpus else 0, most=1000 if gpus else 0)
-        annotations = {}
+        if gpus > 1 and share < 1000:
+            raise row.error("gpu_milli", f"1000, as num_gpu is {gpus}: a share is of one GPU")
         if gpus:
             requests[GPU_MILLI] = gpus * share
-            annotations[GPU_SHARE_ANNOTATION] = f"{share}x{gpus}"
-            if mapping == "cards":
-                requests[GPU_EIGHTH] = gpus * eighths(share)
         models = tuple(
             row.label("gpu_spec", model)
             for model in dict.fromkeys(part.strip() for part in row.text("gpu_spec").split("|"))
@@ -228,7 +197,6 @@ def read_openb_pods(file: Path, *, mapping: GpuMapping = "cards") -> tuple[PodSp
                 requests=requests,
                 arrival=created,
                 life=life,
-                annotations=annotations,
                 affinity={GPU_MODEL_LABEL: models} if models else {},
             )
         )
@@ -293,24 +261,19 @@ def read_azure_functions(file: Path) -> tuple[PodSpec, ...]:
     return _from_zero(pods)
 
 
-def _openb(files: list[Path], mapping: GpuMapping) -> Workload:
-    nodes = read_openb_nodes(files[0], mapping=mapping)
-    pods = read_openb_pods(files[1], mapping=mapping)
-    how = {
-        "cards": f"GPU shares are counted twice: {GPU_MILLI} is the true share, {GPU_EIGHTH} the share rounded up "
-        "to 1, 2, 4 or 8 eighths of a card, so that what a node holds can always be laid out on single cards.",
-        "sum": f"GPU shares are counted by {GPU_MILLI} alone: their sum fits a node, but a share may have to be "
-        "split over two cards, which no real device can do.",
-    }
+def _openb(files: list[Path]) -> Workload:
     return Workload(
         name=f"openb {files[1].name}",
-        nodes=nodes,
-        pods=pods,
-        notes=(how[mapping], f"gpu_spec is a required node affinity on {GPU_MODEL_LABEL}."),
+        nodes=read_openb_nodes(files[0]),
+        pods=read_openb_pods(files[1]),
+        notes=(
+            f"GPUs are asked for by {GPU_MILLI}: a share of one, or whole ones.",
+            f"gpu_spec is a required node affinity on {GPU_MODEL_LABEL}.",
+        ),
     )
 
 
-def _azure_llm(files: list[Path], mapping: GpuMapping) -> Workload:
+def _azure_llm(files: list[Path]) -> Workload:
     return Workload(
         name=f"azure-llm {files[0].name}",
         pods=read_azure_llm(files[0]),
@@ -321,7 +284,7 @@ def _azure_llm(files: list[Path], mapping: GpuMapping) -> Workload:
     )
 
 
-def _azure_functions(files: list[Path], mapping: GpuMapping) -> Workload:
+def _azure_functions(files: list[Path]) -> Workload:
     return Workload(
         name=f"azure-functions {files[0].name}",
         pods=read_azure_functions(files[0]),
@@ -329,7 +292,7 @@ def _azure_functions(files: list[Path], mapping: GpuMapping) -> Workload:
     )
 
 
-_READERS: dict[str, tuple[tuple[str, ...], Callable[[list[Path], GpuMapping], Workload]]] = {
+_READERS: dict[str, tuple[tuple[str, ...], Callable[[list[Path]], Workload]]] = {
     "openb": (("NODES.csv", "PODS.csv"), _openb),
     "azure-llm": (("FILE.csv",), _azure_llm),
     "azure-functions": (("FILE.csv",), _azure_functions),
@@ -339,7 +302,7 @@ _READERS: dict[str, tuple[tuple[str, ...], Callable[[list[Path], GpuMapping], Wo
 TRACE_FORMS = ", ".join(f"{kind}:{','.join(files)}" for kind, (files, _) in _READERS.items())
 
 
-def read_trace(text: str, *, mapping: GpuMapping = "cards") -> Workload:
+def read_trace(text: str) -> Workload:
     """The workload that `KIND:FILE[,FILE]` names. Raises `TraceError`."""
     kind, colon, rest = text.partition(":")
     if not colon or kind not in _READERS:
@@ -348,4 +311,4 @@ def read_trace(text: str, *, mapping: GpuMapping = "cards") -> Workload:
     files = [Path(part.strip()) for part in rest.split(",") if part.strip()]
     if len(files) != len(names):
         raise TraceError(f"--trace {text!r}: expected {kind}:{','.join(names)}, found {len(files)} file(s)")
-    return read(files, mapping)
+    return read(files)

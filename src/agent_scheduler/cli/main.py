@@ -44,6 +44,7 @@ _COMMANDS = {
         "agent_scheduler.cli.completion",
         "print a script that completes commands and flags in a shell",
     ),
+    "bench": ("agent_scheduler.bench.command", "measure how well policies fill a cluster"),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
     "demo": (
         "agent_scheduler.demo.command",

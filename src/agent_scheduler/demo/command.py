@@ -34,12 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pace.add_argument("--rate", type=_positive, metavar="R", help="create R pods a second, in order")
     pace.add_argument("--speedup", type=_positive, metavar="X", help="arrivals and lives X times as fast")
     parser.add_argument("--trace", metavar="KIND:FILES", help=f"replay a trace: {TRACE_FORMS}")
-    parser.add_argument(
-        "--gpu-sharing",
-        choices=("cards", "sum"),
-        default="cards",
-        help="openb: count GPU shares so that single cards can hold them, or by their sum (default: %(default)s)",
-    )
     parser.add_argument("--seed", type=int, default=1, help="of the generated burst (default: %(default)s)")
     parser.add_argument("--waves", type=_at_least(1), default=5, metavar="N", help="(default: %(default)s)")
     parser.add_argument(

@@ -156,7 +156,6 @@ class Outcome:
                 for resource in ("cpu", "memory", GPU_MILLI)
                 if self.audit.allocation(resource) is not None
             },
-            "nodesWithSplitCards": self.audit.split_cards,
             "watchReconnects": self.observer.resumed,
             "machine": self.machine,
         }
@@ -186,7 +185,6 @@ class Outcome:
         ]
         if self.audit.gpu_fill:
             rows.append(("GPU requested of allocatable", self._allocations(GPU_MILLI)))
-            rows.append(("nodes whose GPU shares need a split card", f"{self.audit.split_cards:,}"))
         rows += [
             ("nodes over their allocatable", f"{len(self.audit.overcommitted):,}"),
             ("refused by kubelets", f"{sum(self.observer.kubelet_refusals.values()):,}"),

@@ -59,7 +59,7 @@ def workload_of(args: argparse.Namespace) -> Workload:
     if args.trace is None:
         workload = _paced(agent_burst(pods=args.pods or PODS, seed=args.seed, waves=args.waves), args)
     else:
-        workload = read_trace(args.trace, mapping=args.gpu_sharing)
+        workload = read_trace(args.trace)
         workload = _paced(replace(workload, pods=workload.pods[: args.pods]), args)
     nodes = workload.nodes[: args.nodes] or simulated_nodes(args.nodes or NODES)
     return replace(workload, nodes=nodes)

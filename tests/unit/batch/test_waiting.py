@@ -168,6 +168,33 @@ def test_a_pod_that_is_bound_or_gone_stands_for_nobody() -> None:
     assert world.waiting.queue.where("p1") is None and world.is_due
 
 
+def test_events_are_put_to_a_pod_that_was_not_bound_after_all() -> None:
+    world = World("a")
+    pod = world.pod("p", cpu="3")
+    kind = kind_of(KEY, pod)
+    world.begin({kind: pod})
+    world.cluster.ledger.assume(pod, 0)
+    list(world.waiting.end({}))
+    world.cluster.ledger.forget(pod.uid)
+    world.session(pod, refused_by="NodeResourcesFit")
+    assert world.waiting.queue.where("p") is Place.UNSCHEDULABLE
+    world.cluster.set_node(node("b", cpu="4"))
+    assert world.is_due
+
+
+def test_events_are_put_to_a_pod_that_had_a_node_and_waits_again() -> None:
+    """As where the store goes back to before its bind."""
+    world = World("a")
+    pod = world.pod("p", cpu="3")
+    world.session(pod, refused_by="NodeResourcesFit")
+    world.pod("p", cpu="3", version=2, spec={"nodeName": "a"})
+    assert world.waiting.queue.where("p") is None
+    world.session(world.pod("p", cpu="3", version=3), refused_by="NodeResourcesFit")
+    assert world.waiting.queue.where("p") is Place.UNSCHEDULABLE
+    world.cluster.set_node(node("b", cpu="4"))
+    assert world.is_due
+
+
 def test_a_member_that_runs_or_ends_is_due_and_a_stranger_is_not() -> None:
     world = World("a")
     world.pod("p", spec={"nodeName": "a"})

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.bench.audit import admits, gist, judge, pod_amounts
-from agent_scheduler.bench.specs import GPU_MILLI, GPU_SHARE_ANNOTATION
+from agent_scheduler.bench.specs import GPU_MILLI
+from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 
 _ids = count()
 Object = dict[str, Any]
@@ -178,17 +179,28 @@ def test_a_pod_takes_its_largest_step_with_sidecars_and_overhead() -> None:
     assert pod_amounts(pod(spec=spec)) == {"cpu": 3750, "pods": 1}
 
 
-def test_shares_that_no_single_cards_could_hold_are_counted() -> None:
-    amounts = {GPU_MILLI: "2000"}
-    shares = [
-        pod(on="n", annotations={GPU_SHARE_ANNOTATION: "600x1"}, **{GPU_MILLI: "600"}) for _ in range(3)
-    ]
-    audit = judge([node(**amounts)], shares)
-    assert audit.ok
-    assert audit.split_cards == 1
-    assert audit.gpu_fill == [0.9]
-    assert audit.allocation(GPU_MILLI) == 0.9
-    assert judge([node(**amounts)], shares[:2]).split_cards == 0
+def on_gpus(gpus: str, milli: str) -> Object:
+    return pod(on="n", annotations={GPU_INDEX: gpus} if gpus else {}, **{GPU_MILLI: milli})
+
+
+def test_a_gpu_that_is_given_out_twice_is_told() -> None:
+    gpus = node(**{GPU_MILLI: "2000"})
+    good = judge([gpus], [on_gpus("0", "600"), on_gpus("0", "400"), on_gpus("1", "600")])
+    assert good.ok
+    assert good.gpu_fill == [0.8]
+    assert good.allocation(GPU_MILLI) == 0.8
+    twice = judge([gpus], [on_gpus("0", "600"), on_gpus("0", "500")])
+    assert twice.overcommitted == ["n: GPU 0 of 2 is given out to 1100 of 1000"]
+    beyond = judge([gpus], [on_gpus("1,2", "2000")])
+    assert beyond.overcommitted == ["n: GPU 2 of 2 is given out to 1000 of 1000"]
+
+
+def test_a_pod_is_left_out_only_if_one_gpu_has_room_for_its_share() -> None:
+    gpus, waiting = node(**{GPU_MILLI: "2000"}), pod(**{GPU_MILLI: "600"})
+    assert judge([gpus], [on_gpus("0", "500"), on_gpus("1", "500"), waiting]).left_out == []
+    assert judge([gpus], [on_gpus("0", "500"), on_gpus("0", "500"), waiting]).left_out
+    # Nobody can say what is free where some were told no GPU.
+    assert judge([gpus], [on_gpus("", "500"), waiting]).left_out == []
 
 
 @pytest.mark.parametrize(

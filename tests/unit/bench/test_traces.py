@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.bench.specs import (
-    GPU_EIGHTH,
     GPU_MILLI,
     GPU_MODEL_LABEL,
     NodeSpec,
     PodSpec,
     Refusals,
-    cards_hold,
     compressed,
     paced,
 )
-from agent_scheduler.bench.traces import TraceError, eighths, read_trace
+from agent_scheduler.bench.traces import TraceError, read_trace
 from tests.needed import SHARED, need
 
 TRACES = SHARED / "traces"
@@ -40,17 +38,11 @@ def test_openb_nodes_advertise_their_cards_and_model(tmp_path: Path) -> None:
     plain, gpu, _ = workload.nodes
     assert plain.allocatable() == {"cpu": 32000, "memory": 1 << 30, "pods": 110}
     assert plain.labels == {}
-    assert gpu.allocatable() == {
-        "cpu": 64000,
-        "memory": 2 << 30,
-        "pods": 110,
-        GPU_MILLI: 2000,
-        GPU_EIGHTH: 16,
-    }
+    assert gpu.allocatable() == {"cpu": 64000, "memory": 2 << 30, "pods": 110, GPU_MILLI: 2000}
     assert gpu.labels == {GPU_MODEL_LABEL: "T4"}
 
 
-def test_an_openb_share_keeps_its_true_size_and_takes_whole_eighths(tmp_path: Path) -> None:
+def test_an_openb_share_keeps_its_size(tmp_path: Path) -> None:
     rows = "a,6000,1024,1,470,T4|G2,LS,R,10,20,\nb,1000,0,8,1000,,BE,R,5,,\nc,0,512,0,0,,BE,R,7,7,\n"
     pods = read_trace(files(tmp_path, NODES, PODS_HEADER + rows)).pods
     assert [(pod.name, pod.arrival, pod.life) for pod in pods] == [
@@ -59,42 +51,16 @@ def test_an_openb_share_keeps_its_true_size_and_takes_whole_eighths(tmp_path: Pa
         ("a", 5.0, 10.0),
     ]
     by_name = {pod.name: pod for pod in pods}
-    assert by_name["a"].requests == {"cpu": 6000, "memory": 1 << 30, GPU_MILLI: 470, GPU_EIGHTH: 4}
+    assert by_name["a"].requests == {"cpu": 6000, "memory": 1 << 30, GPU_MILLI: 470}
     assert by_name["a"].affinity == {GPU_MODEL_LABEL: ("T4", "G2")}
-    assert by_name["b"].requests == {"cpu": 1000, GPU_MILLI: 8000, GPU_EIGHTH: 64}
+    assert by_name["b"].requests == {"cpu": 1000, GPU_MILLI: 8000}
     assert by_name["c"].requests == {"memory": 512 << 20}
 
 
-def test_the_sum_mapping_counts_only_true_shares(tmp_path: Path) -> None:
-    trace = files(tmp_path, NODES, PODS_HEADER + "a,1,1,1,470,,LS,R,0,1,\n")
-    workload = read_trace(trace, mapping="sum")
-    assert GPU_EIGHTH not in workload.nodes[1].extended
-    assert GPU_EIGHTH not in workload.pods[0].requests
-
-
-@pytest.mark.parametrize(
-    ("share", "size"), [(1, 1), (125, 1), (126, 2), (250, 2), (470, 4), (501, 8), (1000, 8)]
-)
-def test_a_share_is_rounded_up_to_a_size_that_divides_the_next(share: int, size: int) -> None:
-    assert eighths(share) == size
-
-
-def test_shares_that_fit_by_their_eighths_can_always_be_laid_out_on_cards() -> None:
-    shares = (60, 125, 230, 250, 320, 470, 500, 810, 1000)
-    for count in range(1, 5):
-        for held in itertools.combinations_with_replacement(shares, count):
-            if sum(eighths(share) for share in held) <= 8 * 2:
-                assert cards_hold(held, 2), held
-
-
-@pytest.mark.parametrize(
-    ("shares", "cards", "held"),
-    [([], 0, True), ([600, 600], 1, False), ([600, 600, 600], 2, False), ([600, 400, 600, 400], 2, True),
-     ([500, 500, 340, 330, 330], 2, True), ([1000] * 8, 8, True), ([1001], 2, False),
-     ([700, 700, 300, 200, 100], 2, True)],
-)  # fmt: skip
-def test_cards_hold_shares_only_undivided(shares: list[int], cards: int, held: bool) -> None:
-    assert cards_hold(shares, cards) is held
+def test_a_share_of_several_gpus_is_refused_with_its_place(tmp_path: Path) -> None:
+    trace = files(tmp_path, NODES, PODS_HEADER + "a,1,1,2,500,,LS,R,0,1,\n")
+    with pytest.raises(TraceError, match="line 2, column gpu_milli: expected 1000, as num_gpu is 2"):
+        read_trace(trace)
 
 
 @pytest.mark.parametrize(

@@ -142,10 +142,9 @@ def test_refused_pods_are_no_failure_and_are_listed_by_reason() -> None:
 
 
 def test_gpus_are_reported_where_there_are_any() -> None:
-    audit = Audit(gpu_fill=[0.5], split_cards=3, requested={GPU_MILLI: 1500}, allocatable={GPU_MILLI: 2000})
+    audit = Audit(gpu_fill=[0.5], requested={GPU_MILLI: 1500}, allocatable={GPU_MILLI: 2000})
     rows = dict(outcome(audit=audit).rows())
     assert rows["GPU requested of allocatable"] == "75.00%"
-    assert rows["nodes whose GPU shares need a split card"] == "3"
 
 
 def test_the_report_needs_nothing_outside_itself(tmp_path: Path) -> None:

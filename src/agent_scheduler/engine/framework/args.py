@@ -146,9 +146,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True)
 PACKED_RESOURCES = (*DEFAULT_RESOURCES, ResourceSpec(name=GPU))
 
 
-class PackingArgs(PluginArgs, frozen=True, kw_only=True):
-    """Of BestFit and DotProduct."""
-
+class OfPacking(PluginArgs, frozen=True, kw_only=True):
     #: Empty is the default.
     resources: tuple[ResourceSpec, ...] = PACKED_RESOURCES
 
@@ -159,6 +157,14 @@ class PackingArgs(PluginArgs, frozen=True, kw_only=True):
     def weights(self) -> Mapping[str, int]:
         """Resource -> weight."""
         return {spec.name: spec.weight or 1 for spec in self.resources or PACKED_RESOURCES}
+
+
+class BestFitArgs(OfPacking, frozen=True, kw_only=True):
+    """Those of packing."""
+
+
+class DotProductArgs(OfPacking, frozen=True, kw_only=True):
+    """Those of packing."""
 
 
 class TargetPod(PluginArgs, frozen=True, kw_only=True):

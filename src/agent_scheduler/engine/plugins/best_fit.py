@@ -7,15 +7,11 @@ paper on FGD (`best_fit_score.go`), whose resources are CPU and GPUs with equal 
 
 from __future__ import annotations
 
-from ..rules.vectors import Dimension, Floats, OfVectors
+from ..rules.vectors import OfVectors
 
 
 class BestFit(OfVectors):
     name = "BestFit"
 
-    def _rate(self, of: Dimension, free: Floats) -> Floats:
-        left: Floats = (free - of.asked) * of.weight
-        return left
-
-    def _rate_one(self, of: Dimension, free: float) -> float:
-        return (free - of.asked) * of.weight
+    def _of(self, asked: float, weight: float) -> tuple[float, float]:
+        return asked * weight, weight

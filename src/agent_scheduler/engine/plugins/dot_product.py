@@ -7,15 +7,11 @@ on FGD uses it: `dot_product_score.go`, merged devices, norms by the largest nod
 
 from __future__ import annotations
 
-from ..rules.vectors import Dimension, Floats, OfVectors
+from ..rules.vectors import OfVectors
 
 
 class DotProduct(OfVectors):
     name = "DotProduct"
 
-    def _rate(self, of: Dimension, free: Floats) -> Floats:
-        product: Floats = free * (of.asked * of.weight)
-        return product
-
-    def _rate_one(self, of: Dimension, free: float) -> float:
-        return free * (of.asked * of.weight)
+    def _of(self, asked: float, weight: float) -> tuple[float, float]:
+        return 0.0, asked * weight

@@ -28,8 +28,7 @@ from ..state.targetworkload import Kind
 class State(NamedTuple):
     measure: Measure
     #: CPU and memory that the pod asks for, and thousandths of GPUs.
-    asked: tuple[int, int]
-    gpu: int
+    asked: tuple[int, int, int]
     #: And of each resource of the measure.
     wanted: tuple[int, ...]
 
@@ -58,7 +57,7 @@ class Fragmentation(Score):
         handle.interns.tell_apart(self._measure and measure.labels, measure.labels)
         asked = pod.requests
         wanted = tuple([asked.get(name, 0) for name in measure.resources])
-        return State(measure, (asked.get("cpu", 0), asked.get("memory", 0)), pod.gpu, wanted)
+        return State(measure, (asked.get("cpu", 0), asked.get("memory", 0), pod.gpu), wanted)
 
     def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
         score_row = self.score_row
@@ -67,14 +66,14 @@ class Fragmentation(Score):
         )
 
     def score_row(self, state: State, nodes: Columns, row: int) -> int:
-        measure, asked, gpu, wanted = state
+        measure, asked, wanted = state
         reach = measure.reach(nodes)[row] if measure.labels else EVERYWHERE
         gpus = nodes.gpus.get(row)
         if gpus is None:
             return score_of(_less_of_amounts(measure, nodes, row, wanted, reach))
         offers, taken = nodes.offers[row], nodes.taken[row]
-        left = offers[CPU] - taken[CPU], offers[MEMORY] - taken[MEMORY]
-        return score_of(measure.gpus.less(gpus, left, asked, gpu, reach) / WHOLE)
+        cpu, memory = offers[CPU] - taken[CPU], offers[MEMORY] - taken[MEMORY]
+        return score_of(measure.gpus.less(gpus, cpu, memory, asked, reach) / WHOLE)
 
 
 def _less_of_amounts(
@@ -85,6 +84,4 @@ def _less_of_amounts(
     indices = [known.get(name, columns) for name in measure.resources]
     offered = tuple([offers[index] if index < columns else 0 for index in indices])
     free = tuple([offers[index] - taken[index] if index < columns else 0 for index in indices])
-    then = tuple([each - asked for each, asked in zip(free, wanted, strict=True)])
-    unusable = measure.amounts.unusable
-    return unusable(free, offered, reach) - unusable(then, offered, reach)
+    return measure.amounts.less(free, offered, wanted, reach)

@@ -62,9 +62,11 @@ class GPUShare(Filter):
 
     def curable(self, state: int, nodes: Columns, rows: Rows) -> Bools:
         """Where others that go would leave enough devices."""
-        wanted = max(1, state // WHOLE)
-        offered = (len(nodes.gpus.get(row, NO_GPUS)) for row in rows.tolist())
-        return np.fromiter((each >= wanted for each in offered), np.bool_, rows.shape[0])
+        index = nodes.interns.resources.get(RESOURCE, nodes.resources)
+        if index >= nodes.resources:
+            return np.zeros(rows.shape[0], dtype=np.bool_)
+        enough: Bools = nodes.allocatable[index][rows] >= max(state, WHOLE)
+        return enough
 
     def missing(self, state: int, nodes: Columns, row: int) -> str:
         free = nodes.gpus.get(row, NO_GPUS)

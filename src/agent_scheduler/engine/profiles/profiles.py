@@ -16,14 +16,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ..framework.args import (
+    BestFitArgs,
     DefaultPreemptionArgs,
+    DotProductArgs,
     DynamicResourcesArgs,
     FragmentationArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
-    PackingArgs,
     PluginArgs,
     PodTopologySpreadArgs,
     VolumeBindingArgs,
@@ -204,8 +205,8 @@ REGISTRY: Final = Registry(
         ),
         Registration("GPUShare", {"filter": _plain(GPUShare)}),
         Registration("Fragmentation", {"score": _fragmentation}, FragmentationArgs),
-        Registration("BestFit", {"score": lambda args: BestFit(args.weights)}, PackingArgs),
-        Registration("DotProduct", {"score": lambda args: DotProduct(args.weights)}, PackingArgs),
+        Registration("BestFit", {"score": lambda args: BestFit(args.weights)}, BestFitArgs),
+        Registration("DotProduct", {"score": lambda args: DotProduct(args.weights)}, DotProductArgs),
         Registration("GPUPacking", {"score": _plain(GPUPacking)}),
         Registration("DefaultPreemption", {"postFilter": DefaultPreemption}, DefaultPreemptionArgs),
         Registration("GangScheduling", {"preEnqueue": _plain(GangScheduling)}),

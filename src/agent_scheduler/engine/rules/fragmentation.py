@@ -7,8 +7,8 @@ nothing else.
 
 Where there are no GPUs it is the same idea for amounts that can be divided: as many pods of a kind are thought to
 come as fit, and what is left then cannot be used. A kind counts by how many pods it has and how much each asks for,
-so that a few large ones are not drowned by many small ones. It is measured in eighths of what the node offers, as
-GPUs are in devices, of which most nodes have eight.
+so that a few large ones are not drowned by many small ones. What comes of a pod is measured by the size of the pod: 1
+where all that it takes was of no use to others, less than 0 where it makes useless more than it takes.
 
 A decision is about a node before and after; the states that nodes go through recur, so their measures are kept.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import sub as subtract
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -39,8 +40,8 @@ Value = TypeVar("Value")
 
 #: States of which a measure is kept, of each sort; after so many all are forgotten.
 _KEPT: Final = 1 << 16
-#: What is free is told apart as finely as this.
-_EIGHTHS: Final = 8
+#: What it counts, in devices, if all that a pod takes of a node without GPUs was of no use before.
+_WHOLE_POD: Final = 2.0
 
 #: As `reach`: every wish is met.
 EVERYWHERE: Final = -1
@@ -99,46 +100,55 @@ class _Gpus:
         #: What kinds ask for, upwards: between two of these nothing changes for any. And [kind] its place among them.
         self._cpu_levels, self._cpu_level = _levels([each.get("cpu", 0) for each in asked])
         self._memory_levels, self._memory_level = _levels([each.get("memory", 0) for each in asked])
-        self._sorted: dict[Free, Free] = {}
+        #: Of nodes as they are: what GPUs have free, upwards, and how much is unusable; and by level.
+        self._before: dict[tuple[Free, int, int, int], tuple[Free, float]] = {}
+        self._found: dict[tuple[Free, int, int, int], float] = {}
         self._beside: dict[tuple[Free, int], Free] = {}
-        self._found: dict[tuple[Level, Free], float] = {}
         self._usable: dict[Free, Floats] = {}
         self._fitting: dict[Level, Floats] = {}
 
-    def less(
-        self, gpus: Free, left: tuple[int, int], asked: tuple[int, int], amount: int, reach: int
-    ) -> float:
-        """How many thousandths less are unusable with one pod more on a node that has `gpus` free, and so much (CPU,
-        memory) left, of which the pod asks for so much, beside `amount` of GPUs. Asked for each row that changes and
-        each class, so what can be looked up is."""
-        free = self._sorted.get(gpus)
-        if free is None:
-            free = _keep(self._sorted, gpus, tuple(sorted(gpus)))
-        cpu, memory = left
-        before = self._level(cpu, memory, reach)
-        found = self._found.get((before, free))
+    def less(self, gpus: Free, cpu: int, memory: int, asked: tuple[int, int, int], reach: int) -> float:
+        """How many thousandths less are unusable with one pod more on a node that has `gpus` free, and so much CPU and
+        memory, of which the pod asks for so much, and for so much of GPUs. Asked for each row that changes and each
+        class, so what can be looked up is."""
+        key = (gpus, cpu, memory, reach)
+        found = self._before.get(key)
         if found is None:
-            found = self._unusable(before, free)
+            free = tuple(sorted(gpus))
+            found = _keep(self._before, key, (free, self._unusable(free, *self._level(cpu, memory), reach)))
+        free, before = found
+        asked_cpu, asked_memory, amount = asked
         then = free
         if amount:
             beside = self._beside.get((free, amount))
             then = beside or _keep(self._beside, (free, amount), after_best_fit(free, amount))
-        after = self._level(cpu - asked[0], memory - asked[1], reach)
-        unusable = self._found.get((after, then))
-        return found - (self._unusable(after, then) if unusable is None else unusable)
+        after = (
+            then,
+            bisect_right(self._cpu_levels, cpu - asked_cpu),
+            bisect_right(self._memory_levels, memory - asked_memory),
+            reach,
+        )
+        unusable = self._found.get(after)
+        return before - (self._unusable(*after) if unusable is None else unusable)
 
-    def _level(self, cpu: int, memory: int, reach: int) -> Level:
-        """Nodes of one level have room for the same kinds, as far as CPU and memory go."""
-        return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory), reach
+    def _level(self, cpu: int, memory: int) -> tuple[int, int]:
+        """How many of the amounts that kinds ask for are there: nodes of one level have room for the same kinds."""
+        return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory)
 
-    def _unusable(self, level: Level, free: Free) -> float:
+    def _unusable(self, free: Free, cpu: int, memory: int, reach: int) -> float:
+        """Of a level."""
         usable = self._usable.get(free)
         if usable is None:
             usable = _keep(self._usable, free, self._usable_of(free))
+        level = (cpu, memory, reach)
         fitting = self._fitting.get(level)
         if fitting is None:
             fitting = _keep(self._fitting, level, self._fitting_in(level))
-        return _keep(self._found, (level, free), sum(free) - float(fitting @ usable))
+        return _keep(self._found, (free, *level), sum(free) - float(fitting @ usable))
+
+    def unusable(self, gpus: Free, cpu: int, memory: int, reach: int) -> float:
+        """Thousandths, on a node that has these GPUs free and so much else."""
+        return self._unusable(tuple(sorted(gpus)), *self._level(cpu, memory), reach)
 
     def _usable_of(self, free: Free) -> Floats:
         """[amount] what is free on the devices that are of use to who asks for it."""
@@ -173,8 +183,20 @@ class _Amounts:
         self.is_empty = not self._shares.any()
         self._found: dict[tuple[Amounts, Amounts, int], float] = {}
 
-    def unusable(self, free: Amounts, offered: Amounts, reach: int) -> float:
-        """Eighths of a node that offers so much of each resource and has so much of it free."""
+    def less(self, free: Amounts, offered: Amounts, asked: Amounts, reach: int) -> float:
+        """How much less is unusable with one pod more, on a node that offers so much of each resource and has so much
+        of it free; as devices count."""
+        size: float = sum(
+            weight * amount / max(whole, 1)
+            for weight, amount, whole in zip(self._weights.tolist(), asked, offered, strict=True)
+        )
+        if not size:
+            return 0.0
+        before = self._share(free, offered, reach)
+        after = self._share(tuple(map(subtract, free, asked)), offered, reach)
+        return _WHOLE_POD * (before - after) / size
+
+    def _share(self, free: Amounts, offered: Amounts, reach: int) -> float:
         key = (free, offered, reach)
         found = self._found.get(key)
         return _keep(self._found, key, self._unusable(*key)) if found is None else found
@@ -187,7 +209,7 @@ class _Amounts:
         pods = np.where(np.isfinite(pods) & _reaching(self._bits, reach), pods, 0.0)
         wasted = left - pods[:, None] * self._wanted
         whole = np.maximum(np.array(offered, dtype=np.float64), 1.0)
-        return float(self._shares @ (wasted / whole @ self._weights)) * _EIGHTHS
+        return float(self._shares @ (wasted / whole @ self._weights))
 
 
 def _levels(amounts: Sequence[int]) -> tuple[list[int], NDArray[np.int64]]:
@@ -215,7 +237,7 @@ def _keep(kept: dict[Key, Value], key: Key, value: Value) -> Value:
 
 
 def score_of(less: float) -> int:
-    """What a node is worth on which so much less is unusable afterwards, in devices or eighths of the node.
+    """What a node is worth on which so much less is unusable afterwards, in devices.
 
     The sigmoid, cut to whole numbers, is that of the authors' simulator (`fgd_score.go`). The cut matters: nodes that
     are nearly as good tie, and another score tells them apart.

@@ -1,0 +1,28 @@
+"""How much of a real cluster's GPUs policies allocate, beside what the authors of FGD published (USENIX ATC'23)."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.bench.packing.demand import fill
+from agent_scheduler.bench.packing.policies import POLICIES
+from agent_scheduler.bench.traces import read_trace
+from tests.needed import SHARED, need
+
+OPENB = SHARED / "traces" / "openb"
+_POLICIES = {policy.name: policy for policy in POLICIES}
+
+
+@pytest.mark.parametrize(
+    ("pods", "policy", "least", "most"),
+    [
+        ("default", "BestFit", 92.58, 93.58),
+        ("default", "Fragmentation", 95.0, 100),
+        ("gpuspec33", "Fragmentation", 94.2, 100),
+    ],
+)
+def test_as_much_is_allocated_as_was_published(pods: str, policy: str, least: float, most: float) -> None:
+    nodes, list_of_pods = OPENB / "openb_node_list_all_node.csv", OPENB / f"openb_pod_list_{pods}.csv"
+    need(nodes.is_file() and list_of_pods.is_file(), f"there is no trace at {list_of_pods}")
+    workload = read_trace(f"openb:{nodes},{list_of_pods}")
+    assert least <= 100 * fill(workload, _POLICIES[policy], seed=42).allocated <= most
