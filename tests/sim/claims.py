@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.decisions.plain import World as Cluster
 
 from .device_reading import without_extended
+from .gpu_reading import as_placed, beside, with_devices
 from .rules import cluster_of, refusal
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ class Seen:
     def _on(self, placement: Placement) -> Json:
         pod = self.pod(placement.uid)
         assert pod is not None, "the ledger has no pod that was not seen"
-        return {**pod, "spec": {**pod["spec"], "nodeName": placement.node_name}}
+        there = {**pod, "spec": {**pod["spec"], "nodeName": placement.node_name}}
+        if placement.gpus and not pod["spec"].get("nodeName"):
+            # Whatever the annotation of a pod says that is not bound.
+            return with_devices(there, placement.gpus)
+        return as_placed(there, placement.gpus)
 
     def pod(self, uid: str) -> Json | None:
         info = self._fast_path.cluster.pods.get(uid)
@@ -97,6 +102,8 @@ class Seen:
         if gone or and_:
             name = node["metadata"]["name"]
             more = [{**each, "spec": {**each["spec"], "nodeName": name}} for each in and_]
-            stay = (each for each in cluster.pods if each["metadata"]["uid"] not in gone)
+            stay = [each for each in cluster.pods if each["metadata"]["uid"] not in gone]
+            there = [each for each in stay if each["spec"]["nodeName"] == name] if and_ else []
+            more = beside(more, node, there)
             cluster = cluster_of(cluster.nodes, [*stay, *map(without_extended, more)])
         return refusal(without_extended(pod), node, cluster, self.rules) is None

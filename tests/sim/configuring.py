@@ -51,12 +51,16 @@ class File:
         self._more = ""
         if shape.devices is not None and shape.devices.attached:
             self._more = f"{{name: DynamicResources, args: {{bindingTimeout: {TIMEOUT:g}s}}}}"
-        self.valid = self.text = shape.configuration() + _settings(random.Random(0), self._more, plain=True)
+        self._scores = "" if shape.gpus is None else shape.gpus.scores
+        self.valid = self.text = shape.configuration() + self._settings(random.Random(0), plain=True)
 
     def change(self, rng: random.Random) -> None:
         """Something else, that a process can take over."""
         policy = rng.choice(("revalidate", "strict"))
-        self.valid = self.text = self._shape.configuration(policy=policy) + _settings(rng, self._more)
+        self.valid = self.text = self._shape.configuration(policy=policy) + self._settings(rng)
+
+    def _settings(self, rng: random.Random, *, plain: bool = False) -> str:
+        return _settings(rng, self._more, self._scores, plain=plain)
 
     def spoil(self, rng: random.Random) -> None:
         """Something that must be refused."""
@@ -111,20 +115,26 @@ def ask_for_more(shape: Shape, rng: random.Random) -> None:
             spec["nodeSelector"] = {"example.com/there": "is-none"}
 
 
-def _settings(rng: random.Random, more: str, *, plain: bool = False) -> str:
-    """The part of a configuration that may change while a process runs. `more`: a plugin's configuration."""
+def _settings(rng: random.Random, more: str, ranked_by: str, *, plain: bool = False) -> str:
+    """The part of a configuration that may change while a process runs. `more`: a plugin's configuration; `ranked_by`:
+    entries of scores besides those that there are."""
     if plain:
+        ranks = f"plugins: {{score: {{enabled: [{ranked_by}]}}}}, " if ranked_by else ""
         return (
-            f"candidateNodeCount: 3\nprofiles: [{{schedulerName: agent-scheduler, pluginConfig: [{more}]}}]\n"
+            "candidateNodeCount: 3\n"
+            f"profiles: [{{schedulerName: agent-scheduler, {ranks}pluginConfig: [{more}]}}]\n"
         )
     off = [name for name in OPTIONAL if rng.random() < 0.3]
     scores = rng.choice(("LeastAllocated", "MostAllocated"))
     plugins = [f"filter: {{disabled: [{', '.join(f'{{name: {name}}}' for name in off)}]}}"]
     if rng.random() < 0.25:
         plugins.append("postFilter: {disabled: [{name: DefaultPreemption}]}")
+    enabled = [ranked_by] if ranked_by and rng.random() < 0.7 else []
     if rng.random() < 0.4:
         weight = rng.randrange(1, 50)
-        plugins.append(f"score: {{enabled: [{{name: NodeResourcesBalancedAllocation, weight: {weight}}}]}}")
+        enabled.append(f"{{name: NodeResourcesBalancedAllocation, weight: {weight}}}")
+    if enabled:
+        plugins.append(f"score: {{enabled: [{', '.join(enabled)}]}}")
     profile = (
         f"plugins: {{{', '.join(plugins)}}}, pluginConfig: [{{name: NodeResourcesFit, "
         f"args: {{scoringStrategy: {{type: {scores}}}}}}}{', ' if more else ''}{more}]"

@@ -22,7 +22,7 @@ class Kind:
 
     `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some, "plans" of those where a
     controller plans them, "gangs" of those where pods come in gangs, "gates" of those where they have gates besides,
-    "jobs" of those with Jobs, "wire" of those where processes speak HTTP.
+    "jobs" of those with Jobs, "gpus" of those with GPUs, "wire" of those where processes speak HTTP.
     """
 
     number: int
@@ -156,6 +156,10 @@ KINDS: dict[str, Kind] = {
     ),
     "job_commanded": Kind(66, "jobs", "a Job is told to abort, resume, restart, complete or terminate"),
     "pod_failed": Kind(67, "jobs", "a pod of a Job fails, or its containers were restarted"),
+    # GPUs.
+    "gpus_changed": Kind(68, "gpus", "a node loses GPUs, those in use too, or gains some"),
+    "gpu_taken": Kind(69, "gpus", "another scheduler's pod takes GPUs, and says which, or not, or nonsense"),
+    "gpu_index_edited": Kind(70, "gpus", "a user removes the annotation of a pod's GPUs, or writes another"),
 }
 
 
@@ -215,6 +219,9 @@ OF_GATES = tuple(name for name, kind in KINDS.items() if kind.where == "gates")
 #: And where there are Jobs.
 OF_JOBS = tuple(name for name, kind in KINDS.items() if kind.where == "jobs")
 
+#: And where nodes have GPUs.
+OF_GPUS = tuple(name for name, kind in KINDS.items() if kind.where == "gpus")
+
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
     ("lost_after", "lost_before", "slow", "held_back", "unfair"),
@@ -238,7 +245,7 @@ THEMES: tuple[tuple[str, ...], ...] = (
 
 
 _ELSEWHERE = frozenset(
-    (*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_JOBS, *OF_WIRE, "rolled_back", "not_attached")
+    (*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_JOBS, *OF_GPUS, *OF_WIRE, "rolled_back", "not_attached")
 )
 #: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
 _ROLLED_BACK = 0.1
@@ -256,12 +263,14 @@ def draw(
     gangs: bool = False,
     gates: bool = False,
     jobs: bool = False,
+    gpus: bool = False,
     wired: bool = False,
 ) -> list[str]:
     """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
 
     `shards`: the world has some, and what can go wrong with these is likely, too; `plans`: a controller plans them;
-    `gangs`: pods come in gangs; `gates`: and have gates; `jobs`: there are Jobs.
+    `gangs`: pods come in gangs; `gates`: and have gates; `jobs`: there are Jobs;
+    `gpus`: nodes have GPUs.
     """
     if only:
         return [name for name in KINDS if name in only]
@@ -288,6 +297,8 @@ def draw(
         found.update(name for name in OF_GATES if rng.random() < 0.5)
     if jobs:
         found.update(name for name in OF_JOBS if rng.random() < 0.7)
+    if gpus:
+        found.update(name for name in OF_GPUS if rng.random() < 0.5)
     if found and rng.random() < _ROLLED_BACK:
         found.add("rolled_back")
     if found and rng.random() < _NOT_ATTACHED:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.objects.quantity import resource_value
+from tests.decisions.plain.gpu_share import asked
 
 from . import gang_reading as read
 from .device_rest import is_gated
 from .gang_claims import places_by_claims
 from .gang_cluster import GangCluster
+from .gpu_reading import are_enough, places_by_gpus
 from .job_reading import stands_by
 from .rules import Rules, cluster_of, readable, refusal
 
@@ -51,7 +53,9 @@ class Standing:
                 self.members.setdefault(read.group_of(pod), []).append(pod)
         there = {node["metadata"]["name"] for node in self.nodes}
         self.placed = [
-            pod for pod in self.pods if pod["spec"].get("nodeName") in there and not read.has_ended(pod)
+            pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
+            for pod in self.pods
+            if pod["spec"].get("nodeName") in there and not read.has_ended(pod)
         ]
         self.reserved = [
             pod for pod in self.pods if world.gates is not None and world.gates.has_room_reserved(pod)
@@ -77,6 +81,8 @@ class Standing:
         for pod in self.members.get("", ()):
             if not read.waits(pod) or pod["spec"].get("schedulingGates"):
                 continue
+            if not self._gpus_are_enough([pod], 1):
+                continue
             if self._fits([pod], 1) and self._may_hold(read.queue_of(pod, self.groups.get), [pod], 1):
                 found.append(f"{pod['metadata']['name']} would fit by itself")
         return found
@@ -96,6 +102,8 @@ class Standing:
             needed = len(pending)
         if not self._fits(pending, needed):
             return ""
+        if not self._gpus_are_enough(pending, needed):
+            return ""
         if not self._may_hold(read.queue_of_group(group), pending, needed):
             return ""
         return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
@@ -103,12 +111,12 @@ class Standing:
     def is_let_in(self, name: str, group: Json) -> bool:
         """Whether it is asked for its resources no more: before, it may be outbid by groups that do not fit, or ask for
         more than its queue may hold."""
-        asked = (group.get("spec") or {}).get("minResources")
-        if not self._enqueues or not asked:
+        least = (group.get("spec") or {}).get("minResources")
+        if not self._enqueues or not least:
             return True
         if (group.get("status") or {}).get("phase") not in ("Pending", "", None):
             return True
-        if not self._admits(read.queue_of_group(group), read.amounts(asked)):
+        if not self._admits(read.queue_of_group(group), read.amounts(least)):
             return False
         others = (pods for each, pods in self.members.items() if each != name)
         phases = ((other.get("status") or {}).get("phase") for other in self.groups.values())
@@ -145,6 +153,9 @@ class Standing:
                     free = resource_value(resource, allocatable[resource]) - self._used[name][resource]
                     left.append(free // amount)
             left += places_by_claims(self._world, pending, node, self.placed)
+            by_gpus = places_by_gpus(pending, node, self.placed)
+            if by_gpus is not None:
+                left.append(by_gpus)
             places += max(0, min(left))
         return places >= needed
 
@@ -228,13 +239,22 @@ class Standing:
                 found[name].update(read.requests(pod))
         return found
 
+    def _gpus_are_enough(self, pending: list[Json], needed: int) -> bool:
+        """As `_may_hold`, of GPUs, of which no queue declares anything."""
+        if self._world.gpu_safety is None:
+            return True
+        more = sorted(pending, key=asked)[-needed:]
+        if self.divides == "proportion":
+            more = [pod for pod in self.pods if not read.has_ended(pod) and not pod["spec"].get("nodeName")]
+        return are_enough([*self.placed, *more], self.nodes)
+
     def _is_enough_for_all(self) -> bool:
-        asked: Counter[str] = Counter()
+        wanted: Counter[str] = Counter()
         for pod in self.pods:
             if not read.has_ended(pod) and (read.is_batch(pod) or pod["spec"].get("nodeName")):
-                asked.update(read.requests(pod))
+                wanted.update(read.requests(pod))
         total = self._total()
-        return all(asked[resource] <= total[resource] for resource in read.RESOURCES)
+        return all(wanted[resource] <= total[resource] for resource in read.RESOURCES)
 
     def _total(self) -> Counter[str]:
         total: Counter[str] = Counter()

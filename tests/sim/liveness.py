@@ -16,6 +16,7 @@ L18 no pod of a shard of mode hard says Unschedulable that fits on a node outsid
 L12 every node is where the controller of the shards plans it to be (`plan_rest`)
 L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
 L14 who leads while a kind cannot be listed decides all the same (`takeovers`)
+L20 each GPU is counted as what the annotations of pods say (`gpu_rest`)
 
 Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
 come back are nobody's.
@@ -39,6 +40,7 @@ from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
 from .gate_rest import check_gates, until_served
+from .gpu_rest import check_gpus, note_gpus
 from .job_rest import check_jobs, may_stand_by
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
@@ -149,7 +151,7 @@ def _late(
     nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
     there = {node["metadata"]["name"] for node in nodes}
     placed = [
-        without_extended(pod)
+        _as_counted(world, without_extended(pod))
         for record in world.store.tables[PODS].scan("")
         if (pod := orjson.loads(record.data))["status"].get("phase") not in ("Succeeded", "Failed")
         and pod["spec"].get("nodeName") in there
@@ -183,6 +185,11 @@ def _late(
                 found.append((pod, name))
                 break
     return found
+
+
+def _as_counted(world: World, pod: dict[str, Any]) -> dict[str, Any]:
+    """With all GPUs on which a process may count it."""
+    return pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
@@ -294,6 +301,8 @@ async def come_to_rest(world: World) -> None:
         _check_reserved(world, process)
         _check_preemption(world, process)
         _check_configuration(world, process)
+        check_gpus(world, process)
+    note_gpus(world)
     _check_workers(world)
     for process in world.processes:
         await _check_itself(world, process)

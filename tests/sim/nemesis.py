@@ -71,6 +71,8 @@ class Nemesis:
                 world.gang_nemesis.strike()
             if world.job_nemesis is not None:
                 world.job_nemesis.strike()
+            if world.gpu_nemesis is not None:
+                world.gpu_nemesis.strike()
             for process in world.processes:
                 self._strike(process)
 

@@ -248,6 +248,8 @@ class SimTransport(Troubles):
                 self._world.gang_safety.watch(self._process, self._process.fast_path)
             if self._world.gate_safety is not None:
                 self._world.gate_safety.watch(self._process, self._process.fast_path)
+            if self._world.gpu_safety is not None:
+                self._world.gpu_safety.watch(self._process, self._process.fast_path)
         if self._world.job_safety is not None:
             self._world.job_safety.watch(self._process)
 

@@ -25,6 +25,8 @@ _KEPT = {
     "gates": 8,
     "batch-claims": 6,
     "jobs": 10,
+    "gpus": 9,
+    "gpus-batch": 5,
 }
 _NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "jobs": 2}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
@@ -67,6 +69,11 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
     "jobs": (range(100, 104), ("crash", "pod_failed", "job_commanded", "lost_after")),
+    "gpus": (
+        range(100, 106),
+        ("crash", "bound_elsewhere", "denied", "gpus_changed", "gpu_taken", "gpu_index_edited", "lost_after"),
+    ),
+    "gpus-batch": (range(100, 103), ("crash", "gpus_changed", "gpu_taken", "lost_after")),
     "planned": (
         range(100, 103),
         ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after"),

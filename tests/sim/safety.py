@@ -173,9 +173,12 @@ class Safety:
             self.not_ours.add(node)
             return
         self._check_bind(record, pod, actor, way)
-        if self._is_out_of_hand(node, actor, way):
+        late = self._is_out_of_hand(node, actor, way)
+        if late:
             self.not_ours.add(node)
         self._check_room(node, actor)
+        if self._world.gpu_safety is not None:
+            self._world.gpu_safety.check_bind(record, pod, actor, late=late)
 
     def _is_out_of_hand(self, node: str, actor: Process, way: SimTransport) -> bool:
         """Whether somebody else may give room there away at the same time, who cannot know of this bind."""

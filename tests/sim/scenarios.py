@@ -17,6 +17,8 @@ from .gang_claims import equip
 from .gang_load import Gangs, count_in_queues
 from .gang_load import fill as gather
 from .gate_load import Gates, hold
+from .gpu_load import Gpus, fill_gangs
+from .gpu_load import fill as share
 from .job_load import Jobs, employ
 from .plan_load import WARM, Plans, follow, told
 from .shard_load import Shards, share_out
@@ -51,6 +53,8 @@ class Shape:
     gates: Gates | None = None
     #: Set where there are Jobs, whose controller runs.
     jobs: Jobs | None = None
+    #: Set where nodes offer GPUs that pods share.
+    gpus: Gpus | None = None
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -350,6 +354,23 @@ def jobs(rng: random.Random) -> Shape:
     return shape
 
 
+def gpus(rng: random.Random) -> Shape:
+    """Pods that ask for shares of GPUs, or for whole ones, over another load."""
+    shape = rng.choice((burst, tight, overfull, churn, preempting))(rng)
+    del shape.pods[rng.choice((30, 60)) :]
+    shape.replicas = rng.choice((1, 1, 2))
+    shape.likely = (*shape.likely, "crash", "lost_after", "denied", "held_back", "bound_elsewhere", "slow")
+    shape.gpus = share(rng, shape.nodes, shape.pods)
+    return shape
+
+
+def gpus_batch(rng: random.Random) -> Shape:
+    """Gangs whose members ask for GPUs, on nodes with few of them."""
+    shape = batch(rng)
+    shape.gpus = fill_gangs(rng, shape.nodes, shape.pods)
+    return shape
+
+
 _OF_BATCH = ("crash", "lost_after", "held_back", "pod_deleted", "node_changed", "node_again", "denied")
 
 
@@ -375,4 +396,6 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "batch-claims": batch_claims,
     "gates": gates,
     "jobs": jobs,
+    "gpus": gpus,
+    "gpus-batch": gpus_batch,
 }

@@ -111,6 +111,11 @@ WANTED_OF_JOBS = (
     *("pod of a later stage begins", "pod of a later stage stands by"),
     "crash between a write for a job and answer",
 )
+#: What the runs of `gpus` and `gpus-batch` must have reached between them.
+WANTED_OF_GPUS = (
+    *("GPU shared", "GPUs found again after a restart", "GPU lost that is in use"),
+    *("annotation of GPUs edited", "pod waits for a GPU of which parts are free"),
+)
 #: Of which the few worlds of a commit need not reach each; those of a soak do.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),
@@ -128,6 +133,7 @@ WANTED_IN_ALL = (
     *WANTED_OF_GANGS,
     *WANTED_OF_GATES,
     *WANTED_OF_JOBS,
+    *WANTED_OF_GPUS,
 )
 
 

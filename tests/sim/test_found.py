@@ -195,6 +195,10 @@ FOUND = [
         "jobs", 2472, id="a job goes and comes again, and its controller does not see that for long"
     ),
     pytest.param("jobs", 4004692, id="a later stage stands by with the room that the first one lacks"),
+    pytest.param("gpus", 6000021, id="others bind a pod to the node that it was to have, and give it no GPU"),
+    pytest.param("gpus", 6000098, id="a pod that others have bound keeps the GPUs that were chosen for it"),
+    pytest.param("gpus-batch", 6000031, id="a gang is bound to a node without a GPU that is large enough"),
+    pytest.param("gpus-batch", 6000038, id="a member counts twice on its GPU as its gang is bound"),
     pytest.param("jobs", 4002837, id="a new leader waits for a list of before it led, whose answer is late"),
     pytest.param("jobs", 4008547, id="a job has more pods in its first stage than its controller has seen"),
     pytest.param("jobs", 4006620, id="a gang whose bind was refused fits nowhere at first, and then it does"),

@@ -95,6 +95,7 @@ def test_every_fault_is_in_the_documentation() -> None:
         (3, "batch"),
         (9, "mixed-batch"),
         (5, "gates"),
+        (8, "gpus"),
     ],
 )
 def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:

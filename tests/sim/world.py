@@ -43,6 +43,8 @@ from .gang_process import GangController
 from .gang_safety import GangSafety
 from .gate_cluster import GateCluster
 from .gate_safety import GateSafety
+from .gpu_nemesis import GpuNemesis
+from .gpu_safety import GpuSafety
 from .job_nemesis import JobNemesis
 from .job_safety import JobSafety
 from .legality import Legality
@@ -147,6 +149,7 @@ class World:
             gangs=self.shape.gangs is not None,
             gates=self.shape.gates is not None,
             jobs=self.shape.jobs is not None,
+            gpus=self.shape.gpus is not None,
             wired=self.wired,
         )
         if options.faults == ():
@@ -220,6 +223,11 @@ class World:
         if self.shape.jobs is not None and self.gangs is not None:
             self.job_safety = JobSafety(self)
             self.job_nemesis = JobNemesis(self, self.gangs)
+        self.gpu_safety: GpuSafety | None = None
+        self.gpu_nemesis: GpuNemesis | None = None
+        if self.shape.gpus is not None:
+            self.gpu_safety = GpuSafety(self)
+            self.gpu_nemesis = GpuNemesis(self, self.gpu_safety)
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -274,6 +282,8 @@ class World:
             self.gates.went_back()
         if self.job_safety is not None:
             self.job_safety.went_back()
+        if self.gpu_safety is not None:
+            self.gpu_safety.went_back()
         for process in self.processes:
             if process.transport is not None:
                 process.transport.went_back()

@@ -7,6 +7,7 @@ either passes them.
 from __future__ import annotations
 
 from tests.decisions.plain import (
+    gpu_share,
     inter_pod_affinity,
     node_affinity,
     node_declared_features,
@@ -30,6 +31,8 @@ FILTERS = {
     "PodTopologySpread": pod_topology_spread.refuse,
     "InterPodAffinity": inter_pod_affinity.refuse,
     "NodeDeclaredFeatures": node_declared_features.refuse,
+    # Not kube-scheduler's, and about pods that no recording has.
+    "GPUShare": gpu_share.refuse,
 }
 
 

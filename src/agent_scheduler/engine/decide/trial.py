@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Final, NamedTuple, NewType, TypeVar
+from typing import Final, NamedTuple, NewType
 
 import numpy as np
 
 from ..framework.prebind import Writes
 from ..state.columns import Amounts, Columns, Ints
-from ..state.gpus import NO_GPUS, Free, Indices, choose, without
+from ..state.gpus import NO_GPUS, Free, Indices, beside, choose, without
 from ..state.ledger import Ledger
 from ..state.podclass import HostPort, PodClass
 from ..state.podcounts import PodsMatching
@@ -29,10 +29,9 @@ from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm
 from .classview import ClassView
 from .decide import ClassViews
+from .hypothetical import is_hypothetical, note
 from .reserving import Reservations, reserve, unreserve
 from .snapshot import Snapshot
-
-T = TypeVar("T")
 
 #: A place in a journal.
 Mark = NewType("Mark", int)
@@ -50,8 +49,8 @@ class Change(NamedTuple):
     taken: Amounts
     ports: frozenset[HostPort] | None
     gpus: Free
-    #: The devices that a pod had which left, if it was one that is placed nowhere; None of any other.
-    given: Indices | None
+    #: The devices that the pod has there, or had.
+    given: Indices
     #: Whether `Columns.absent` says it: a placed pod left, or is back.
     of_placed: bool
     #: Those of its terms that nobody had before.
@@ -100,6 +99,14 @@ class WhatIf:
         """Pods that came and may have something to say about others, one of each class; for `Handle.class_of`."""
         return [each for each, _ in self._speaking.values()] if self._speaking else ()
 
+    def gpus_now(self, row: int) -> Free:
+        """What GPUs have free beside placed pods that were taken away, which still have theirs."""
+        free, placements = self._columns.gpus.get(row, NO_GPUS), self._ledger.placements
+        for uid in self._columns.absent if free else ():
+            if self._is_placed_on(uid, row):
+                free = without(free, placements[uid].gpus, placements[uid].cls.gpu)
+        return free
+
     def count_anew(self, kinds: Sequence[PodsMatching]) -> None:
         """Columns of these kinds are as the ledger counts them: have the changes in them that it does not show.
 
@@ -129,14 +136,14 @@ class WhatIf:
     def _change(self, pod: PodInfo, row: int, sign: int) -> None:
         columns, cls = self._columns, pod.cls
         taken, ports, gpus = columns.taken[row], columns.ports.get(row), columns.gpus.get(row, NO_GPUS)
-        given, _ = columns.hypothetical_gpus.get(row, {}).get(pod.uid, (None, 0)) if cls.gpu else (None, 0)
+        given = self._devices_of(pod, row, sign, gpus) if cls.gpu else ()
         new: tuple[ExistingTerm, ...] = ()
         columns.take(row, self._ledger.with_pod(taken, cls, sign))
-        of_placed = self._tell_by_name(pod, row, sign)
+        of_placed = self._tell_by_name(pod, row, sign, given)
         if cls.host_ports:
             self._recount_ports(row)
-        if cls.gpu and gpus:
-            self._recount_gpus(row)
+        if given:
+            columns.set_gpus(row, (without if sign > 0 else beside)(gpus, given, cls.gpu))
         if cls.existing or columns.matching:
             if sign > 0 and cls.existing:
                 new = self._add_terms(cls.existing)
@@ -172,34 +179,32 @@ class WhatIf:
         else:
             del self._speaking[pod.cls]
 
-    def _tell_by_name(self, pod: PodInfo, row: int, sign: int) -> bool:
+    def _tell_by_name(self, pod: PodInfo, row: int, sign: int, given: Indices) -> bool:
         """As `Change.of_placed`."""
         columns, uid = self._columns, pod.uid
         if sign > 0:
             if uid in columns.absent and self._is_placed_on(uid, row):
                 columns.absent.discard(uid)
                 return True
-        elif not _is_hypothetical(columns, uid, row):
+        elif not is_hypothetical(columns, uid, row):
             columns.absent.add(uid)
             return True
-        self._stands(pod, row, sign)
+        self._stands(pod, row, sign, given)
         return False
 
     def _is_placed_on(self, uid: str, row: int) -> bool:
         node, placement = self._columns.nodes[row], self._ledger.placements.get(uid)
         return node is not None and placement is not None and placement.node_name == node.name
 
-    def _stands(self, pod: PodInfo, row: int, sign: int, given: Indices | None = None) -> None:
-        """A pod that is placed nowhere, or elsewhere, comes to stand on `row`, or no longer does. `given`: the devices
-        that it has there, which are none if it did not fit when it came; None: those that it would be given."""
+    def _stands(self, pod: PodInfo, row: int, sign: int, given: Indices) -> None:
+        """A pod that is placed nowhere, or elsewhere, comes to stand on `row` with these devices, or no longer does."""
         volumes, ports, columns = pod.cls.volumes, pod.cls.host_ports, self._columns
         if pod.cls.gpu:
-            given = choose(columns.gpus.get(row, NO_GPUS), pod.cls.gpu) if given is None else given
-            _note(columns.hypothetical_gpus, row, pod.uid, (given, pod.cls.gpu) if sign > 0 else None)
+            note(columns.hypothetical_gpus, row, pod.uid, given if sign > 0 else None)
         if volumes is not None:
-            _note(columns.hypothetical_pods, row, pod.uid, volumes if sign > 0 else None)
+            note(columns.hypothetical_pods, row, pod.uid, volumes if sign > 0 else None)
         if ports:
-            _note(columns.hypothetical_ports, row, pod.uid, ports if sign > 0 else None)
+            note(columns.hypothetical_ports, row, pod.uid, ports if sign > 0 else None)
 
     def _recount_ports(self, row: int) -> None:
         columns = self._columns
@@ -211,15 +216,15 @@ class WhatIf:
                 taken.update(placement.cls.host_ports)
         columns.set_ports(row, frozenset(taken))
 
-    def _recount_gpus(self, row: int) -> None:
-        columns = self._columns
-        node = columns.nodes[row]
-        there = () if node is None else self._ledger.pods_on(node.name)
-        columns.recount_gpus(row, [each for each in there if each.uid not in columns.absent])
-        free = columns.gpus.get(row, NO_GPUS)
-        for given, amount in columns.hypothetical_gpus.get(row, {}).values():
-            free = without(free, given, amount)
-        columns.set_gpus(row, free)
+    def _devices_of(self, pod: PodInfo, row: int, sign: int, free: Free) -> Indices:
+        """Those that the pod has on a row that it leaves, or is to have where it comes to. One that came in thought may
+        be placed there by now, with others."""
+        columns, uid = self._columns, pod.uid
+        if sign < 0 and (there := columns.hypothetical_gpus.get(row, {}).get(uid)) is not None:
+            return there
+        if (sign < 0 or uid in columns.absent) and self._is_placed_on(uid, row):
+            return self._ledger.placements[uid].gpus
+        return choose(free, pod.cls.gpu) if sign > 0 else ()
 
     def _add_terms(self, terms: Iterable[ExistingTerm]) -> tuple[ExistingTerm, ...]:
         """Those that had no column of counts."""
@@ -232,22 +237,6 @@ class WhatIf:
     def _drop_terms(self, new: Iterable[ExistingTerm]) -> None:
         for term in new:
             del self._columns.terms[term]
-
-
-def _is_hypothetical(columns: Columns, uid: str, row: int) -> bool:
-    """Whether a pod with volumes, host ports or GPUs stands on `row` in thought. Others need not be told by name."""
-    kinds = (columns.hypothetical_pods, columns.hypothetical_ports, columns.hypothetical_gpus)
-    return any(uid in by_row.get(row, ()) for by_row in kinds)
-
-
-def _note(by_row: dict[int, dict[str, T]], row: int, uid: str, what: T | None) -> None:
-    there = by_row.setdefault(row, {})
-    if what is None:
-        del there[uid]
-    else:
-        there[uid] = what
-    if not there:
-        del by_row[row]
 
 
 class Trial(WhatIf):

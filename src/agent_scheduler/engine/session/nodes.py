@@ -7,7 +7,7 @@ there is. For the others it is kept how the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..preemption.nominated import Nominations
 from ..quotas.vector import COMMON, Total, of_requests
 from ..shards.claims import ShardingMode, Shared
 from ..state.columns import Ints, Rows
+from ..state.gpus import NO_GPUS, Free, fits
 from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
 from .fit import FitErrors, first_short, fit_message
@@ -277,11 +278,15 @@ class SessionNodes:
         waiting = self._waiting.get(row)
         if waiting is None:
             return True
-        return self._fits(task, row, {resource: -amount for resource, amount in waiting.items()})
+        now = {resource: -amount for resource, amount in waiting.items()}
+        return self._fits(task, row, now) and _fits_gpus(task, lambda: self._trial.gpus_now(row))
 
-    def fits_without(self, task: Task, row: int, leaving: Iterable[Task] = ()) -> bool:
-        """Whether there is the room to come for a task on a row once others have left, too."""
+    def fits_without(self, task: Task, row: int, leaving: Sequence[Task] = ()) -> bool:
+        """Whether there is the room to come for a task on a row once others have left, too. GPUs are looked at one by
+        one when they have."""
         freed: dict[str, int] = {}
+        if not leaving and not _fits_gpus(task, lambda: self.columns.gpus.get(row, NO_GPUS)):
+            return False
         for each in leaving:
             for resource, amount in each.pod.cls.requests.items():
                 freed[resource] = freed.get(resource, 0) + amount
@@ -383,6 +388,10 @@ class SessionNodes:
 
 def _is_room(entry: CompiledFilter) -> bool:
     return isinstance(entry.plugin, NodeResourcesFit)
+
+
+def _fits_gpus(task: Task, free: Callable[[], Free]) -> bool:
+    return not task.pod.cls.gpu or fits(free(), task.pod.cls.gpu)
 
 
 def _asks_devices(task: Task) -> bool:

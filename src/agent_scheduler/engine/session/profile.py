@@ -15,6 +15,7 @@ from ..framework.prebind import PreBind, Reserve
 from ..plugins.balanced_allocation import BalancedAllocation
 from ..plugins.binpack import PER_POINT, Binpack
 from ..plugins.dynamic_resources import DynamicResources
+from ..plugins.gpu_share import GPUShare
 from ..plugins.image_locality import ImageLocality
 from ..plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from ..plugins.node_affinity import NodeAffinity, NodeAffinityScore
@@ -55,6 +56,7 @@ def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
         taking = [each for each in filters if isinstance(each, VolumeBinding | DynamicResources)]
         reserves += taking
         pre_binds += taking
+    filters.append(GPUShare())
     order = conf.option("nodeorder")
     if order is not None and order.enabled("enableNodeOrder"):
         scores += _scores(order.arguments)

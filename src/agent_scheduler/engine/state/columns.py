@@ -101,12 +101,12 @@ class Columns:
         #: Rows on which counts of `matching` or `terms` may have changed: who writes one there says so.
         self.counted = RowLog()
         #: UIDs of placed pods that are thought away, for plugins that know pods by name; and by row, by UID, what pods
-        #: that are thought of as standing there have of volumes, host ports and GPUs (with what they ask for of these).
+        #: that are thought of as standing there have of volumes, host ports and GPUs.
         #: Owner: `decide.trial.WhatIf`.
         self.absent: set[str] = set()
         self.hypothetical_pods: dict[int, dict[str, PodVolumes]] = {}
         self.hypothetical_ports: dict[int, dict[str, tuple[HostPort, ...]]] = {}
-        self.hypothetical_gpus: dict[int, dict[str, tuple[Indices, int]]] = {}
+        self.hypothetical_gpus: dict[int, dict[str, Indices]] = {}
         #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
         #: `COLUMNS_KEPT`, see `derive`.
         self.derived: dict[Hashable, Any] = {}

@@ -72,6 +72,15 @@ def without(free: Free, given: Indices, amount: int) -> Free:
     return tuple(left)
 
 
+def beside(free: Free, given: Indices, amount: int) -> Free:
+    """What is free once a pod has left that `without` has counted."""
+    each, left = min(amount, WHOLE), list(free)
+    for index in given:
+        if index < len(left):
+            left[index] += each
+    return tuple(left)
+
+
 def text_of(given: Indices) -> str:
     """The value of `ANNOTATION`."""
     return ",".join(map(str, given))

@@ -166,9 +166,8 @@ class Ledger:
     def forget(self, uid: str) -> str | None:
         """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
         placement = self.placements.get(uid)
-        if placement is None or not placement.assumed:
+        if placement is None or not placement.assumed or self.remove_pod(uid) is None:
             return None
-        self.remove_pod(uid)
         return placement.node_name
 
     def set_pod(self, pod: PodInfo, node_name: str) -> bool:
@@ -179,11 +178,13 @@ class Ledger:
         placement = self.placements.get(pod.uid)
         if placement is not None:
             if placement.node_name == node_name and placement.cls.takes_the_same(pod.cls):
+                # Whoever others have bound has what these said; an annotation that goes later takes no device away.
+                says = bool(pod.gpus) or not placement.pod.node_name
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
                 if self.usage.active:
                     self.usage.placed(placement)
-                return bool(pod.gpus) and self._regive(placement, pod.gpus)
+                return says and self._regive(placement, pod.gpus)
             self.remove_pod(pod.uid)
         self._place(Placement(pod.uid, node_name, pod, pod.cls, False, pod.gpus))
         return True
@@ -356,10 +357,10 @@ class Ledger:
 
     def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
         """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""
-        changes = self._changes.get(cls) or self._changes_of(cls)
-        if (known := len(taken) // 2) != self.columns.resources:
+        changes, known = self._changes.get(cls) or self._changes_of(cls), len(taken) // 2
+        if known != (all_known := self.columns.resources):
             # Of columns that are older than a node which brought a resource.
-            changes = changes[:known] + changes[self.columns.resources :][:known]
+            changes = changes[:known] + changes[all_known : all_known + known]
         return tuple(map(add if sign > 0 else subtract, taken, changes))
 
     def _changes_of(self, cls: PodClass) -> Amounts:
@@ -389,8 +390,7 @@ class Ledger:
             columns.recount_gpus(row, self.pods_on(name))
 
     def _recount_ports(self, row: int, name: str) -> None:
-        ports = [each.cls.host_ports for each in self.pods_on(name)]
-        self.columns.set_ports(row, NO_PORTS.union(*ports))
+        self.columns.set_ports(row, NO_PORTS.union(*(each.cls.host_ports for each in self.pods_on(name))))
 
     def _changed(self, row: int, *, spec: bool = False) -> None:
         self.sequence += 1

@@ -49,10 +49,8 @@ def contents(columns: Columns) -> dict[str, Any]:
         "absent": set(columns.absent),
         "volumes": {row: dict(there) for row, there in columns.hypothetical_pods.items()},
         "host ports": {row: dict(there) for row, there in columns.hypothetical_ports.items()},
-        "gpus": dict(columns.gpus),
-        "most free on a gpu": columns.gpu_most[:size].tolist(),
-        "free gpus": columns.gpu_whole[:size].tolist(),
-        "devices": {row: dict(there) for row, there in columns.hypothetical_gpus.items()},
+        "gpus": (dict(columns.gpus), columns.gpu_most[:size].tolist(), columns.gpu_whole[:size].tolist()),
+        "gpus by name": {row: dict(there) for row, there in columns.hypothetical_gpus.items()},
     }
 
 
@@ -140,7 +138,7 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
         other.ledger.set_pod(pod, name)
     other.snapshot.refresh()
     would_be = contents(other.snapshot.columns)
-    for key in ("usage", "requested", "ports", "gpus", "most free on a gpu", "free gpus"):
+    for key in ("usage", "requested", "ports", "gpus"):
         assert seen[key] == would_be[key]
     assert list(seen["matching"].values()) == list(would_be["matching"].values())
     assert {term: counts for term, counts in seen["terms"].items() if any(counts)} == would_be["terms"]
@@ -316,7 +314,7 @@ class Changing(ChangingCluster):
         columns = self.live.snapshot.columns
         node = columns.nodes[row]
         assert node is not None
-        given, _ = columns.hypothetical_gpus.get(row, {}).get(pod.uid, ((), 0))
+        given = columns.hypothetical_gpus.get(row, {}).get(pod.uid, ())
         pods[pod.uid] = {
             "metadata": {**body["metadata"], "annotations": {GPU_INDEX: text_of(given)}},
             "spec": {**body["spec"], "nodeName": node.name},

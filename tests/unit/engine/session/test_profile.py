@@ -15,7 +15,7 @@ def profile(*options: PluginOption) -> Any:
 
 def test_room_is_looked_at_whatever_is_configured() -> None:
     found = profile()
-    assert [each.name for each in found.filters] == ["NodeResourcesFit"]
+    assert [each.name for each in found.filters] == ["NodeResourcesFit", "GPUShare"]
     assert not found.scores
 
 

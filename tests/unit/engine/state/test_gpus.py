@@ -232,6 +232,7 @@ def test_an_annotation_that_says_other_devices_is_believed() -> None:
 def test_an_annotation_that_is_lost_leaves_the_devices_as_they_were_counted() -> None:
     world = World(gpu_node())
     world.ledger.assume(pod(world, "p", 600), 0)
+    assert world.ledger.set_pod(pod(world, "p", 600, "0", "a"), "a") is False
     for lost in (None, "", "none"):
         assert world.ledger.set_pod(pod(world, "p", 600, lost, "a"), "a") is False
         assert free(world) == (400, 1000)
