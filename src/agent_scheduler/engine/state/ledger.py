@@ -18,8 +18,7 @@ Invariants, checked by `recount.contradictions`:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from operator import add
-from operator import sub as subtract
+from operator import add, sub
 
 import numpy as np
 
@@ -166,8 +165,9 @@ class Ledger:
     def forget(self, uid: str) -> str | None:
         """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
         placement = self.placements.get(uid)
-        if placement is None or not placement.assumed or self.remove_pod(uid) is None:
+        if placement is None or not placement.assumed:
             return None
+        self.remove_pod(uid)
         return placement.node_name
 
     def set_pod(self, pod: PodInfo, node_name: str) -> bool:
@@ -361,7 +361,7 @@ class Ledger:
         if known != (all_known := self.columns.resources):
             # Of columns that are older than a node which brought a resource.
             changes = changes[:known] + changes[all_known : all_known + known]
-        return tuple(map(add if sign > 0 else subtract, taken, changes))
+        return tuple(map(add if sign > 0 else sub, taken, changes))
 
     def _changes_of(self, cls: PodClass) -> Amounts:
         if len(self._changes) >= _CHANGES_KEPT:
