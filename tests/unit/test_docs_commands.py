@@ -32,6 +32,8 @@ _PLAIN = ("kill", "export", "echo", "sed", "rm", "sleep", "test", "jobs")
 _VERBS = frozenset(
     "apply auth create delete edit get label patch port-forward rollout run wait".split()  # noqa: SIM905
 )
+#: Commands of which each has flags of its own behind its second word.
+_NESTED = ("bench",)
 #: Folders whose files are named by their paths.
 _FOLDERS = ("config/", "docs/", "src/", "tests/", "requirements/")
 
@@ -42,6 +44,8 @@ def _program(command: Command) -> str:
         told = _told(words[0], "--help")
         if told is None:
             return f"no command {words[0]}"
+        if words[0] in _NESTED and len(words) > 1:
+            told = _told(*words[:2], "--help") or ""
         flags = set(re.findall(r"--[a-z_-]+", told))
         missing = [
             word for word in words[1:] if word.startswith("--") and word.partition("=")[0] not in flags
