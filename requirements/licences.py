@@ -21,6 +21,7 @@ _WRITTEN = {
     "mit license": "MIT",
     "bsd 2-clause": "BSD-2-Clause",
     "bsd 3-clause": "BSD-3-Clause",
+    "3-clause bsd": "BSD-3-Clause",
     "psf-2.0": "PSF-2.0",
     "mpl-2.0": "MPL-2.0",
 }
