@@ -61,6 +61,7 @@ async def test_the_stream_tells_all_and_then_only_what_changes() -> None:
         whole = await it.next()
         assert [each[1] for each in whole["nodes"]["spec"]] == [f"node-{number:05d}" for number in range(9)]
         assert whole["nodes"]["spec"][0][2:] == [16000, 64 << 30, 8, False]
+        assert whole["nodes"]["spec"][1][2:] == [16000, 64 << 30, 4, False]
         assert [each["name"] for each in whole["queues"]] == ["default", "root"]
         await world.cluster.add_pod("a", cpu="3", nodeSelector={"kubernetes.io/hostname": "node-00004"})
         async with asyncio.timeout(20):

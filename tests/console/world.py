@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_scheduler.config.load import load_text
+from agent_scheduler.engine.state.gpus import RESOURCE as SHARED_GPU
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
@@ -98,14 +99,15 @@ def _pod(name: str, cpu: str, annotations: dict[str, str], **spec: Any) -> dict[
 
 @asynccontextmanager
 async def console_world(count: int, *, port: int, cpu: str = "16") -> AsyncIterator[ConsoleWorld]:
-    """With so many nodes, every eighth of which has GPUs."""
+    """With so many nodes; of each eight one has GPUs, and one has some that are shared."""
     async with batch_world(kubelets=True) as batch:
         cluster = batch.cluster
         for number, node in enumerate(
             nodes(count, {"cpu": cpu, "memory": "64Gi", "pods": "110"}, kubelets=False)
         ):
-            if number % 8 == 0:
-                amounts = node["status"]["capacity"] | {GPU: "8"}
+            gpus = {0: {GPU: "8"}, 1: {SHARED_GPU: "4000"}}.get(number % 8)
+            if gpus is not None:
+                amounts = node["status"]["capacity"] | gpus
                 node["status"] = {**node["status"], "capacity": amounts, "allocatable": amounts}
             await cluster.ask("POST", "/api/v1/nodes", node)
         controllers = batch.start(JOB, PODGROUP, QUEUE)

@@ -19,6 +19,8 @@ from agent_scheduler.cluster.groups import Group
 from agent_scheduler.engine.gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.columns import CPU, MEMORY
+from agent_scheduler.engine.state.gpus import RESOURCE as SHARED_GPU
+from agent_scheduler.engine.state.gpus import WHOLE
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.batch import WAITING_ROLES, PodGroup
 from agent_scheduler.objects.shard import NodeShard
@@ -144,7 +146,12 @@ class ConsolePicture:
     def _nodes(self, rows: Iterable[int], *, spec_after: int) -> Json:
         """What is taken on these rows, and what the nodes are whose spec has changed since `spec_after`."""
         columns = self._fast_path.ledger.columns
-        gpus = [index for name, index in columns.interns.resources.items() if name.endswith("/gpu")]
+        # Shared ones are counted in thousandths.
+        gpus = [
+            (index, WHOLE if name == SHARED_GPU else 1)
+            for name, index in columns.interns.resources.items()
+            if name.endswith("/gpu") or name == SHARED_GPU
+        ]
         pods_on = self._fast_path.ledger.pods_on
         spec, use, gone = [], [], []
         for row in rows:
@@ -160,7 +167,7 @@ class ConsolePicture:
                         node.name,
                         offers[CPU],
                         offers[MEMORY],
-                        sum(offers[index] for index in gpus),
+                        sum(offers[index] / unit for index, unit in gpus),
                         bool(columns.unschedulable[row]),
                     )
                 )
@@ -169,7 +176,7 @@ class ConsolePicture:
                     row,
                     taken[CPU],
                     taken[MEMORY],
-                    sum(taken[index] for index in gpus),
+                    sum(taken[index] / unit for index, unit in gpus),
                     len(pods_on(node.name)),
                 )
             )
