@@ -4,7 +4,9 @@ S35 no pod of a task is made, or begins if it stood by, before enough of those w
     some moment since its Job was last restarted as a whole, or by the Job and the pods that the controller knew as it
     decided. The watch of one kind may be far behind that of another, and it then goes by what never was at a time, as
     by a Job that asked for fewer pods and by the pods of now. Which versions it knew is taken from it, and what was in
-    them from the store
+    them from the store. Pods of an earlier version of the Job are not ready any more, save those that have succeeded
+    since that restart: to abort a Job and to resume it raises its version, too, and leaves what had ended as it is. It
+    is not run again, so that tasks that depend on it would never begin if it did not count
 S36 a pod that the controller makes is of a task and an index that its Job has, or had, and bears their name; of one
     index there are never two
 S37 the phase of a Job goes from one to another as Volcano's does, its version and its retries never go back, and it is
@@ -53,18 +55,43 @@ class _Job:
     now: Json
     #: Tasks -> the most pods of it that it ever asked for.
     replicas: dict[str, int] = field(default_factory=dict)
-    #: Tasks that might have begun at some moment since it was last restarted as a whole.
+    #: Tasks that might have begun at some moment since it was last restarted as a whole, or resumed.
     begun: set[str] = field(default_factory=set)
+    #: Its versions -> the one with which it was last restarted as a whole by then.
+    restarted: dict[int, int] = field(default_factory=dict)
     #: Its pods by name.
     pods: dict[str, Json] = field(default_factory=dict)
 
+    def comes_to(self, job: Json) -> None:
+        """It is as `job` says. A version that it had before the store went back it may come to otherwise now."""
+        before, version = read.version(self.now), read.version(job)
+        if version > before:
+            self.begun.clear()
+            self.restarted[version] = version if _is_restart(self.now, job) else self.restarted[before]
+        self.now = job
+        self.look()
+
+    def counting(self, pods: Iterable[Json], version: int) -> list[Json]:
+        """Those that may be ready in this version of it."""
+        since = self.restarted[version]
+        return [
+            pod
+            for pod in pods
+            if read.version_of(pod) >= version or (read.version_of(pod) >= since and read.is_kept(pod))
+        ]
+
     def look(self) -> None:
-        of_now = [pod for pod in self.pods.values() if read.version_of(pod) >= read.version(self.now)]
+        of_now = self.counting(self.pods.values(), read.version(self.now))
         for task in self.now["spec"]["tasks"]:
             name = task["name"]
             self.replicas[name] = max(self.replicas.get(name, 0), task.get("replicas", 0))
             if read.may_begin(self.now, task, of_now):
                 self.begun.add(name)
+
+
+def _is_restart(before: Json, now: Json) -> bool:
+    """Whether all that there is of a Job goes with this change, also what has succeeded."""
+    return read.phase_of(now) == "Restarting" and read.phase_of(before) not in ("Aborting", "Aborted")
 
 
 class JobSafety:
@@ -90,7 +117,7 @@ class JobSafety:
                 note(orjson.loads(record.data))
 
     def begun(self, uid: str) -> set[str]:
-        """Tasks of the Job that might have begun at some moment since it was last restarted as a whole."""
+        """Tasks of the Job that might have begun at some moment since it was last restarted as a whole, or resumed."""
         return self._jobs[uid].begun
 
     # -- decisions
@@ -112,9 +139,9 @@ class JobSafety:
         return synced
 
     def _note_known(self, process: Process, job: Json, pods: Iterable[Json]) -> None:
-        version = read.version(job)
-        of_now = [pod for pod in pods if read.version_of(pod) >= version]
-        turns = self._by_what_it_knew.setdefault((process.identity, job["metadata"]["uid"]), {})
+        version, uid = read.version(job), job["metadata"]["uid"]
+        of_now = self._jobs[uid].counting(pods, version)
+        turns = self._by_what_it_knew.setdefault((process.identity, uid), {})
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
 
     def _object(self, known: Any) -> Json:
@@ -140,11 +167,8 @@ class JobSafety:
         uid = job["metadata"]["uid"]
         known = self._jobs.get(uid)
         if known is None:
-            known = self._jobs[uid] = _Job(job)
-        if read.version(job) > read.version(known.now):
-            known.begun.clear()
-        known.now = job
-        known.look()
+            known = self._jobs[uid] = _Job(job, restarted={read.version(job): read.version(job)})
+        known.comes_to(job)
 
     def _judge_status(self, before: Json, now: Json) -> None:
         safety = self._world.safety

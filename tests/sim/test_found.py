@@ -198,6 +198,7 @@ FOUND = [
     pytest.param("jobs", 4002837, id="a new leader waits for a list of before it led, whose answer is late"),
     pytest.param("jobs", 4008547, id="a job has more pods in its first stage than its controller has seen"),
     pytest.param("jobs", 4006620, id="a gang whose bind was refused fits nowhere at first, and then it does"),
+    pytest.param("jobs", 4100577, id="a job is resumed whose first stage had ended before it was aborted"),
 ]
 
 #: With the faults that it takes.
