@@ -234,6 +234,12 @@ FOUND_WITH = [
         id="a place is given away while a deletion for its pod waits for credentials",
     ),
     pytest.param(
+        "jobs",
+        4700187,
+        ("failed", "lagging", "job_changed", "job_commanded", "pod_failed"),
+        id="a pod of a later stage is made by a request that outlasts its job's restart",
+    ),
+    pytest.param(
         "mixed-batch",
         121,
         ("crash", "denied"),
