@@ -50,6 +50,7 @@ class Exchange:
         self._fate = fate
         self._after = after
         self._sent = sent
+        self._sent_at = world.loop.time()
         #: How often the store had gone back when it was sent.
         self._restored = world.backups.restored
         #: Whether it was answered before it is carried out.
@@ -113,7 +114,7 @@ class Exchange:
             self._shards_deleted = world.shard_safety.deleted(process)
             if self._verb == "shard" and process.scheduler and (self._way.closed or not process.leads()):
                 world.states.reached("late status write")
-        with world.safety.acting(process, self._way):
+        with world.safety.acting(process, self._way, self._sent_at):
             result = world.api.handle(asked)
         assert isinstance(result, requests.Response)
         world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")

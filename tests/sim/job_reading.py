@@ -13,6 +13,8 @@ Json = dict[str, Any]
 #: The gate of pods that stand by until those have begun that they depend on.
 STANDS_BY = "agent-scheduler.io/depends-on"
 _INDEX = "volcano.sh/task-index"
+#: What a pod says that the controller takes away.
+_GOES = "volcano.sh/controller-out-of-sync"
 _VERSION = "volcano.sh/job-version"
 FINISHED = frozenset(("Completed", "Failed", "Terminated"))
 #: Phases in which nothing of a Job runs.
@@ -67,6 +69,12 @@ def is_ready(pod: Json) -> bool:
         return True
     reports = (pod.get("status") or {}).get("containerStatuses") or ()
     return read.phase(pod) == "Running" and bool(reports) and all(each["ready"] for each in reports)
+
+
+def is_kept(pod: Json) -> bool:
+    """Whether it has succeeded, and no action takes it away."""
+    is_marked = read.annotation(pod, _GOES) == "true"
+    return read.phase(pod) == "Succeeded" and not is_marked and not read.is_leaving(pod)
 
 
 def may_begin(job: Json, task: Json, pods: Iterable[Json]) -> bool:

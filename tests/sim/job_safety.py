@@ -4,7 +4,11 @@ S35 no pod of a task is made, or begins if it stood by, before enough of those w
     some moment since its Job was last restarted as a whole, or by the Job and the pods that the controller knew as it
     decided. The watch of one kind may be far behind that of another, and it then goes by what never was at a time, as
     by a Job that asked for fewer pods and by the pods of now. Which versions it knew is taken from it, and what was in
-    them from the store
+    them from the store. Pods of an earlier version of the Job are not ready any more, save those that have succeeded
+    since that restart: to abort a Job and to resume it raises its version, too, and leaves what had ended as it is. It
+    is not run again, so that tasks that depend on it would never begin if it did not count. A write that the server
+    carries out late is judged by the version that the Job had when it was sent: no later one was there to be known, and
+    nobody can take it back
 S36 a pod that the controller makes is of a task and an index that its Job has, or had, and bears their name; of one
     index there are never two
 S37 the phase of a Job goes from one to another as Volcano's does, its version and its retries never go back, and it is
@@ -13,6 +17,7 @@ S37 the phase of a Job goes from one to another as Volcano's does, its version a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -51,20 +56,55 @@ class _Job:
     """One Job as it has ever been, by its UID."""
 
     now: Json
+    #: Times from which on it had a version, and that version; the last one is of now.
+    versions: list[tuple[float, int]]
     #: Tasks -> the most pods of it that it ever asked for.
     replicas: dict[str, int] = field(default_factory=dict)
-    #: Tasks that might have begun at some moment since it was last restarted as a whole.
-    begun: set[str] = field(default_factory=set)
+    #: Its versions -> tasks that might have begun at some moment in which it had that one.
+    begun: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    #: Its versions -> the one with which it was last restarted as a whole by then.
+    restarted: dict[int, int] = field(default_factory=dict)
     #: Its pods by name.
     pods: dict[str, Json] = field(default_factory=dict)
 
+    def comes_to(self, job: Json, time: float) -> None:
+        """It is as `job` says. A version that it had before the store went back it may come to otherwise now."""
+        before, version = read.version(self.now), read.version(job)
+        if version > before:
+            self.begun[version].clear()
+            self.restarted[version] = version if _is_restart(self.now, job) else self.restarted[before]
+        elif version < before:
+            self.begun[version] |= self.begun[before]
+        if version != before:
+            self.versions.append((time, version))
+        self.now = job
+        self.look()
+
+    def version_at(self, time: float) -> int:
+        """The first that it had if it was not there yet."""
+        return next((each for since, each in reversed(self.versions) if since <= time), self.versions[0][1])
+
+    def counting(self, pods: Iterable[Json], version: int) -> list[Json]:
+        """Those that may be ready in this version of it."""
+        since = self.restarted[version]
+        return [
+            pod
+            for pod in pods
+            if read.version_of(pod) >= version or (read.version_of(pod) >= since and read.is_kept(pod))
+        ]
+
     def look(self) -> None:
-        of_now = [pod for pod in self.pods.values() if read.version_of(pod) >= read.version(self.now)]
+        of_now = self.counting(self.pods.values(), read.version(self.now))
         for task in self.now["spec"]["tasks"]:
             name = task["name"]
             self.replicas[name] = max(self.replicas.get(name, 0), task.get("replicas", 0))
             if read.may_begin(self.now, task, of_now):
-                self.begun.add(name)
+                self.begun[read.version(self.now)].add(name)
+
+
+def _is_restart(before: Json, now: Json) -> bool:
+    """Whether all that there is of a Job goes with this change, also what has succeeded."""
+    return read.phase_of(now) == "Restarting" and read.phase_of(before) not in ("Aborting", "Aborted")
 
 
 class JobSafety:
@@ -90,8 +130,9 @@ class JobSafety:
                 note(orjson.loads(record.data))
 
     def begun(self, uid: str) -> set[str]:
-        """Tasks of the Job that might have begun at some moment since it was last restarted as a whole."""
-        return self._jobs[uid].begun
+        """Tasks of the Job that might have begun at some moment since it was last restarted as a whole, or resumed."""
+        job = self._jobs[uid]
+        return job.begun[read.version(job.now)]
 
     # -- decisions
 
@@ -112,9 +153,9 @@ class JobSafety:
         return synced
 
     def _note_known(self, process: Process, job: Json, pods: Iterable[Json]) -> None:
-        version = read.version(job)
-        of_now = [pod for pod in pods if read.version_of(pod) >= version]
-        turns = self._by_what_it_knew.setdefault((process.identity, job["metadata"]["uid"]), {})
+        version, uid = read.version(job), job["metadata"]["uid"]
+        of_now = self._jobs[uid].counting(pods, version)
+        turns = self._by_what_it_knew.setdefault((process.identity, uid), {})
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
 
     def _object(self, known: Any) -> Json:
@@ -137,14 +178,11 @@ class JobSafety:
         self._note_job(job)
 
     def _note_job(self, job: Json) -> None:
-        uid = job["metadata"]["uid"]
+        uid, version, time = job["metadata"]["uid"], read.version(job), self._world.loop.time()
         known = self._jobs.get(uid)
         if known is None:
-            known = self._jobs[uid] = _Job(job)
-        if read.version(job) > read.version(known.now):
-            known.begun.clear()
-        known.now = job
-        known.look()
+            known = self._jobs[uid] = _Job(job, [(time, version)], restarted={version: version})
+        known.comes_to(job, time)
 
     def _judge_status(self, before: Json, now: Json) -> None:
         safety = self._world.safety
@@ -217,14 +255,17 @@ class JobSafety:
             return
         self._world.safety.checked["S35"] += 1
         self._world.states.reached("pod of a later stage begins")
-        if task in job.begun:
+        version = job.version_at(self._world.safety.sent_at)
+        if version != read.version(job.now):
+            self._world.states.reached("pod of a later stage begins after its job has another version")
+        if task in job.begun[version]:
             return
         known = self._by_what_it_knew.get((actor.identity, read.owner(pod)), {})
-        if known.get(task, -1) < read.version(job.now):
+        if known.get(task, -1) < version:
             self._world.safety.violated("S35", f"{pod['metadata']['name']} begins before its turn")
             return
         self._world.states.reached("pod of a later stage begins by what never was at a time")
-        job.begun.add(task)
+        job.begun[version].add(task)
 
 
 def _controllers(process: Process) -> Iterator[JobController]:

@@ -65,6 +65,8 @@ class Safety:
         #: The process whose request is being carried out, and the connections that it came by.
         self._actor: Process | None = None
         self._way: SimTransport | None = None
+        #: When the request left it.
+        self.sent_at = 0.0
         self._commits = 0
         #: node -> UID -> what the pod takes there.
         self._on: dict[str, dict[str, dict[str, int]]] = {}
@@ -87,9 +89,9 @@ class Safety:
         self.violations.append(line)
 
     @contextmanager
-    def acting(self, process: Process, way: SimTransport) -> Iterator[None]:
-        """What is committed meanwhile is done for `process`, which asked for it by `way`."""
-        self._actor, self._way = process, way
+    def acting(self, process: Process, way: SimTransport, sent_at: float) -> Iterator[None]:
+        """What is committed meanwhile is done for `process`, which asked for it by `way`, then."""
+        self._actor, self._way, self.sent_at = process, way, sent_at
         try:
             yield
         finally:

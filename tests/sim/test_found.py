@@ -202,6 +202,7 @@ FOUND = [
     pytest.param("jobs", 4002837, id="a new leader waits for a list of before it led, whose answer is late"),
     pytest.param("jobs", 4008547, id="a job has more pods in its first stage than its controller has seen"),
     pytest.param("jobs", 4006620, id="a gang whose bind was refused fits nowhere at first, and then it does"),
+    pytest.param("jobs", 4100577, id="a job is resumed whose first stage had ended before it was aborted"),
 ]
 
 #: With the faults that it takes.
@@ -235,6 +236,12 @@ FOUND_WITH = [
         90006,
         ("slow_credentials", "preemptor", "throttled"),
         id="a place is given away while a deletion for its pod waits for credentials",
+    ),
+    pytest.param(
+        "jobs",
+        4700187,
+        ("failed", "lagging", "job_changed", "job_commanded", "pod_failed"),
+        id="a pod of a later stage is made by a request that outlasts its job's restart",
     ),
     pytest.param(
         "mixed-batch",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from agent_scheduler.cluster.standing_by import StandingBy
-from agent_scheduler.controllers.jobs import carrying, depends
+from agent_scheduler.controllers.jobs import carrying, controller, depends
 from agent_scheduler.controllers.jobs.carrying import Carrying
 from agent_scheduler.controllers.jobs.controller import JobController
-from agent_scheduler.controllers.jobs.states import COMPLETED, RUNNING
+from agent_scheduler.controllers.jobs.states import COMPLETED, ENDED, RESTART_JOB, RUNNING
 from agent_scheduler.engine.session.plugins import gang
 from agent_scheduler.engine.session.tiers import Tiers
 
@@ -35,6 +36,18 @@ def test_a_stage_that_begins_with_pods_that_are_not_ready_is_seen(monkeypatch: p
     """Though the judge asks what the controller knew."""
     monkeypatch.setattr(depends, "is_ready", lambda pod: pod.metadata.deletion_timestamp is None)
     assert "begins before its turn" in found("jobs", "S35:", faults=("lagging", "job_changed"))
+
+
+def test_a_stage_that_begins_with_pods_of_before_a_restart_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has succeeded counts when a Job is resumed, and when it is restarted it does not."""
+    kill_for = controller.kill_for
+
+    def keeps(job: Any, action: str) -> Any:
+        kill = kill_for(job, action)
+        return replace(kill, retain=ENDED) if kill is not None and action == RESTART_JOB else kill
+
+    monkeypatch.setattr(controller, "kill_for", keeps)
+    assert "begins before its turn" in found("jobs", "S35:", faults=("pod_failed",), first=23)
 
 
 def test_pods_that_nobody_asked_for_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

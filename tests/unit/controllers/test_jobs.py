@@ -146,6 +146,29 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
         assert "message" not in (await it.status())["state"]
 
 
+@virtual_time
+async def test_a_job_that_is_resumed_goes_on_after_the_stages_that_had_ended() -> None:
+    async with jobs_world() as it:
+        it.start()
+        await asyncio.sleep(REST)
+        await it.add_job(
+            task("a", 2), task("b", 1, dependsOn={"name": ["a"]}), task("c", 1, dependsOn={"name": ["b"]})
+        )
+        await it.group_is("Inqueue")
+        await it.pods_are("Succeeded", "j-a-0", "j-a-1")
+        await it.command("AbortJob")
+        await asyncio.sleep(REST)
+        assert await it.phase() == "Aborted"
+        assert sorted(await it.pods()) == ["j-a-0", "j-a-1"]
+        await it.command("ResumeJob")
+        await asyncio.sleep(REST)
+        await it.group_is("Inqueue")
+        pods = await it.pods()
+        assert sorted(pods) == ["j-a-0", "j-a-1", "j-b-0"]
+        assert [each["status"]["phase"] for each in pods.values()] == ["Succeeded", "Succeeded", "Pending"]
+        assert (await it.status())["state"]["message"] == "c waits for b (0 of 1 ready)"
+
+
 class Telling(InProcessTransport):
     """Knows what was written: the method, and the kind with its subresource."""
 
