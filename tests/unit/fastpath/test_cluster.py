@@ -134,7 +134,7 @@ def test_a_confirmed_pod_wakes_nobody() -> None:
 
 @pytest.mark.parametrize(
     ("devices", "free", "wakes"),
-    [("0", (400, 1000), False), ("1", (1000, 400), True), (None, (400, 1000), False)],
+    [("0", (400, 1000), False), ("1", (1000, 400), True), (None, (1000, 1000), True)],
 )
 def test_a_pod_that_is_seen_on_another_device_than_it_was_assumed_on_frees_that(
     devices: str | None, free: tuple[int, ...], wakes: bool
