@@ -60,12 +60,39 @@ class Standing:
         self.reserved = [
             pod for pod in self.pods if world.gates is not None and world.gates.has_room_reserved(pod)
         ]
+        #: What keeps sessions from placing anybody who asks for anything, as in Volcano; empty if nothing does. It may
+        #: be left by a store that went back to between a queue's end and its return.
+        self.fault = self._fault() if self.divides == "tree" else ""
         self._cluster = cluster_of(self.nodes, self.placed)
         self._used: dict[str, Counter[str]] = {name: Counter() for name in there}
         self._on: Counter[str] = Counter()
         for pod in self.placed:
             self._used[pod["spec"]["nodeName"]].update(read.requests(pod))
             self._on[pod["spec"]["nodeName"]] += 1
+
+    def _fault(self) -> str:
+        """Why queues that lie in one another are no tree, or hold jobs where they may not."""
+        if read.ROOT not in self.queues:
+            return f"there is no queue {read.ROOT}"
+        inner: set[str] = set()
+        for name in self.queues:
+            above = (self.queues[name].get("spec") or {}).get("parent") or read.ROOT
+            if above not in self.queues:
+                return f"{name} lies in {above}, which does not exist"
+            if name != read.ROOT:
+                inner.add(above)
+                if read.chain(name, self.queues)[-1] != read.ROOT:
+                    return f"{name} lies in itself"
+        holding = {read.queue_of_group(group) for group in self.groups.values()}
+        holding |= {read.queue_of(pod, self.groups.get) for pod in self.members.get("", ())}
+        return "".join(f"{name} has both jobs and queues below it" for name in sorted(inner & holding)[:1])
+
+    def is_stopped(self, pending: Iterable[Json], group: Json | None = None) -> bool:
+        """Whether a fault of the queues keeps members from being placed: those that ask for nothing are asked of no
+        queue once their group is let in."""
+        phase = ((group or {}).get("status") or {}).get("phase") or "Pending"
+        is_asked = (self._enqueues and phase == "Pending") or not all(map(read.asks_for_nothing, pending))
+        return bool(self.fault) and is_asked
 
     # -- who should have been bound
 
@@ -79,7 +106,7 @@ class Standing:
             if problem := self._could(name, group):
                 found.append(f"{name} {problem}")
         for pod in self.members.get("", ()):
-            if not read.waits(pod) or pod["spec"].get("schedulingGates"):
+            if not read.waits(pod) or pod["spec"].get("schedulingGates") or self.is_stopped([pod]):
                 continue
             if not self._gpus_are_enough([pod], 1):
                 continue
@@ -94,7 +121,7 @@ class Standing:
         least = read.minimum(group, members)
         if not pending or least.lacks([*pending, *ready]):
             return ""
-        if not self.is_let_in(name, group):
+        if not self.is_let_in(name, group) or self.is_stopped(pending, group):
             return ""
         needed = max(1, least.members - len(ready))
         if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:

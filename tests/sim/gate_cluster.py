@@ -53,6 +53,7 @@ class GateCluster:
 
     def __init__(self, world: World, shape: Gates) -> None:
         self._world = world
+        self._is_off = shape.off
         self._rng = random.Random(f"{world.seed} gates")
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
         self.autoscaler = Autoscaler(world.api, self.groups)
@@ -68,7 +69,8 @@ class GateCluster:
         )
 
     def has_room_reserved(self, pod: Json) -> bool:
-        return is_reserved(pod) and not self.gave_back(pod)
+        """Where gates are switched off no room is kept for who had one, and others may be told to want nodes for it."""
+        return is_reserved(pod) and not self._is_off and not self.gave_back(pod)
 
     def admitted(self, pod: Json) -> Json:
         """The pod that is to be created, as the webhook lets it in."""

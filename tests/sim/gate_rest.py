@@ -102,8 +102,8 @@ class _Served:
             least = read.minimum(group)
             if not pending or least.lacks([*pending, *ready]) or not standing.is_let_in(name, group):
                 continue
-            if any(map(self._cluster.gave_back, pending)):
-                # They bring no node, and take one that comes.
+            if any(map(self._cluster.gave_back, pending)) or standing.is_stopped(pending, group):
+                # They bring no node, and take one that comes; or none would do.
                 continue
             needed = max(1, least.members - len(ready))
             if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
@@ -120,6 +120,8 @@ class _Served:
             if not _is_loose(pod) or (read.is_batch(pod) and read.group_of(pod)):
                 continue
             if (read.is_batch(pod) and standing.divides == "proportion") or self._cluster.gave_back(pod):
+                continue
+            if read.is_batch(pod) and standing.is_stopped([pod]):
                 continue
             if self._helps([pod], 1, read.queue_of(pod, standing.groups.get)):
                 found.append(f"{_name(pod)} fits on a node to come")
@@ -155,7 +157,8 @@ class _Served:
     # -- words
 
     def misled(self) -> list[str]:
-        """Pods that say Unschedulable though their queue has no room for them; of those that have room reserved, beside
+        """Pods that say Unschedulable though their queue has no room for them, or no queue has, as one of them has no
+        place in the tree; of those that have room reserved, beside
         all others that say so, and the placed ones."""
         standing, found = self._standing, []
         silent = [pod for pod in standing.reserved if not _wants_a_node(pod)]
@@ -169,6 +172,9 @@ class _Served:
                 [each for each in members if _is_loose(each) or read.is_ready(each)]
             ):
                 # Sessions look at no gang that lacks members, and leave what was said.
+                continue
+            if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
+                found.append(f"{_name(pod)} says Unschedulable, and no node helps: {standing.fault}")
                 continue
             others = silent if self._is_reserved(pod) else []
             if not standing.declares_room(queue, [pod], 1, without=others):

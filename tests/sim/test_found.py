@@ -184,6 +184,11 @@ FOUND = [
     pytest.param(
         "batch-claims", 1795708692140, id="a bound member is thought away, and taken back for a running one"
     ),
+    pytest.param("gates", 5003240, id="a pod says that it wants a node, and others had gates that are off"),
+    pytest.param(
+        "gates", 5003298, id="another pod takes what was left in the queue of one that wants a node"
+    ),
+    pytest.param("gates", 5003273, id="the store goes back to before the parent of a queue was made again"),
     pytest.param("gates", 1795708693709, id="the status of a queue is written that is another one by now"),
     pytest.param("mixed-batch", 1795613714234, id="controllers sleep until the store has counted past them"),
     pytest.param("jobs", 1098, id="a pod of a job goes while no watch runs, before any has shown it"),

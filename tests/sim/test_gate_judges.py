@@ -40,6 +40,8 @@ _FAULTS = (
         (1795600968032, None),
         # More is reserved than there is.
         (1795599493070, None),
+        # Gates are off, and no room is kept for who had one.
+        (5003240, None),
     ],
 )
 def test_all_is_well_in_what_they_see_otherwise(seed: int, faults: tuple[str, ...] | None) -> None:
@@ -89,6 +91,13 @@ def test_a_full_queue_that_asks_for_nodes_is_seen(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(FailureHandler, "queue_full", unschedulable)
     monkeypatch.setattr(written, "_held_by_queue", lambda *_: {})
     assert "says Unschedulable" in found("gates", "S33:")
+
+
+def test_pods_that_ask_for_nodes_while_a_queue_has_lost_its_parent_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(written, "_asking_queues", lambda *_: [])
+    assert "lies in above-1" in found("gates", "L17:", faults=None, first=5003273)
 
 
 def test_a_reservation_that_is_forgotten_at_a_restart_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

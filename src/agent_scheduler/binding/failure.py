@@ -113,7 +113,8 @@ class FailureHandler:
             if short is not None:
                 self.queue_full(entry, pod, short, started=started)
                 return False
-            self._usage.wants_node(pod)
+            kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
+            self._usage.wants_node(pod, nominated=kept)
         plugins = () if again else refusal.plugins or {NO_NODES}
         message = refusal.message
         reason, given_back = UNSCHEDULABLE, self._usage.gated.given_back.get(pod.uid)

@@ -138,6 +138,24 @@ async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_
         await found.waits("p")
 
 
+@pytest.mark.parametrize("other", ["is placed", "has room reserved"])
+async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left_in_its_queue(
+    other: str,
+) -> None:
+    nowhere: dict[str, Any] = {"nodeSelector": {"not": "there"}}
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("p", "a", cpu="2", **nowhere)
+        await until(lambda: _says(found, "p", "Unschedulable"))
+        if other == "is placed":
+            await found.add("other", "a")
+        else:
+            await found.add("other", "a", opts_in=True, **nowhere)
+        assert await found.waits("p") == "queue a has too little capability left: 1 of cpu missing"
+        await found.delete("other")
+        await until(lambda: _says(found, "p", "Unschedulable"))
+
+
 @pytest.mark.parametrize("loses", ["a member", "its object", "nothing"])
 async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_with_its_minimum_alone(
     loses: str,

@@ -122,6 +122,8 @@ class Session:
         self.settled_queues: set[str] = set()
         #: Jobs of which tasks were passed over for something else than that no node would do.
         self.held_back: set[str] = set()
+        #: Why queues are given no room, whatever they hold; empty if they are.
+        self.queue_fault = ""
         #: Whether any job is left with a claim that ends with the session.
         self.claims = False
         #: What each of them held and asked for when the session was opened.

@@ -55,9 +55,10 @@ def holds(
 ) -> Generator[None, None, dict[str, Hold]]:
     """UID -> what keeps the task back, of those that wait, when the actions are done.
 
-    A gang is held if its queue has not what its members lack of the minimum; else those members are that are above the
-    minimum and do not fit. Gangs that were let into their queue come first, then the others, each in the order of jobs.
-    A job at a time. `given_back`: UID -> what to say of pods that have given back what was reserved for them.
+    A gang is held if its queue has not what its members lack of the minimum, or there is a fault in the tree of queues;
+    else those members are that are above the minimum and do not fit. Gangs that were let into their queue come first,
+    then the others, each in the order of jobs. A job at a time. `given_back`: UID -> what to say of pods that have
+    given back what was reserved for them.
     """
     found: dict[str, Hold] = {}
     headroom = book.headroom()
@@ -72,6 +73,11 @@ def holds(
         elif job.quota_refusal:
             hold = Hold(QUOTA_EXCEEDED, job.quota_refusal)
             found.update((task.uid, hold) for task in _waiting(job))
+        elif session.queue_fault:
+            hold = Hold(
+                QUEUE_FULL, f"queues take no pods while there is a fault in them: {session.queue_fault}"
+            )
+            found.update((task.uid, hold) for task in _asking_queues(session, job))
         elif book and _may_wait(job) and headroom.limits(job.queue):
             limited.append(job)
     key_of = session.tiers.job_key
@@ -158,6 +164,15 @@ def _hold(short: Shortfall) -> Hold:
 
 def _waiting(job: Job) -> list[Task]:
     return [task for status in _WAITING for task in job.by_status[status].values() if not task.gated]
+
+
+def _asking_queues(session: Session, job: Job) -> list[Task]:
+    """Those that wait and have no place before their queue gives them room, or the rest of their gang. One that asks
+    for nothing is asked of no queue by itself, once its job is let in."""
+    waiting = _waiting(job)
+    if job.is_pending or not (session.tiers.job_ready(job) or all(task.best_effort for task in waiting)):
+        return waiting
+    return [task for task in waiting if not task.best_effort]
 
 
 def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:

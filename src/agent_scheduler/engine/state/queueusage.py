@@ -20,6 +20,7 @@ from .batchinfo import GroupKey
 from .gatedpods import GatedPods
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
+from .wantingpods import WantingPods
 
 #: Classes of which the vector is kept.
 _KEPT = 1024
@@ -55,8 +56,7 @@ class QueueUsage:
         self._called: dict[str, str] = {}
         #: Pods that are counted as reserved in a queue that holds more than it may, and wait for that to end.
         self._over: set[str] = set()
-        #: Pods that no node would take when their queues had room for them, and that say so.
-        self._want_nodes: dict[str, PodInfo] = {}
+        self.wanting = WantingPods(self)
         #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
         self._others: dict[str, tuple[str, Vector]] = {}
         self._held_by_others: dict[str, Total] = {}
@@ -83,6 +83,7 @@ class QueueUsage:
     def _queues_changed(self) -> None:
         was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
+            self.wanting.look_at_all_again()
             for placement in self._placements.values():
                 self.placed(placement)
             self._reserve_all()
@@ -122,6 +123,7 @@ class QueueUsage:
     def _recount(self, placements: Iterable[Placement]) -> None:
         """These pods may be in another queue than before, and so may any that waits."""
         if self.active:
+            self.wanting.look_at_all_again()
             for placement in list(placements):
                 self.placed(placement)
             self._reserve_all()
@@ -129,19 +131,21 @@ class QueueUsage:
             self.call()
             self._ask_who_wants_nodes()
 
-    def wants_node(self, pod: PodInfo) -> None:
-        """No node would take it, and its queue would."""
+    def wants_node(self, pod: PodInfo, *, nominated: bool) -> None:
+        """No node would take it, and its queue would. `nominated`: others are leaving one for it."""
         if self.concerns(pod):
-            self._want_nodes[pod.uid] = pod
+            self.wanting.set(pod, nominated=nominated)
 
     def _ask_who_wants_nodes(self) -> None:
         """Have those tried again of which it is not true any more that their queue would take them."""
-        told = [
-            uid
-            for uid, pod in self._want_nodes.items()
-            if (queue := self.queue_of(pod)) and self.book.shortfall(queue, self._vector(pod.cls), uid)
-        ]
+        told = self.wanting.refused()
         if told and self.active:
+            self.on_room(told)
+
+    def _holds_more(self, queue: str) -> None:
+        """The same, where the queue holds more than before."""
+        told = self.wanting.refused_since(queue)
+        if told:
             self.on_room(told)
 
     def _ask_again(self) -> None:
@@ -163,8 +167,9 @@ class QueueUsage:
         pod, uid = placement.pod, placement.uid
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
         self._called.pop(uid, None)
-        self._want_nodes.pop(uid, None)
+        self.wanting.drop(uid)
         vector = self._vector(placement.cls)
+        before = self.book.entry(uid)
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
             self.book.set(uid, queue, vector, standing)
@@ -172,6 +177,10 @@ class QueueUsage:
             self.book.remove(uid)
         other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.batch_schedulers
         self._set_other(uid, (queue, vector) if queue and other else None)
+        # One that was admitted counts before it is assumed; and what is placed counts for all, what is reserved only
+        # for those that it was reserved after.
+        if queue and (placement.assumed or before is None or before.standing is Standing.RESERVED):
+            self._holds_more(queue)
 
     def _set_other(self, uid: str, new: tuple[str, Vector] | None) -> None:
         old = self._others.get(uid)
@@ -190,8 +199,7 @@ class QueueUsage:
             self.gated.set(pod)
         elif pod.uid in self.gated:
             self.gated.drop(pod.uid)
-        if pod.uid in self._want_nodes:
-            self._want_nodes[pod.uid] = pod
+        self.wanting.look_again(pod.uid, pod)
         if not self.active:
             return
         waits_for = self.waiting.queue_of(pod.uid)
@@ -216,10 +224,14 @@ class QueueUsage:
         queue = self.queue_of(pod)
         if not (self.active and self.gated.asks_queues) or pod.uid in self._placements:
             return
+        before = self.book.entry(pod.uid)
         if queue:
             self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED)
         else:
             self.book.remove(pod.uid)
+        self.wanting.look_again(pod.uid)
+        if queue and (before is None or (before.queue, before.vector) != (queue, self.vector(pod))):
+            self._holds_more(queue)
         if pod.uid in self.waiting:
             # Its own room is counted now, and would never be free for it.
             self.waiting.remove(pod.uid)
@@ -229,6 +241,7 @@ class QueueUsage:
         """The pod counts no more, unless it is placed."""
         if uid not in self._placements:
             self.book.remove(uid)
+            self.wanting.look_again(uid)
             self.call()
 
     def wait_for(self, name: str, queue: str, vector: Vector, first: PodInfo) -> None:
@@ -266,7 +279,7 @@ class QueueUsage:
         vector = self._vector(pod.cls)
         short = self.book.shortfall(queue, vector, pod.uid) if queue else None
         uid = pod.uid
-        self._want_nodes.pop(uid, None)
+        self.wanting.drop(uid)
         self._over.discard(uid)
         if short is None:
             self.waiting.remove(uid)
@@ -363,7 +376,7 @@ class QueueUsage:
     def left(self, uid: str) -> None:
         """The pod waits for nothing any more."""
         self._over.discard(uid)
-        self._want_nodes.pop(uid, None)
+        self.wanting.drop(uid)
         self.gated.drop(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)

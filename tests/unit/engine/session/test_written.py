@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
-from agent_scheduler.engine.session.conf import SessionConf
+from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.written import Hold, written_condition
 from agent_scheduler.objects.batch import ResourceQuotaStatus
 
@@ -129,6 +129,34 @@ def test_in_a_queue_that_is_closed_nobody_asks_for_nodes() -> None:
     made.gang("g", 2, queue="q")
     _, result = made.run(QUEUES, book=book)
     assert set(told(result).values()) == {("QueueFull", "queue q takes no pods: its state is Closed")}
+
+
+def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_asks_queues_for_room() -> (
+    None
+):
+    tree = PluginOption("capacity", switches={"enableHierarchy": True})
+    made, book = scene("1")
+    made.queues.append(QueueInfo(name="lost", parent="gone"))
+    book.set_queue(made.queues[-1])
+    made.gang("g", 2, queue="q", phase="Inqueue")
+    made.group("nothing", queue="q", phase="Inqueue", minMember=2)
+    for _ in range(2):
+        made.member("nothing", cpu="", nodeSelector={"not": "there"})
+    made.group("waits", queue="q", minResources={"cpu": "1"})
+    made.member("waits", cpu="")
+    how = conf("priority", "gang", tree, "predicates", "nodeorder", actions="allocate backfill enqueue")
+    _, result = made.run(how, book=book)
+    held = (
+        "QueueFull",
+        "queues take no pods while there is a fault in them: queue lost has the parent gone, which does not exist",
+    )
+    said = told(result)
+    assert {name: said[name] for name in ("g-0", "g-1", "waits-0")} == dict.fromkeys(
+        ("g-0", "g-1", "waits-0"), held
+    )
+    assert said["nothing-0"][0] == said["nothing-1"][0] == "Unschedulable", "a node would do"
+    made.queues[-1] = QueueInfo(name="lost", parent="root")
+    assert "QueueFull" not in reasons(made, book, how).values()
 
 
 def test_a_gang_that_a_quota_of_its_namespace_holds_back_does_not_ask_for_nodes() -> None:

@@ -35,6 +35,8 @@ class _Capacity:
             hierarchy=option.enabled("enableHierarchy"),
             ancestor_reclaim_level=_level(option),
         )
+        if option.enabled("enabledAllocatable"):
+            session.queue_fault = self.accounts.fault
         if session.admits_gated:
             for job in session.jobs.values():
                 for task in job.by_status[TaskStatus.PENDING].values():

@@ -1,0 +1,130 @@
+"""Pods that say that they want a node, since their queue had room for them when no node would take them.
+
+Autoscalers add nodes for these. As soon as it is not true any more of one that its queue would take it, as another pod
+has what was left, it is to be tried again, to say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..quotas.book import QuotaBook, Standing
+from .podinfo import PodInfo
+
+if TYPE_CHECKING:
+    from .queueusage import QueueUsage
+
+
+class _Kind(NamedTuple):
+    """What is alike to a queue. Of those that have no room reserved it refuses all or none; of the others who had it
+    reserved last is refused first."""
+
+    queue: str
+    wanted: tuple[tuple[str, float], ...]
+    reserved: bool
+
+
+class WantingPods:
+    """Owner of who says so. Told of by `usage`. Invariant: a pod is of one kind, by its queue, what it asks for and
+    whether it is reserved, or of none where it waits for others to leave a node for its sake."""
+
+    def __init__(self, usage: QueueUsage) -> None:
+        self._usage = usage
+        self._pods: dict[str, PodInfo] = {}
+        self._kind_of: dict[str, _Kind] = {}
+        self._kinds: dict[_Kind, dict[str, None]] = {}
+
+    def set(self, pod: PodInfo, *, nominated: bool) -> None:
+        """It says so from now on. `nominated`: it waits for others to leave a node. No autoscaler adds one for it, and
+        it keeps its nomination while the queue holds those who leave, and others."""
+        self.drop(pod.uid)
+        self._pods[pod.uid] = pod
+        if not nominated:
+            self._put(pod)
+
+    def drop(self, uid: str) -> None:
+        """It says so no more. Unknown is fine."""
+        if self._pods.pop(uid, None) is not None:
+            self._take(uid)
+
+    def look_again(self, uid: str, pod: PodInfo | None = None) -> None:
+        """What it is to a queue may have changed. `pod`: it is this by now. Unknown is fine."""
+        if uid in self._pods:
+            if pod is not None:
+                self._pods[uid] = pod
+            if uid in self._kind_of:
+                self._take(uid)
+                self._put(self._pods[uid])
+
+    def look_at_all_again(self) -> None:
+        for uid in self._pods:
+            self.look_again(uid)
+
+    def _put(self, pod: PodInfo) -> None:
+        usage = self._usage
+        wanted = tuple(sorted(usage.vector(pod).items()))
+        kind = _Kind(usage.queue_of(pod), wanted, pod.uid in usage.gated.reserved)
+        self._kind_of[pod.uid] = kind
+        self._kinds.setdefault(kind, {})[pod.uid] = None
+
+    def _take(self, uid: str) -> None:
+        kind = self._kind_of.pop(uid, None)
+        if kind is not None:
+            alike = self._kinds[kind]
+            del alike[uid]
+            if not alike:
+                del self._kinds[kind]
+
+    # ---- questions
+
+    def refused(self) -> list[str]:
+        """Those whose queue would not take them any more."""
+        usage = self._usage
+        return [
+            uid
+            for uid, pod in self._pods.items()
+            if (queue := usage.queue_of(pod)) and usage.book.shortfall(queue, usage.vector(pod), uid)
+        ]
+
+    def refused_since(self, queue: str) -> list[str]:
+        """Those whose queue would not take them any more, as more is held in `queue` than before.
+
+        Costs what it finds, and the kinds of pods, but not how many there are.
+        """
+        book = self._usage.book
+        found: list[str] = []
+        limited = [info.name for info, limits in book.upwards(queue) if limits] if self._kinds else ()
+        for kind, alike in self._kinds.items() if limited else ():
+            if not book.reaches(kind.queue, limited):
+                continue
+            wanted = dict(kind.wanted)
+            if not kind.reserved:
+                if book.shortfall(kind.queue, wanted) is not None:
+                    found += alike
+            elif _is_above_limits(book, kind.queue, wanted):
+                found += _last_of(book, kind.queue, wanted, alike)
+        return found
+
+
+def _is_above_limits(book: QuotaBook, queue: str, wanted: Mapping[str, float]) -> bool:
+    """Whether the queue or one above it holds more than it may of what is wanted."""
+    return any(
+        book.used(info.name).get(resource, 0) > limits[resource]
+        for info, limits in book.upwards(queue)
+        for resource in wanted
+        if resource in limits
+    )
+
+
+def _last_of(
+    book: QuotaBook, queue: str, wanted: Mapping[str, float], alike: Mapping[str, None]
+) -> list[str]:
+    """Those of pods that are alike, and have room reserved, who had it reserved after all that it is enough for."""
+    found = []
+    for uid, entry in reversed(list(book.entries())):
+        if uid in alike and entry.standing is Standing.RESERVED:
+            if book.shortfall(queue, wanted, uid) is None:
+                break
+            found.append(uid)
+    return found
