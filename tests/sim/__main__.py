@@ -17,7 +17,7 @@ from typing import Any
 
 from .faults import KINDS
 from .many import Summary, run_many
-from .scenarios import SCENARIOS
+from .scenarios import DRAWN, SCENARIOS
 from .states import WANTED_IN_ALL
 from .world import Options, Verdict, run, shrink
 
@@ -78,14 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if summary.failed else 0
 
 
-#: Remainder of a seed -> the scenario that it has when many are played.
-_NOT_DRAWN = {0: "sharded", 1: "planned", 2: "batch", 3: "mixed-batch"}
+#: Scenarios that no seed draws: half of the worlds have them, in turn, when many are played.
+_NOT_DRAWN = tuple(name for name in SCENARIOS if name not in DRAWN)
 
 
 def _worlds(seeds: Iterable[int], common: dict[str, Any], *, mixed: bool) -> Iterator[Options]:
-    """`mixed`: where no scenario was asked for, four of eight worlds have those that no seed draws."""
+    """`mixed`: where no scenario was asked for, those that no seed draws are played, too."""
     for seed in seeds:
-        other = _NOT_DRAWN.get(seed % 8, "") if mixed and not common["scenario"] else ""
+        other = ""
+        if mixed and not common["scenario"] and seed % 2:
+            other = _NOT_DRAWN[seed // 2 % len(_NOT_DRAWN)]
         yield Options(seed=seed, **{**common, "scenario": other or common["scenario"]})
 
 
