@@ -145,7 +145,7 @@ class CapacityClasses:
             for key in zip(
                 columns.offers[:size],
                 columns.taken[:size],
-                [tuple(sorted(columns.gpus[row])) if row in columns.gpus else NO_GPUS for row in range(size)],
+                [_upwards(columns, row) for row in range(size)] if columns.gpus else repeat(NO_GPUS),
                 [self._values(columns, row) for row in range(size)] if self._telling else repeat(()),
                 strict=False,
             )
@@ -163,8 +163,7 @@ class CapacityClasses:
         self._free = []
 
     def _look_at(self, columns: Columns, row: int) -> None:
-        gpus = columns.gpus
-        free = tuple(sorted(gpus[row])) if row in gpus else NO_GPUS
+        free = _upwards(columns, row) if columns.gpus else NO_GPUS
         values = self._values(columns, row) if self._telling else ()
         key = (columns.offers[row], columns.taken[row], free, values)
         old, new = self._of_view[row], self._numbers.get(key)
@@ -190,6 +189,10 @@ class CapacityClasses:
             self._free.append(old)
         elif self._examples[old] == row:
             self._orphans.add(old)
+
+
+def _upwards(columns: Columns, row: int) -> Free:
+    return tuple(sorted(columns.gpus.get(row, NO_GPUS)))
 
 
 def _falling(classes: Rows, scores: Ints) -> Iterator[Rows]:

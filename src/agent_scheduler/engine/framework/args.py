@@ -77,6 +77,14 @@ def _once(keys: Iterable[tuple[str, ...]], path: tuple[str, ...], field: str) ->
         seen.add(key)
 
 
+def _check_affinity(affinity: NodeAffinity | None, field: str) -> None:
+    try:
+        check_node_affinity(affinity, field)
+    except SpecError as error:
+        place, _, message = str(error).partition(": ")
+        raise ArgsError((place,), message) from None
+
+
 class ResourceSpec(PluginArgs, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, extra={"allowed": "a resource's name"})]
     #: 0 is 1, as if it were not given.
@@ -98,6 +106,11 @@ class RequestedToCapacityRatioParam(PluginArgs, frozen=True, kw_only=True):
 DEFAULT_RESOURCES = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 
 
+def _weights(resources: Iterable[ResourceSpec]) -> Mapping[str, int]:
+    """Resource -> weight."""
+    return {spec.name: spec.weight or 1 for spec in resources}
+
+
 class ScoringStrategy(PluginArgs, frozen=True, kw_only=True):
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
     #: Empty is the default.
@@ -116,7 +129,7 @@ class ScoringStrategy(PluginArgs, frozen=True, kw_only=True):
     @property
     def weights(self) -> Mapping[str, int]:
         """Resource -> weight."""
-        return {spec.name: spec.weight or 1 for spec in self.resources or DEFAULT_RESOURCES}
+        return _weights(self.resources or DEFAULT_RESOURCES)
 
 
 class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
@@ -159,7 +172,7 @@ class OfPacking(PluginArgs, frozen=True, kw_only=True):
     @property
     def weights(self) -> Mapping[str, int]:
         """Resource -> weight."""
-        return {spec.name: spec.weight or 1 for spec in self.resources or PACKED_RESOURCES}
+        return _weights(self.resources or PACKED_RESOURCES)
 
 
 class BestFitArgs(OfPacking, frozen=True, kw_only=True):
@@ -193,11 +206,7 @@ class TargetPod(PluginArgs, frozen=True, kw_only=True):
                 raise ArgsError(("requests", name), f"found {quantity}; allowed: 0 or more")
             if name == GPU and (problem := problem_with(amount)):
                 raise ArgsError(("requests", name), problem.removeprefix(f"{GPU}: "))
-        try:
-            check_node_affinity(self.node_affinity, "nodeAffinity")
-        except SpecError as error:
-            place, _, message = str(error).partition(": ")
-            raise ArgsError((place,), message) from None
+        _check_affinity(self.node_affinity, "nodeAffinity")
 
     @property
     def kind(self) -> Kind:
@@ -218,7 +227,7 @@ class FragmentationArgs(PluginArgs, frozen=True, kw_only=True):
     @property
     def weights(self) -> Mapping[str, int]:
         """Resource -> weight."""
-        return {spec.name: spec.weight or 1 for spec in self.resources or DEFAULT_RESOURCES}
+        return _weights(self.resources or DEFAULT_RESOURCES)
 
     @property
     def given(self) -> list[tuple[Kind, float]]:
@@ -232,11 +241,7 @@ class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
     added_affinity: NodeAffinity | None = None
 
     def __post_init__(self) -> None:
-        try:
-            check_node_affinity(self.added_affinity, "addedAffinity")
-        except SpecError as error:
-            place, _, message = str(error).partition(": ")
-            raise ArgsError((place,), message) from None
+        _check_affinity(self.added_affinity, "addedAffinity")
 
 
 class InterPodAffinityArgs(PluginArgs, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Reads, Score
-from ..rules.fragmentation import EVERYWHERE, Measure, keep_derived, score_of
+from ..rules.fragmentation import EVERYWHERE, Measure, score_of
 from ..state.columns import CPU, MEMORY, Columns, Ints, Rows
 from ..state.gpus import WHOLE
 from ..state.podclass import PodClass
@@ -50,7 +50,7 @@ class Fragmentation(Score):
         if measure is None:
             workload = handle.target_workload
             key = (Fragmentation.name, *self._weights.items())
-            measure = keep_derived(workload.derived, key, partial(Measure, workload.kinds, self._weights))
+            measure = workload.derive(key, partial(Measure, workload.kinds, self._weights))
         if measure.gpus.is_empty and measure.amounts.is_empty:
             return None
         # What is given stays as it is; what is learnt takes the place of what was learnt before.

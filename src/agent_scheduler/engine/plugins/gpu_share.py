@@ -19,7 +19,7 @@ from ..framework.handle import Handle
 from ..framework.plugin import Depends, Filter, PodRejected
 from ..gangs.native import NativeGroups
 from ..state.columns import Bools, Columns, Rows
-from ..state.gpus import NO_GPUS, RESOURCE, WHOLE, problem_with
+from ..state.gpus import NO_GPUS, RESOURCE, WHOLE, fits, problem_with
 from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
@@ -58,11 +58,7 @@ class GPUShare(Filter):
         return enough
 
     def feasible_row(self, state: int, nodes: Columns, row: int) -> bool:
-        # As `gpus.fits`, which a bind would have called for every class.
-        free = nodes.gpus.get(row, NO_GPUS)
-        if state < WHOLE:
-            return max(free, default=0) >= state
-        return free.count(WHOLE) >= state // WHOLE
+        return fits(nodes.gpus.get(row, NO_GPUS), state)
 
     def curable(self, state: int, nodes: Columns, rows: Rows) -> Bools:
         """Where others that go would leave enough devices."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from operator import sub as subtract
 from typing import Any, Final, TypeVar
 
@@ -65,7 +65,8 @@ class Measure:
         self._wishes = {kind.wish: kind for kind, _ in kinds if kind.is_choosy}
         #: The labels by which it tells nodes apart.
         self.labels = frozenset().union(*(kind.reads for kind in self._wishes.values()))
-        self._reach_key = ("reach of a target workload", *self._wishes)
+        #: A text, as that keeps its hash: it is looked up for each row.
+        self._reach_key = f"reach of a target workload: {list(self._wishes)}"
         self.resources = tuple(weights)
         self.gpus = _Gpus(sharing, self._bits(sharing))
         self.amounts = _Amounts(dividing, self._bits(dividing), weights)
@@ -250,11 +251,3 @@ def score_of(less: float) -> int:
     are nearly as good tie, and another score tells them apart.
     """
     return int(MAX_NODE_SCORE / (1.0 + math.exp(min(-less, _FAR))) + _ROUNDING)
-
-
-def keep_derived(kept: dict[Hashable, Any], key: Hashable, make: Callable[[], Value]) -> Value:
-    """What `make` gives, once for each key."""
-    found: Value | None = kept.get(key)
-    if found is None:
-        found = kept[key] = make()
-    return found

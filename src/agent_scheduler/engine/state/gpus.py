@@ -11,7 +11,6 @@ nobody uses. Which ones stands in the pod's annotation `ANNOTATION`, as indices 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 RESOURCE: Final = "agent-scheduler.io/gpu-milli"
@@ -94,15 +93,6 @@ def indices_in(text: str) -> Indices:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def after_best_fit(free: Sequence[int], amount: int) -> Free:
-    """`free`, which is sorted upwards, beside one pod more; sorted again. As it is where the pod does not fit."""
-    left = list(free)
-    if not fits(tuple(left), amount):
-        return tuple(left)
-    if amount < WHOLE:
-        at = next(index for index, each in enumerate(left) if each >= amount)
-        left[at] -= amount
-    else:
-        first = left.index(WHOLE)
-        left[first : first + amount // WHOLE] = [0] * (amount // WHOLE)
-    return tuple(sorted(left))
+def after_best_fit(free: Free, amount: int) -> Free:
+    """`free` beside one pod more, upwards. As it is where the pod does not fit."""
+    return tuple(sorted(without(free, choose(free, amount), amount)))

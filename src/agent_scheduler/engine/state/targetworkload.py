@@ -9,9 +9,9 @@ tenth altogether, as each time all that was answered by it has to be asked again
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -20,6 +20,8 @@ from agent_scheduler.objects.wire import NodeSelector
 
 from .columns import NODE_NAME
 from .podclass import PODS, PodClass
+
+T = TypeVar("T")
 
 #: Of how many pods, at most, the counts are: at twice as many all are halved, so that what came long ago is forgotten.
 WINDOW: Final = 8192
@@ -90,6 +92,13 @@ class TargetWorkload:
         self._total = 0
         self._look_at = 1
         self._of_class: WeakKeyDictionary[PodClass, Kind] = WeakKeyDictionary()
+
+    def derive(self, key: Hashable, work_out: Callable[[], T]) -> T:
+        """What `work_out` makes of `kinds`, kept under `key` until they are drawn anew."""
+        found: T | None = self.derived.get(key)
+        if found is None:
+            found = self.derived[key] = work_out()
+        return found
 
     def begin(self, classes: Iterable[PodClass]) -> None:
         """Somebody asks from now on. `classes`: of the pods that there are, in the place of all that was counted
