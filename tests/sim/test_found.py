@@ -249,6 +249,12 @@ FOUND_WITH = [
         id="a pod of a later stage is made by a request that outlasts its job's restart",
     ),
     pytest.param(
+        "jobs",
+        4700296,
+        ("failed", "lagging", "job_changed", "job_commanded", "pod_failed"),
+        id="the first stage of a job has failed, and a later one keeps its room",
+    ),
+    pytest.param(
         "mixed-batch",
         121,
         ("crash", "denied"),

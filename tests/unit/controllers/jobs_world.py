@@ -15,6 +15,7 @@ import yaml
 
 from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
 from agent_scheduler.process.controller_flags import JOB, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
 from embedded_kubernetes.builtin import BUILTIN
@@ -108,13 +109,15 @@ class JobsWorld:
         assert status < 300, (method, path, status, answer)
         return answer
 
-    async def add_job(self, *tasks: dict[str, Any], minimum: int | None = None, **spec: Any) -> None:
+    async def add_job(
+        self, *tasks: dict[str, Any], minimum: int | None = None, reserves: bool = False, **spec: Any
+    ) -> None:
         least = sum(each["replicas"] for each in tasks) if minimum is None else minimum
         common = {"queue": "default", "schedulerName": "volcano", "minAvailable": least}
         body = {
             "apiVersion": "batch.volcano.sh/v1alpha1",
             "kind": "Job",
-            "metadata": {"name": "j"},
+            "metadata": {"name": "j", "annotations": {DEPENDS_ON_GANG: RESERVE} if reserves else {}},
             "spec": {**common, "tasks": list(tasks), **spec},
         }
         await self.ask("POST", JOBS, body)

@@ -147,6 +147,35 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
 
 
 @virtual_time
+async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
+    async with jobs_world() as it:
+        it.start()
+        await asyncio.sleep(REST)
+        await it.add_job(
+            task("a", 3, 2),
+            task("b", 1, dependsOn={"name": ["a"]}, policies=[policy("PodEvicted", "AbortJob")]),
+            task("c", 1, dependsOn={"name": ["b"]}),
+            task("d", 1, dependsOn={"name": ["b", "e"], "iteration": "any"}),
+            task("e", 1),
+            reserves=True,
+        )
+        await it.group_is("Inqueue")
+        assert sorted(await it.pods()) == ["j-a-0", "j-a-1", "j-a-2", "j-b-0", "j-c-0", "j-d-0", "j-e-0"]
+        await it.pods_are("Succeeded", "j-a-0")
+        await it.pods_are("Failed", "j-a-1")
+        assert {"j-b-0", "j-c-0"} <= (await it.pods()).keys(), "another may be ready yet"
+        await it.pods_are("Failed", "j-a-2")
+        assert sorted(await it.pods()) == ["j-a-0", "j-a-1", "j-a-2", "j-d-0", "j-e-0"]
+        state = (await it.status())["state"]
+        assert state["phase"] == "Pending", "it is no eviction that policies answer"
+        assert state["message"].startswith("b waits for a (1 of 2 ready)")
+        # Whose turn may come again stand by again.
+        await it.ask("DELETE", f"{PODS}/j-a-1")
+        await asyncio.sleep(REST)
+        assert {"j-a-1", "j-b-0", "j-c-0"} <= (await it.pods()).keys()
+
+
+@virtual_time
 async def test_a_job_that_is_resumed_goes_on_after_the_stages_that_had_ended() -> None:
     async with jobs_world() as it:
         it.start()

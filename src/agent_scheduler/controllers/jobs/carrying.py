@@ -154,14 +154,19 @@ class Carrying:
         standing_by = [
             pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None
         ]
+        in_vain = {each.task for each in waiting.values() if each.in_vain}
         begin = [pod for pod in standing_by if pod.annotation(TASK_SPEC) not in waiting]
-        make = missing if reserves(job) else [each for each in missing if each[0].name not in waiting]
+        held_back = in_vain if reserves(job) else waiting.keys()
+        make = [each for each in missing if each[0].name not in held_back]
         made = await self._writes.begin_pods(begin, wanted)
         made = await self._make_pods(job, make, waiting, wanted) and made
         surplus = [
             pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
         ]
-        deleted = await self._writes.delete_pods(surplus, wanted)
+        # Whose turn does not come keeps no room; it is no eviction that policies answer.
+        leave = [pod for pod in standing_by if pod.annotation(TASK_SPEC) in in_vain]
+        marked = await self._writes.mark_pods(leave, wanted)
+        deleted = await self._writes.delete_pods(surplus + leave if marked else surplus, wanted) and marked
         if make and made and deleted and not waiting:
             # Once they run they are other numbers, and these need not be told.
             self._cluster.put(key_of(job), NEWS)

@@ -17,16 +17,21 @@ from .states import tasks_of
 REASON: Final = "TasksWaiting"
 
 
+#: The phase in which a pod stays that has failed, until a policy or a command has it made again.
+_FAILED: Final = "Failed"
 #: Phases of pods that run, or did.
-_RAN: Final = frozenset(("Running", "Succeeded", "Failed"))
+_RAN: Final = frozenset(("Running", "Succeeded", _FAILED))
 
 
 class Waiting(NamedTuple):
-    """A task whose pods are not made yet, or stand by; of each that it waits for, how many are ready and are needed."""
+    """A task whose pods are not made yet, or stand by; of each that it waits for, how many are ready and are needed.
+
+    `in_vain`: so many of their pods have failed that its turn does not come unless some are made again."""
 
     task: str
     on: tuple[tuple[str, int, int], ...]
     any_of: bool = False
+    in_vain: bool = False
 
     def __str__(self) -> str:
         sign = " or " if self.any_of else ", "
@@ -57,7 +62,34 @@ def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
         there = [pods.get(pod_name(job, task, index)) for index in range(task.replicas)]
         if waiting is not None and any(each is None or each.stands_by for each in there):
             found[task.name] = waiting
-    return found
+    lost = _in_vain(found, {name: _may_be_ready(job, task, pods) for name, task in by_name.items()})
+    return {name: waiting._replace(in_vain=name in lost) for name, waiting in found.items()}
+
+
+def _may_be_ready(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int:
+    """How many pods of the task are ready, or may be without being made again."""
+    there = (pods.get(pod_name(job, task, index)) for index in range(task.replicas))
+    return sum(
+        pod is None or pod.status.phase != _FAILED or pod.metadata.deletion_timestamp is not None
+        for pod in there
+    )
+
+
+def _in_vain(found: Mapping[str, Waiting], possible: Mapping[str, int]) -> set[str]:
+    """Those whose turn does not come: what they wait for cannot get ready, or waits in vain itself."""
+    lost: set[str] = set()
+    while True:
+        more = {
+            name
+            for name, waiting in found.items()
+            if name not in lost
+            and (all if waiting.any_of else any)(
+                (ready if each in lost else possible[each]) < least for each, ready, least in waiting.on
+            )
+        }
+        if not more:
+            return lost
+        lost |= more
 
 
 def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str, int]) -> Waiting | None:
