@@ -157,6 +157,8 @@ class Admission:
             "object": form.shown(self.obj),
             "oldObject": form.shown(self.old),
             "request": self.asked(form),
+            # Match conditions are not shown it.
+            "namespaceObject": None,
             AUTHORIZER: ROOT,
             REQUEST_RESOURCE: about(parts),
         }

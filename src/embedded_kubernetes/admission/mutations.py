@@ -17,7 +17,7 @@ from ..patch import PatchFailed, carried_out
 from ..resource import Object
 from .attributes import Admission, internal
 from .matching import Unmatched, conditions_hold
-from .policies import Asked, Policy, Scope, asked, denial
+from .policies import Asked, Failure, Policy, Scope, asked, denial
 from .webhooks import Round, take
 
 
@@ -26,28 +26,39 @@ class _Unable(Exception):
 
 
 def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> None:
-    """Carry out one after another those that the write is for. Raises 403 for the first that failed and counts."""
-    failed: list[ApiError] = []
-    for one in asked(policies, admission):
-        if admission.obj is None or not state.lets(one.uid):
+    """Carry out one after another those that the write is for. Raises 403 for what failed and counts, first of all for
+    policies and bindings that cannot be used."""
+    every = list(asked(policies, admission))
+    changed = False
+    failed = [Failure(one, one.problem) for one in every if one.problem]
+    for one in every:
+        if one.problem or admission.obj is None:
             continue
+        scope = Scope(one, admission)
+        conditions = one.policy.spec.get("matchConditions") or ()
         try:
-            if one.problem:
-                raise _Unable(one.problem)
-            scope = Scope(one, admission)
-            conditions = one.policy.spec.get("matchConditions") or ()
             if not conditions_hold(conditions, scope.names, admission, fails=one.policy.fails):
                 continue
-            for mutation in one.policy.spec.get("mutations") or ():
+        except Unmatched as unmatched:
+            failed.append(Failure(one, str(unmatched)))
+            continue
+        if not state.lets(one.uid):
+            continue
+        for mutation in one.policy.spec.get("mutations") or ():
+            try:
                 if _carry_out(mutation, one, admission):
+                    changed = True
                     state.note_change()
-        except (_Unable, Unmatched, CelError) as error:
-            if one.policy.fails:
-                failed.append(denial(one, admission, str(error)))
+            except (_Unable, CelError) as error:
+                failed.append(Failure(one, str(error)))
         if one.policy.spec.get("reinvocationPolicy") == "IfNeeded":
             state.invoked.add(one.uid)
+    if changed:
+        # Unlike a webhook, a policy is carried out once more after its own change, too.
+        state.note_change()
+    failed = [failure for failure in failed if failure.one.policy.fails]
     if failed:
-        raise failed[0]
+        raise denial(failed, admission)
 
 
 def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:

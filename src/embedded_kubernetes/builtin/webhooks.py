@@ -95,7 +95,7 @@ def _check_review_versions(versions: list[str], at: str) -> Iterator[Cause]:
         return
     for index, version in enumerate(versions):
         if version in versions[:index]:
-            yield duplicate(f"{at}[{index}]", version)
+            yield invalid(f"{at}[{index}]", version, "duplicate version")
         else:
             yield from check_format(f"{at}[{index}]", version, names.label_1035)
     if not set(versions) & set(REVIEW_VERSIONS):
@@ -122,7 +122,7 @@ def _check_url(url: str, at: str) -> Iterator[Cause]:
     if parts.scheme != "https":
         yield invalid(at, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}")
     if not host:
-        yield invalid(at, host, f"host must be specified{_FORM}")
+        yield invalid(at, host, f"host must be provided{_FORM}")
     if user:
         yield invalid(at, user, "user information is not permitted in the URL")
     if parts.fragment:
@@ -226,17 +226,20 @@ def check_match_conditions(conditions: Sequence[Object], at: str, known: Names =
         seen.add(name)
 
 
-def check_expression(text: str, at: str, results: tuple[str, ...], known: Names) -> list[Cause]:
-    """That an expression compiles, to one of these types as `result_fits` names them; none stands for any."""
+def check_expression(
+    text: str, at: str, results: tuple[str, ...], known: Names, *, written: str = ""
+) -> list[Cause]:
+    """That an expression compiles, to one of these types as `result_fits` names them; none stands for any. `written` is
+    how it is shown, if that is not as it is compiled."""
     try:
         found = checked(text, known).result
     except CelError as error:
-        return [invalid(at, text, f"compilation failed: {error}")]
+        return [invalid(at, written or text, f"compilation failed: {error}")]
     if not results or any(result_fits(found, wanted) for wanted in results):
         return []
     if len(results) == 1:
-        return [invalid(at, text, f"must evaluate to {results[0]} but got {found}")]
-    return [invalid(at, text, f"must evaluate to one of [{' '.join(results)}]")]
+        return [invalid(at, written or text, f"must evaluate to {results[0]} but got {found}")]
+    return [invalid(at, written or text, f"must evaluate to one of [{' '.join(results)}] but got {found}")]
 
 
 def result_fits(found: str, wanted: str) -> bool:

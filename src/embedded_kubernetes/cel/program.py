@@ -25,13 +25,46 @@ AUTHORIZER, REQUEST_RESOURCE = "authorizer", "authorizer.requestResource"
 #: Compiled expressions that are kept; they come from configurations.
 _KEPT = 4096
 
+#: Fields whose types the checker knows, as variables of their own: it goes by the longest name that it finds.
+_STRINGS = tuple(
+    f"request.{path}"
+    for path in (
+        *(f"{kind}.{part}" for kind in ("kind", "requestKind") for part in ("group", "version", "kind")),
+        *(
+            f"{kind}.{part}"
+            for kind in ("resource", "requestResource")
+            for part in ("group", "version", "resource")
+        ),
+        *("subResource", "requestSubResource", "name", "namespace", "operation"),
+        *("userInfo.username", "userInfo.uid"),
+    )
+) + tuple(
+    f"namespaceObject.{path}"
+    for path in ("metadata.name", "metadata.generateName", "metadata.namespace", "metadata.UID")
+    + ("metadata.resourceVersion", "status.phase")
+)
+_TYPED = re.compile(r"\b(?:request|namespaceObject)\s*\.").search
+#: The macro would take a declared name for the value that it tests.
+_TESTED = re.compile(r"\b(has\(\s*)(request|namespaceObject)\b")
+
 _status = re.compile(r"^[A-Z_]+: ")
 _missing = re.compile(r'Key not found in map : "(.*)"', re.DOTALL).search
 _index = re.compile(r"Index error: index=(-?[0-9]+) size=").search
+_applied = re.compile(r"found no matching overload for .*")
 _placed = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)").finditer
 _undeclared = re.compile(
     r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)' \(in container ''\)\n \| (.*)\n \| \.*\^"
 )
+_unconverted = re.compile(
+    r"(?:cannot convert string to |Type conversion error from 'string' to '|String to (?=\w+ conversion failed))"
+    r"(\w+).*"
+).fullmatch
+_CONVERTED = {"Duration": "google.protobuf.Duration", "Timestamp": "google.protobuf.Timestamp"}
+_OVERFLOWS = {
+    "divide by zero": "division by zero",
+    "int64 out of uint64 range": "unsigned integer overflow",
+    "double out of int64 range": "integer overflow",
+}
 
 
 class CelError(ValueError):
@@ -43,11 +76,11 @@ class Program:
 
     __slots__ = ("_compiled", "result", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, typed: bool = False) -> None:
         """Raises `CelError` with all that is wrong."""
         self.text = text
         try:
-            self._compiled = _compiled(text)
+            self._compiled = _environment(typed=True).compile(text) if typed else _compiled(text)
         except CelError:
             raise
         except (RuntimeError, ValueError, RecursionError) as error:
@@ -85,7 +118,7 @@ def program(text: str) -> Program:
 def checked(text: str, names: Names) -> Program:
     """As `program`, for an expression that may name these alone. Its type is what is asked for; to be evaluated, it is
     asked of `program`."""
-    found = program(text)
+    found = _typed(text) if _TYPED(text) and not has_initializers(text) else program(text)
     if said := problems(text, names):
         raise CelError(said)
     if names.variables and "dyn" in found.result:
@@ -93,6 +126,16 @@ def checked(text: str, names: Names) -> Program:
         with suppress(CelError):
             return program(inlined(text, names.variables))
     return found
+
+
+@lru_cache(maxsize=_KEPT)
+def _typed(text: str) -> Program:
+    """An expression with types for the fields of `request` and `namespaceObject`. It is not for being evaluated."""
+    asked = _TESTED.sub(lambda match: f"{match[1]}{'object'.ljust(len(match[2]))}", text)
+    try:
+        return Program(asked, typed=True)
+    except CelError as error:
+        raise CelError(str(error).replace(asked, text)) from None
 
 
 def _compiled(text: str) -> Any:
@@ -144,9 +187,19 @@ def _said(text: str) -> str:
         return f"index out of bounds: {index[1]}"
     if "No matching overloads" in text:
         return "no such overload"
-    if text == "divide by zero":
-        return "division by zero"
-    return _undeclared.sub(_rooted, text)
+    if converted := _unconverted(text):
+        return f"type conversion error from 'string' to '{_CONVERTED.get(converted[1], converted[1])}'"
+    if text.startswith("Invalid container type"):
+        return "no such overload"
+    text = _OVERFLOWS.get(text, text)
+    return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), text))
+
+
+def _shortened(types: str) -> str:
+    """cel-go's checker has other names for types than its answers."""
+    for name, long in _GO_TYPES.items():
+        types = types.replace(long, name)
+    return types
 
 
 def _rooted(match: re.Match[str]) -> str:
@@ -162,12 +215,20 @@ def _rooted(match: re.Match[str]) -> str:
     )
 
 
+_GO_TYPES = {
+    "null": "null_type",
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
+}
+
+
 def _go_type(name: str) -> str:
-    return name.lower().replace("<", "(").replace(">", ")")
+    found = name.lower().replace("<", "(").replace(">", ")")
+    return re.sub(r"\b(?:null|timestamp|duration)\b", lambda match: _GO_TYPES[match[0]], found)
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Any:
+@lru_cache(maxsize=2)
+def _environment(*, typed: bool = False) -> Any:
     # Here, because most servers never see an expression, and the library takes long to load.
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
@@ -207,6 +268,7 @@ def _environment() -> Any:
             **dict.fromkeys(VARIABLES, kind.DYN),
             AUTHORIZER: kind.BYTES,
             REQUEST_RESOURCE: kind.BYTES,
+            **(_fields(kind) if typed else {}),
         },
         extensions=[
             ext_bindings.ExtBindings(),
@@ -216,6 +278,26 @@ def _environment() -> Any:
         ],
         functions=[cel.FunctionDecl(name, found) for name, found in overloads.items()],
     )
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    words, texts = kind.List(kind.STRING), kind.Map(kind.STRING, kind.STRING)
+    return {
+        **dict.fromkeys(_STRINGS, kind.STRING),
+        "request.dryRun": kind.BOOL,
+        "request.userInfo.groups": words,
+        "request.userInfo.extra": kind.Map(kind.STRING, words),
+        "namespaceObject.metadata.labels": texts,
+        "namespaceObject.metadata.annotations": texts,
+        "namespaceObject.metadata.finalizers": words,
+        "namespaceObject.spec.finalizers": words,
+        **dict.fromkeys(
+            ("namespaceObject.metadata.creationTimestamp", "namespaceObject.metadata.deletionTimestamp"),
+            kind.TIMESTAMP,
+        ),
+        "namespaceObject.metadata.generation": kind.INT,
+        "namespaceObject.metadata.deletionGracePeriodSeconds": kind.INT,
+    }
 
 
 def _escaped(key: str) -> str:

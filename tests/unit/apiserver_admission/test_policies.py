@@ -60,11 +60,6 @@ def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> Non
     ("kind", "reference", "said"),
     [
         (
-            {"apiVersion": "v1", "kind": "Nosuch"},
-            {"name": "x"},
-            "paramKind kind `/v1, Kind=Nosuch` not known",
-        ),
-        (
             {"apiVersion": "v1", "kind": "Node"},
             {"name": "x", "namespace": "default"},
             "paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
@@ -204,3 +199,68 @@ def test_what_is_replaced_as_a_whole_may_not_be_applied() -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     _, answer = world.call("POST", "/api/v1/namespaces/default/pods", pod)
     assert answer["message"].endswith("may not mutate atomic arrays, maps or structs: .spec.tolerations")
+
+
+def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding() -> None:
+    world = Scripted()
+    kind = {"apiVersion": "example.com/v1", "kind": "Nosuch"}
+    reference = {"name": "x", "parameterNotFoundAction": "Allow"}
+    world.policy(
+        "Validating", {"paramKind": kind, "validations": [{"expression": "true"}]}, paramRef=reference
+    )
+    why = "failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nosuch'"
+    status, answer = world.call("POST", MAPS, config())
+    assert (status, answer["reason"]) == (422, "Invalid")
+    assert answer["message"] == (
+        "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: "
+        + why
+    )
+
+    world = Scripted()
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
+    world.policy("Mutating", {"paramKind": kind, "mutations": [mutation]}, paramRef=reference)
+    status, answer = world.call("POST", MAPS, config())
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert answer["message"] == f'policy "p" denied request: failed to configure policy: {why}'
+
+
+def test_each_mutation_that_fails_is_told_and_those_after_it_are_carried_out() -> None:
+    broken = {
+        "patchType": "JSONPatch",
+        "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: object.nosuch}]"},
+    }
+    good = "[JSONPatch{op: 'add', path: '/data/k', value: 'changed'}]"
+    mutations = [broken, {"patchType": "JSONPatch", "jsonPatch": {"expression": good}}, broken]
+    world = Scripted()
+    world.policy("Mutating", {"mutations": mutations})
+    status, answer = world.call("POST", MAPS, config())
+    assert status == 403 and len(answer["details"]["causes"]) == 2
+    assert answer["details"]["causes"][0]["message"] == answer["message"]
+    world = Scripted()
+    world.policy("Mutating", {"failurePolicy": "Ignore", "mutations": mutations})
+    assert world.ok("POST", MAPS, config())["data"] == {"k": "changed"}
+
+
+@pytest.mark.parametrize(("policy", "times"), [("Never", 1), ("IfNeeded", 2)])
+def test_a_mutating_policy_is_asked_again_after_its_own_change(policy: str, times: int) -> None:
+    grow = "[JSONPatch{op: 'replace', path: '/data/k', value: object.data.k + '+'}]"
+    world = Scripted()
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": grow}}
+    world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutation]})
+    assert world.ok("POST", MAPS, config())["data"] == {"k": "v" + "+" * times}
+
+
+def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning() -> None:
+    world = Scripted()
+    annotation = {"key": "k", "valueExpression": "object.data.nosuch + ''"}
+    world.policy("Validating", {"auditAnnotations": [annotation]}, validationActions=["Warn"])
+    assert _refusal(world).endswith("resulted in error: no such key: nosuch")
+    assert "Warning" not in world.headers
+
+
+def test_match_conditions_do_not_see_the_namespace() -> None:
+    world = Scripted()
+    condition = {"name": "a", "expression": "namespaceObject == null"}
+    seen = {"expression": "namespaceObject.metadata.name != 'default'"}
+    world.policy("Validating", {"matchConditions": [condition], "validations": [seen]})
+    assert _refusal(world) == "failed expression: namespaceObject.metadata.name != 'default'"
