@@ -15,6 +15,7 @@ from ..cel.program import CelError
 from ..errors import ApiError
 from ..patch import PatchFailed, carried_out
 from ..resource import Object
+from ..schema import check_kind
 from .attributes import Admission, internal
 from .matching import Unmatched, conditions_hold
 from .policies import Asked, Failure, Policy, Scope, asked, denial
@@ -69,17 +70,15 @@ def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:
     assert before is not None
     if mutation["patchType"] == "JSONPatch":
         changed = _patched(before, scope(mutation["jsonPatch"]["expression"]))
+        if changed is not None:
+            _check_fields(changed, one)
     else:
         changed = _applied(before, scope(mutation["applyConfiguration"]["expression"]), one)
     return changed is not None and take(admission, one.form, changed, before)
 
 
-def _patched(before: Object, found: Any) -> Object | None:
+def _patched(before: Object, found: list[Object]) -> Object | None:
     """None where a test of the patch fails, by which it asks not to be applied."""
-    if not isinstance(found, list) or not all(
-        isinstance(each, dict) and each.get(TYPE) == "JSONPatch" for each in found
-    ):
-        raise _Unable("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
     operations = [_operation(each) for each in found]
     try:
         return carried_out(orjson.loads(orjson.dumps(before)), operations)
@@ -87,6 +86,22 @@ def _patched(before: Object, found: Any) -> Object | None:
         if failed.why.endswith("test failed"):
             return None
         raise _Unable(f"JSON Patch: {failed.why}") from None
+
+
+def _check_fields(changed: Object, one: Asked) -> None:
+    """A patched object may have no field that its kind does not know. Raises 500."""
+    served = one.form.served
+    if served is None or served.resource.custom:
+        return
+    group, version, name = one.form.kind
+    copy = orjson.loads(orjson.dumps(changed))
+    try:
+        unknown = check_kind(group, version, name, copy)
+    except ApiError:
+        # Told by who reads it.
+        return
+    if unknown:
+        raise internal(f"strict decoding error: {', '.join(unknown)}")
 
 
 def _operation(patch: Object) -> Object:
@@ -106,9 +121,7 @@ def _holds_objects(value: Any) -> bool:
     return isinstance(value, list) and any(map(_holds_objects, value))
 
 
-def _applied(before: Object, found: Any, one: Asked) -> Object:
-    if not isinstance(found, dict) or found.get(TYPE) is None:
-        raise _Unable("expected result type Object from ApplyConfiguration expression")
+def _applied(before: Object, found: Object, one: Asked) -> Object:
     if problem := misplaced(found):
         raise _Unable(f"type mismatch: {problem}")
     config = {**plain(found), "apiVersion": before["apiVersion"], "kind": before["kind"]}

@@ -39,10 +39,10 @@ _PATCHES = {
 }
 _UNSPECIFIED = "expression is not specified"
 _identifier = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
-_RESERVED = frozenset(
-    "true false null in as break const continue else for function if import let loop package namespace return var "
-    "void while".split()
-)
+_reserved = re.compile(
+    "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|namespace|return|var|void"
+    "|while"
+).fullmatch
 
 
 def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
@@ -68,7 +68,7 @@ def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
         at, name = f"spec.variables[{index}]", variable.get("name", "")
         if not name.strip():
             yield required(f"{at}.name", "name is not specified")
-        elif not _identifier(name) or name in _RESERVED:
+        elif not _identifier(name) or _reserved(name):
             yield invalid(f"{at}.name", name, "must be a valid CEL identifier")
         known = Names(params=params, variables=seen)
         yield from _check_text(variable.get("expression", ""), f"{at}.expression", (), known)

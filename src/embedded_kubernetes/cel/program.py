@@ -16,7 +16,7 @@ from typing import Any
 from agent_scheduler.objects.celtypes import FUNCTIONS, hashable
 
 from .authorizer import ASK, METHODS, Ask
-from .initializers import Maps, as_maps, has_initializers
+from .initializers import Maps, as_calls, as_maps, has_initializers
 from .names import Names, inlined, missing_field, problems, told
 
 #: What every expression may name; those of a policy also `params`, `variables` and `namespaceObject`.
@@ -38,10 +38,13 @@ _STRINGS = tuple(
         *("subResource", "requestSubResource", "name", "namespace", "operation"),
         *("userInfo.username", "userInfo.uid"),
     )
-) + tuple(
+)
+_NAMESPACE_STRINGS = tuple(
     f"namespaceObject.{path}"
-    for path in ("metadata.name", "metadata.generateName", "metadata.namespace", "metadata.UID")
-    + ("metadata.resourceVersion", "status.phase")
+    for path in (
+        *(f"metadata.{name}" for name in ("name", "generateName", "namespace", "UID", "resourceVersion")),
+        "status.phase",
+    )
 )
 _TYPED = re.compile(r"\b(?:request|namespaceObject)\s*\.").search
 #: The macro would take a declared name for the value that it tests.
@@ -76,11 +79,11 @@ class Program:
 
     __slots__ = ("_compiled", "result", "text")
 
-    def __init__(self, text: str, *, typed: bool = False) -> None:
+    def __init__(self, text: str, environment: Any = None) -> None:
         """Raises `CelError` with all that is wrong."""
         self.text = text
         try:
-            self._compiled = _environment(typed=True).compile(text) if typed else _compiled(text)
+            self._compiled = _compiled(text) if environment is None else environment.compile(text)
         except CelError:
             raise
         except (RuntimeError, ValueError, RecursionError) as error:
@@ -118,7 +121,7 @@ def program(text: str) -> Program:
 def checked(text: str, names: Names) -> Program:
     """As `program`, for an expression that may name these alone. Its type is what is asked for; to be evaluated, it is
     asked of `program`."""
-    found = _typed(text) if _TYPED(text) and not has_initializers(text) else program(text)
+    found = _typed(text) if _TYPED(text) or has_initializers(text) else program(text)
     if said := problems(text, names):
         raise CelError(said)
     if names.variables and "dyn" in found.result:
@@ -130,12 +133,17 @@ def checked(text: str, names: Names) -> Program:
 
 @lru_cache(maxsize=_KEPT)
 def _typed(text: str) -> Program:
-    """An expression with types for the fields of `request` and `namespaceObject`. It is not for being evaluated."""
-    asked = _TESTED.sub(lambda match: f"{match[1]}{'object'.ljust(len(match[2]))}", text)
+    """An expression with types for initializers and for the fields of `request` and `namespaceObject`. It is not for
+    being evaluated."""
+    if has_initializers(text):
+        # Errors of syntax, in places of the text as it was written.
+        program(text)
+    calls, shapes = as_calls(text)
+    asked = _TESTED.sub(lambda match: f"{match[1]}{'object'.ljust(len(match[2]))}", calls.text)
     try:
-        return Program(asked, typed=True)
+        return Program(asked, _environment(typed=True, shapes=shapes))
     except CelError as error:
-        raise CelError(str(error).replace(asked, text)) from None
+        raise CelError(_located(str(error), calls, text)) from None
 
 
 def _compiled(text: str) -> Any:
@@ -223,12 +231,14 @@ _GO_TYPES = {
 
 
 def _go_type(name: str) -> str:
-    found = name.lower().replace("<", "(").replace(">", ")")
-    return re.sub(r"\b(?:null|timestamp|duration)\b", lambda match: _GO_TYPES[match[0]], found)
+    found = name.replace("<", "(").replace(">", ")")
+    # The names of the library's own types are in capitals.
+    return re.sub(r"\b[A-Z]{3,}\b", lambda match: _GO_TYPES.get(found := match[0].lower(), found), found)
 
 
-@lru_cache(maxsize=2)
-def _environment(*, typed: bool = False) -> Any:
+@lru_cache(maxsize=64)
+def _environment(*, typed: bool = False, shapes: frozenset[str] = frozenset()) -> Any:
+    """`shapes`: types that are made by functions of their names."""
     # Here, because most servers never see an expression, and the library takes long to load.
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
@@ -260,6 +270,15 @@ def _environment(*, typed: bool = False) -> Any:
         declare(function.name, function.parameters, function.result, function.is_method, function.does)
     for method in METHODS:
         declare(method.name, ("opaque", *["string"] * method.parameters), method.result, True, method.does)
+    for shape in shapes:
+        made = cel.Overload(
+            f"new_{shape.replace('.', '_')}",
+            return_type=kind.AbstractType(shape),
+            parameters=[kind.Map(kind.STRING, kind.DYN)],
+            is_member=False,
+            impl=bytes,
+        )
+        overloads[shape] = [made]
     declare("jsonpatch.escapeKey", ("string",), "string", False, _escaped)
     declare("find", ("string", "string"), "string", True, _find)
     declare("findAll", ("string", "string"), "list", True, _found)
@@ -283,7 +302,7 @@ def _environment(*, typed: bool = False) -> Any:
 def _fields(kind: Any) -> dict[str, Any]:
     words, texts = kind.List(kind.STRING), kind.Map(kind.STRING, kind.STRING)
     return {
-        **dict.fromkeys(_STRINGS, kind.STRING),
+        **dict.fromkeys((*_STRINGS, *_NAMESPACE_STRINGS), kind.STRING),
         "request.dryRun": kind.BOOL,
         "request.userInfo.groups": words,
         "request.userInfo.extra": kind.Map(kind.STRING, words),

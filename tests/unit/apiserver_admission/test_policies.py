@@ -157,13 +157,40 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
     [
         (_mutation("Object{data: Object.date{a: '1'}}"), 403, 'unexpected type name "Object.date"'),
         (_mutation("Object{nosuch: 1}"), 403, "field not declared in schema"),
-        (_mutation("{'data': 1}"), 403, "expected result type Object"),
+        (_mutation("Object{data: 1}"), 403, "typed object: .data: expected map, got &{1}"),
+        (
+            _mutation("Object{data: Object.data{a: {'b': [1]}}}"),
+            403,
+            'typed object: .data.a: expected string, got &value.valueUnstructured{Value:map[string]interface {}{"b":'
+            "[]interface {}{1}}}",
+        ),
+        (
+            _mutation("Object{metadata: Object.metadata{generation: 'x', finalizers: 'y'}}"),
+            403,
+            "typed object: errors:\n  .metadata.generation: expected numeric (int or float), got string\n"
+            "  .metadata.finalizers: expected list, got &{y}",
+        ),
+        (
+            _mutation("Object{immutable: 'x'}"),
+            403,
+            'typed object: .immutable: expected boolean, got &value.valueUnstructured{Value:"x"}',
+        ),
         (
             _mutation('Object{metadata: Object.metadata{ownerReferences: [{"name": "x"}]}}'),
             403,
+            ".metadata.ownerReferences: element 0: associative list with keys has an element that omits all key fields "
+            '["uid"] (and doesn\'t have default values for any key fields)',
+        ),
+        (
+            _mutation('Object{metadata: Object.metadata{ownerReferences: [{"uid": "x"}]}}'),
+            403,
             "structs: .metadata.ownerReferences[0]",
         ),
-        (_mutation('[{"op": "test"}]', "JSONPatch"), 403, "should evaluate to array of JSONPatch"),
+        (
+            _mutation('[JSONPatch{op: "add", path: "/nosuch", value: 7}]', "JSONPatch"),
+            500,
+            'Internal error occurred: strict decoding error: unknown field "nosuch"',
+        ),
         (
             _mutation('[JSONPatch{op: "remove", path: "/data/x"}]', "JSONPatch"),
             403,
@@ -217,7 +244,7 @@ def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding() -
     )
 
     world = Scripted()
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
     world.policy("Mutating", {"paramKind": kind, "mutations": [mutation]}, paramRef=reference)
     status, answer = world.call("POST", MAPS, config())
     assert (status, answer["reason"]) == (403, "Forbidden")

@@ -165,7 +165,7 @@ _CONSTRAINTS = {"resourceRules": [_RULE]}
             {"paramKind": {"apiVersion": "a/b/c", "kind": "X y"}},
             [
                 'spec.paramKind.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c',
-                'spec.paramKind.kind: Invalid value: "X y": may have mixed case, but should otherwise match: a DNS-1035',
+                'spec.paramKind.kind: Invalid value: "X y": may have mixed case, but should otherwise match: a ',
             ],
         ),
         (
@@ -235,10 +235,11 @@ def test_a_validating_policy_is_judged_as_a_whole(spec: dict[str, Any], said: li
         (
             {
                 "patchType": "JSONPatch",
-                "jsonPatch": {"expression": "[]"},
+                "jsonPatch": {"expression": "[JSONPatch{}]"},
                 "applyConfiguration": {"expression": "Object{}"},
             },
-            'applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is JSONPatch',
+            'applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is '
+            "JSONPatch",
         ),
     ],
 )
@@ -274,9 +275,34 @@ def test_a_binding_names_a_policy_and_what_to_do(spec: dict[str, Any], said: str
     assert len(causes) == 1 and causes[0].startswith(said), causes
 
 
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("object", "must evaluate to list(JSONPatch) but got dyn"),
+        ("[]", "must evaluate to list(JSONPatch) but got list(dyn)"),
+        ("JSONPatch{}", "must evaluate to list(JSONPatch) but got JSONPatch"),
+        ("[Object.spec{}]", "must evaluate to list(JSONPatch) but got list(Object.spec)"),
+        ("true ? [JSONPatch{}] : object.x", "must evaluate to list(JSONPatch) but got dyn"),
+        (
+            "[JSONPatch{path: request.name + 1}]",
+            "ERROR: <input>:1:31: found no matching overload for '_+_' applied to '(string, int)'\n"
+            " | [JSONPatch{path: request.name + 1}]\n | ..............................^",
+        ),
+        ("[JSONPatch{}] + (has(request.name) ? [JSONPatch{}] : [])", ""),
+        ("object.spec.containers.map(c, JSONPatch{op: 'add', path: c.name, value: Object.spec{a: [1]}})", ""),
+    ],
+)
+def test_a_mutation_is_of_the_type_of_its_patch(expression: str, said: str) -> None:
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+    constraints = {"resourceRules": [{**_RULE, "operations": ["CREATE"]}]}
+    spec = {"matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never"}
+    causes = _causes("mutatingadmissionpolicies", {"spec": spec})
+    assert [cause.endswith(said) for cause in causes] == [True] * bool(said), causes
+
+
 def test_only_what_is_not_deleted_can_be_mutated() -> None:
     rules = {"resourceRules": [{**_RULE, "operations": ["UPDATE", "DELETE"]}]}
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
     spec = {"matchConstraints": rules, "mutations": [mutation], "reinvocationPolicy": "Never"}
     said = 'resourceRules.operations: Unsupported value: "DELETE": supported values: "*", "CONNECT", "CREATE", "UPDATE"'
     assert _causes("mutatingadmissionpolicies", {"spec": spec}) == [f"spec.matchConstraints.{said}"]
