@@ -15,6 +15,7 @@ from ..auth.attributes import of_path
 from ..auth.gate import Access
 from ..auth.identity import User, account_groups, account_name
 from ..builtin import names
+from ..builtin.webhooks import GROUP
 from ..cel.authorizer import PARTS, ROOT, about
 from ..cel.program import AUTHORIZER, REQUEST_RESOURCE
 from ..errors import ApiError, forbidden
@@ -23,6 +24,30 @@ from ..requests import Request
 from ..resource import Object
 from ..schema import check, decode
 from .warnings import Warnings
+
+#: Kinds that no policy is shown: else one might keep itself from being changed.
+_POLICIES = frozenset(
+    (GROUP, f"{kind}admissionpolic{plural}")
+    for kind in ("mutating", "validating")
+    for plural in ("ies", "ybindings")
+)
+#: Neither are reviews, by which the parts of a cluster know one another.
+_REVIEWS = frozenset(
+    {
+        *(("authentication.k8s.io", plural) for plural in ("selfsubjectreviews", "tokenreviews")),
+        *(
+            ("authorization.k8s.io", plural)
+            for plural in (
+                *("localsubjectaccessreviews", "selfsubjectaccessreviews"),
+                *("selfsubjectrulesreviews", "subjectaccessreviews"),
+            )
+        ),
+    }
+)
+_NOT_FOR_POLICIES = _POLICIES | _REVIEWS
+_NOT_FOR_WEBHOOKS = _POLICIES | {
+    (GROUP, f"{kind}webhookconfigurations") for kind in ("mutating", "validating")
+}
 
 
 class Kind(NamedTuple):
@@ -116,6 +141,14 @@ class Admission:
     @property
     def is_namespace(self) -> bool:
         return self.resource.name == NAMESPACES[1] and not self.resource.group
+
+    @property
+    def for_policies(self) -> bool:
+        return (self.resource.group, self.resource.name) not in _NOT_FOR_POLICIES
+
+    @property
+    def for_webhooks(self) -> bool:
+        return (self.resource.group, self.resource.name) not in _NOT_FOR_WEBHOOKS
 
     def labels_of_namespace(self) -> Mapping[str, str] | None:
         """Those of the object, if that is a namespace; else of its namespace. None: there is no namespace."""

@@ -35,6 +35,8 @@ class Policy:
 
     def form(self, admission: Admission) -> Form | None:
         """As its constraints want to see the write, by their rules alone; None if they are not about it."""
+        if not admission.for_policies:
+            return None
         constraints = self.spec.get("matchConstraints") or {}
         return form_of(constraints.get("resourceRules") or (), _policy_of(constraints), admission)
 
@@ -77,7 +79,7 @@ def _matches(match: Object, admission: Admission) -> Form | None:
 
 def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]:
     """Whom to ask about the write, in order."""
-    for policy in policies:
+    for policy in policies if admission.for_policies else ():
         form = _matches(policy.spec.get("matchConstraints") or {}, admission)
         if form is None:
             continue

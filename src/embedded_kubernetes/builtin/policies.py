@@ -14,6 +14,7 @@ from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import check_format, check_one_of, duplicate, forbidden, invalid, required, unsupported
+from .conditions import check_conditions
 from .kind import Logic
 from .selectors import check_label_selector
 from .webhooks import (
@@ -195,6 +196,17 @@ def _check_validation(validation: Object, at: str, known: Names) -> Iterator[Cau
         yield unsupported(f"{at}.reason", reason, _REASONS)
 
 
+def _check_status(policy: Object, old: Object) -> Iterator[Cause]:
+    status = policy.get("status") or {}
+    at = "status.typeChecking.expressionWarnings"
+    for index, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or ()):
+        if not warning.get("warning"):
+            yield required(f"{at}[{index}].warning")
+        if not warning.get("fieldRef", "").strip():
+            yield required(f"{at}[{index}].fieldRef")
+    yield from check_conditions(status.get("conditions") or (), "status.conditions")
+
+
 def _check_mutating(policy: Object, old: Object | None) -> Iterator[Cause]:
     spec = policy.get("spec") or {}
     yield from _check_common(spec, mutating=True)
@@ -281,7 +293,7 @@ def _check_validating_binding(binding: Object, old: Object | None) -> Iterator[C
 
 
 LOGIC: dict[tuple[str, str], Logic] = {
-    (GROUP, "ValidatingAdmissionPolicy"): Logic(check=_check_validating),
+    (GROUP, "ValidatingAdmissionPolicy"): Logic(check=_check_validating, check_status=_check_status),
     (GROUP, "MutatingAdmissionPolicy"): Logic(check=_check_mutating),
     (GROUP, "ValidatingAdmissionPolicyBinding"): Logic(check=_check_validating_binding),
     (GROUP, "MutatingAdmissionPolicyBinding"): Logic(check=_check_mutating_binding),

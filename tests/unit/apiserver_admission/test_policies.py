@@ -285,6 +285,24 @@ def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_w
     assert "Warning" not in world.headers
 
 
+@pytest.mark.parametrize("kind", ["Validating", "Mutating"])
+def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(kind: str) -> None:
+    world = Scripted()
+    rule = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+    broken = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{path: object.nosuch}]"}}
+    what = {"validations": [{"expression": "false"}]} if kind == "Validating" else {"mutations": [broken]}
+    world.policy(kind, {"matchConstraints": {"resourceRules": [rule]}, **what})
+    group = "/apis/admissionregistration.k8s.io/v1"
+    status, answer = world.call(
+        "POST", f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "x"}}
+    )
+    assert status in (403, 422) and "denied request" in answer["message"]
+    binding = {"metadata": {"name": "x"}, "spec": {"policyName": "x", "validationActions": ["Deny"]}}
+    world.ok("POST", f"{group}/validatingadmissionpolicybindings", binding)
+    asked = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
+    world.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+
+
 def test_match_conditions_do_not_see_the_namespace() -> None:
     world = Scripted()
     condition = {"name": "a", "expression": "namespaceObject == null"}

@@ -313,6 +313,40 @@ def test_only_what_is_not_deleted_can_be_mutated() -> None:
     )
 
 
+def test_the_status_of_a_policy_is_judged_too() -> None:
+    world, place = World(), f"{_GROUP}/validatingadmissionpolicies"
+    spec = {"matchConstraints": _CONSTRAINTS, "validations": [{"expression": "true"}]}
+    policy = world.ok("POST", place, {"metadata": {"name": "x"}, "spec": spec})
+    condition = {"type": "a b", "status": "Maybe", "reason": "1", "observedGeneration": -1}
+    unset = {"type": "A", "status": "True"}
+    policy["status"] = {
+        "typeChecking": {"expressionWarnings": [{"fieldRef": " ", "warning": ""}]},
+        "conditions": [
+            condition,
+            unset,
+            {**unset, "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ],
+    }
+    status, answer = world.call("PUT", f"{place}/x/status", policy)
+    assert status == 422
+    fields = [
+        f"{cause['field']}: {cause['message'].partition(':')[0]}" for cause in answer["details"]["causes"]
+    ]
+    at = "status.typeChecking.expressionWarnings[0]"
+    assert fields == [
+        f"{at}.warning: Required value",
+        f"{at}.fieldRef: Required value",
+        "status.conditions[0].type: Invalid value",
+        "status.conditions[0].status: Unsupported value",
+        "status.conditions[0].observedGeneration: Invalid value",
+        "status.conditions[0].lastTransitionTime: Required value",
+        "status.conditions[0].reason: Invalid value",
+        "status.conditions[1].lastTransitionTime: Required value",
+        "status.conditions[1].reason: Required value",
+        "status.conditions[2].type: Duplicate value",
+    ]
+
+
 def test_a_version_of_reviews_is_named_once() -> None:
     causes = _causes(
         "validatingwebhookconfigurations", {"webhooks": [_hook(admissionReviewVersions=["v1", "v1"])]}
