@@ -23,7 +23,11 @@ from ..registry import NAMESPACES, Registry, Served
 from ..requests import Request
 from ..resource import Object
 from ..schema import check, decode
+from ..schema_source import model_name
 from .warnings import Warnings
+
+#: Where a real server has its kinds, as its errors call it.
+_SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
 
 #: Kinds that no policy is shown: else one might keep itself from being changed.
 _POLICIES = frozenset(
@@ -81,21 +85,26 @@ class Form(NamedTuple):
             return resource.shape.from_stored(obj)
         return {**obj, "kind": resource.kind, "apiVersion": resource.api_version}
 
+    def _check_kind(self, obj: Object) -> None:
+        """Complete kind and version in place. Raises 500 for those of another kind."""
+        own = f"{self.kind.group}/{self.kind.version}" if self.kind.group else self.kind.version
+        kind = obj["kind"] = obj.get("kind") or self.kind.name
+        version = obj["apiVersion"] = obj.get("apiVersion") or own
+        if (kind, version) == (self.kind.name, own):
+            return
+        group, _, last = str(version).rpartition("/")
+        if model_name(group, last, str(kind)) is None:
+            raise internal(f'no kind "{kind}" is registered for version "{version}" in scheme "{_SCHEME}"')
+        why = f"converting ({last}.{kind}) to ({self.kind.group or 'core'}.{self.kind.name}): unknown conversion"
+        raise ApiError(500, "", why)
+
     def read(self, obj: Object) -> Object:
         """An object that was changed in this form, as it is stored, completed by its defaults, in place.
 
         Raises `schema.Refused` for one that cannot be decoded, and 500 for one of another kind.
         """
-        version = f"{self.kind.group}/{self.kind.version}" if self.kind.group else self.kind.version
-        kind = obj.get("kind", "")
         if self.served is None or not self.served.resource.custom:
-            if (kind, obj.get("apiVersion")) != (self.kind.name, version):
-                given = str(obj.get("apiVersion", "")).rpartition("/")[2]
-                why = (
-                    f"converting ({given}.{kind}) to ({self.kind.group or 'core'}.{self.kind.name}): unknown "
-                    "conversion"
-                )
-                raise ApiError(500, "", why)
+            self._check_kind(obj)
             decode(self.kind.group, self.kind.version, self.kind.name, obj)
         if self.served is None:
             return obj
