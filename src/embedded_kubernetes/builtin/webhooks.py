@@ -6,6 +6,8 @@ comes of it, is in `admission`.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
@@ -111,13 +113,42 @@ def _check_client(client: Object, at: str) -> Iterator[Cause]:
         yield from _check_service(service, f"{at}.service")
 
 
+def _unparsed(url: str) -> str:
+    """Why Go's net/url cannot parse it; empty if it can."""
+    if re.search(r"[\x00-\x1f\x7f]", url):
+        return "net/url: invalid control character in URL"
+    if url.startswith(":"):
+        return "missing protocol scheme"
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url)
+    rest = url.partition("#")[0].partition("?")[0][scheme.end() if scheme else 0 :]
+    if not scheme and ":" in rest.partition("/")[0]:
+        return "first path segment in URL cannot contain colon"
+    host, path = "", rest
+    if rest.startswith("//"):
+        host, _, path = rest[2:].partition("/")
+        host = host.rpartition("@")[2]
+    if escape := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", host + path):
+        return f"invalid URL escape {json.dumps(escape[0])}"
+    if host.startswith("[") and "]" not in host:
+        return "missing ']' in host"
+    if bad := re.search(r"[ \"<>\\^`{|}]", host):
+        return f"invalid character {json.dumps(bad[0])} in host name"
+    port = (
+        host[host.rindex("]") + 1 :]
+        if host.startswith("[")
+        else host[host.find(":") :]
+        if ":" in host
+        else ""
+    )
+    return f"invalid port {json.dumps(port)} after host" if port and not re.fullmatch(r":\d*", port) else ""
+
+
 def _check_url(url: str, at: str) -> Iterator[Cause]:
-    try:
-        parts = urlsplit(url)
-        user, _, host = parts.netloc.rpartition("@")
-    except ValueError as error:
-        yield required(at, f"url must be a valid URL: {error}{_FORM}")
+    if problem := _unparsed(url):
+        yield required(at, f"url must be a valid URL: parse {json.dumps(url)}: {problem}{_FORM}")
         return
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
     if parts.scheme != "https":
         yield invalid(at, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}")
     if not host:

@@ -15,6 +15,7 @@ from typing import Any
 
 from agent_scheduler.objects.celtypes import FUNCTIONS, hashable
 
+from . import library
 from .authorizer import ASK, METHODS, Ask
 from .initializers import Maps, as_calls, as_maps, has_initializers
 from .names import Names, inlined, missing_field, problems, told
@@ -63,7 +64,9 @@ _unconverted = re.compile(
     r"(\w+).*"
 ).fullmatch
 _CONVERTED = {"Duration": "google.protobuf.Duration", "Timestamp": "google.protobuf.Timestamp"}
-_OVERFLOWS = {
+_OTHERS = {
+    # The library counts loops, a real server all that an evaluation does.
+    "Iteration budget exceeded [INTERNAL]": "operation cancelled: actual cost limit exceeded",
     "divide by zero": "division by zero",
     "int64 out of uint64 range": "unsigned integer overflow",
     "double out of int64 range": "integer overflow",
@@ -199,7 +202,7 @@ def _said(text: str) -> str:
         return f"type conversion error from 'string' to '{_CONVERTED.get(converted[1], converted[1])}'"
     if text.startswith("Invalid container type"):
         return "no such overload"
-    text = _OVERFLOWS.get(text, text)
+    text = _OTHERS.get(text, text)
     return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), text))
 
 
@@ -250,6 +253,7 @@ def _environment(*, typed: bool = False, shapes: frozenset[str] = frozenset()) -
         "double": kind.DOUBLE,
         "int": kind.INT,
         "list": kind.List(kind.DYN),
+        "map": kind.Map(kind.STRING, kind.DYN),
         "opaque": kind.BYTES,
         "string": kind.STRING,
     }
@@ -266,7 +270,7 @@ def _environment(*, typed: bool = False, shapes: frozenset[str] = frozenset()) -
             )
         )
 
-    for function in FUNCTIONS:
+    for function in (*FUNCTIONS, *library.FUNCTIONS):
         declare(function.name, function.parameters, function.result, function.is_method, function.does)
     for method in METHODS:
         declare(method.name, ("opaque", *["string"] * method.parameters), method.result, True, method.does)
@@ -280,8 +284,6 @@ def _environment(*, typed: bool = False, shapes: frozenset[str] = frozenset()) -
         )
         overloads[shape] = [made]
     declare("jsonpatch.escapeKey", ("string",), "string", False, _escaped)
-    declare("find", ("string", "string"), "string", True, _find)
-    declare("findAll", ("string", "string"), "list", True, _found)
     return cel.NewEnv(
         variables={
             **dict.fromkeys(VARIABLES, kind.DYN),
@@ -322,11 +324,3 @@ def _fields(kind: Any) -> dict[str, Any]:
 def _escaped(key: str) -> str:
     """A name as a part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
-
-
-def _found(text: str, pattern: str) -> list[str]:
-    return [match[0] for match in re.finditer(pattern, text)]
-
-
-def _find(text: str, pattern: str) -> str:
-    return next(iter(_found(text, pattern)), "")

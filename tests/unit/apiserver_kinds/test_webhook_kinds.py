@@ -54,6 +54,31 @@ def test_a_service_has_to_be_one_that_can_be_called(service: dict[str, Any], sai
         ("https:///x", "host must be provided; desired format: https://host[/path]"),
         ("https://me@x/", "user information is not permitted in the URL"),
         ("https://x/#a", "fragments are not permitted in the URL"),
+        ("https:x", "host must be provided; desired format: https://host[/path]"),
+        (
+            "://x",
+            'url must be a valid URL: parse "://x": missing protocol scheme; desired format: https://host[/path]',
+        ),
+        (
+            "https://x:a/",
+            'parse "https://x:a/": invalid port ":a" after host; desired format: https://host[/path]',
+        ),
+        (
+            "https://[::1/",
+            "parse \"https://[::1/\": missing ']' in host; desired format: https://host[/path]",
+        ),
+        (
+            "https://x/%zz",
+            'parse "https://x/%zz": invalid URL escape "%zz"; desired format: https://host[/path]',
+        ),
+        (
+            "https://a b/",
+            'parse "https://a b/": invalid character " " in host name; desired format: https://host[/path]',
+        ),
+        (
+            "1a:b",
+            'parse "1a:b": first path segment in URL cannot contain colon; desired format: https://host[/path]',
+        ),
     ],
 )
 def test_an_address_is_no_more_than_host_and_path(url: str, said: str) -> None:
