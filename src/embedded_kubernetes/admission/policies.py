@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import orjson
 
-from ..cel.program import CelError
+from ..cel.names import inlined
+from ..cel.program import CelError, program
 from ..errors import ApiError
 from ..registry import Registry, Served
 from ..resource import Object
 from .attributes import Admission, Form
-from .matching import Unmatched, conditions_hold, evaluate, form_of, labels_match, selected
+from .matching import Unmatched, conditions_hold, form_of, labels_match, selected
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,25 +154,38 @@ class Scope:
         self._names: dict[str, Any] = {**self.names, "namespaceObject": namespace}
         #: Variables that cannot be had: why. They are errors where they are used.
         self._failed: dict[str, str] = {}
+        #: Variables that the library takes no values of, with their expressions.
+        self._inlined: dict[str, str] = {}
         for variable in one.policy.spec.get("variables") or ():
             name = variable["name"]
             try:
-                value = self(variable["expression"])
+                value = self._evaluated(variable["expression"])
             except CelError as error:
                 self._failed[name] = str(error)
             else:
+                if isinstance(value, datetime | timedelta):
+                    self._inlined[name] = inlined(variable["expression"], self._inlined)
+                    continue
                 self._names["variables"] = {**self._names["variables"], name: value}
 
     def __call__(self, expression: str) -> Any:
         """Raises `CelError` that names the expression."""
         try:
-            return evaluate(expression, self._names, self._admission)
+            return self._evaluated(expression)
+        except CelError as error:
+            raise CelError(f"expression '{expression}' resulted in error: {error}") from None
+
+    def _evaluated(self, expression: str) -> Any:
+        """Raises `CelError` that names the variable that it comes from."""
+        try:
+            text = inlined(expression, self._inlined) if self._inlined else expression
+            return program(text).evaluate(self._names, self._admission.allowed)
         except CelError as error:
             missing = str(error).rpartition("no such key: ")[2]
-            if f"variables.{missing}" in expression and missing in self._failed:
-                why = f'composited variable "{missing}" fails to evaluate: {self._failed[missing]}'
-                raise CelError(f"expression '{expression}' resulted in error: {why}") from None
-            raise
+            if f"variables.{missing}" not in expression or missing not in self._failed:
+                raise
+            why = f'composited variable "{missing}" fails to evaluate: {self._failed[missing]}'
+            raise CelError(why) from None
 
 
 class _Denied(NamedTuple):

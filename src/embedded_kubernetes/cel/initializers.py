@@ -8,8 +8,10 @@ left as it stands, letter by letter.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 #: The key of a map that was an initializer, with the type's name. No JSON that clients send has a reason to have it.
@@ -123,10 +125,16 @@ def _field(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value without the names of types."""
+    """A value without the names of types, as JSON: times and durations are texts, and so are bytes, in base64."""
     if isinstance(value, dict):
         return {key: plain(held) for key, held in value.items() if key != TYPE}
-    return [plain(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return f"{value.total_seconds():g}s" if isinstance(value, timedelta) else value
 
 
 def misplaced(value: Any, path: str = "Object") -> str:

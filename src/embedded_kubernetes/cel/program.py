@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -94,7 +95,8 @@ class Program:
         self.result = _go_type(self._compiled.return_type().name())
 
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
-        """The answer as a JSON value. Raises `CelError` with what cel-go says of it."""
+        """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
+        it."""
         token = ASK.set(ask)
         try:
             answer = self._compiled.eval(data=variables)
@@ -185,7 +187,9 @@ def _json(value: Any) -> Any:
         return {str(_json(key)): _json(held) for key, held in value.items()}
     if isinstance(value, list):
         return [_json(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if value is None or isinstance(value, bool | int | float | str | bytes | datetime | timedelta):
         return value
     return str(value)
 

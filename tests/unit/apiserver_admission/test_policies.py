@@ -36,7 +36,34 @@ def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
     used = "object.metadata.name == 'c' || variables.broken == ''"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
     assert _refusal(world) == ""
-    assert 'composited variable "broken" fails to evaluate' in _refusal(world, "d")
+    why = 'composited variable "broken" fails to evaluate: no such key: annotations'
+    assert _refusal(world, "d") == f"expression '{used}' resulted in error: {why}"
+
+
+def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
+    world = Scripted()
+    variables = [
+        {"name": "limit", "expression": "quantity('1Gi')"},
+        {"name": "since", "expression": "timestamp('2020-01-01T00:00:00Z')"},
+        {"name": "age", "expression": "duration('1h')"},
+    ]
+    used = (
+        "quantity('1Mi').isLessThan(variables.limit) && variables.age < duration('2h') && "
+        "variables.since < timestamp(object.metadata.creationTimestamp)"
+    )
+    world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
+    assert _refusal(world) == ""
+
+
+def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
+    values = {"b": "b'a'", "t": "timestamp('2020-01-01T00:00:00Z')", "d": "duration('90s')"}
+    operations = ", ".join(
+        f"JSONPatch{{op: 'add', path: '/data/{name}', value: {value}}}" for name, value in values.items()
+    )
+    world = Scripted()
+    world.policy("Mutating", {"mutations": [_mutation(f"[{operations}]", "JSONPatch")]})
+    made = world.ok("POST", MAPS, config())["data"]
+    assert made == {"k": "v", "b": "YQ==", "t": "2020-01-01T00:00:00Z", "d": "90s"}
 
 
 def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> None:
