@@ -207,7 +207,36 @@ def _said(text: str) -> str:
     if text.startswith("Invalid container type"):
         return "no such overload"
     text = _OTHERS.get(text, text)
-    return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), text))
+    return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), _worded(text)))
+
+
+#: What the library's parser and checker say otherwise than cel-go's.
+_WORDS = (
+    (re.compile(r"has\(\) argument must be a field selection"), "invalid argument to has() macro"),
+    (
+        re.compile(r"\b(?:map|filter)\(\) variable name must be a simple identifier"),
+        "argument is not an identifier",
+    ),
+    (re.compile(r"\b\w+\(\) variable name must be a simple identifier"), "argument must be a simple name"),
+    (
+        re.compile(r"expression of type '(.*)' cannot be the operand of a select operation"),
+        r"type '\1' does not support field selection",
+    ),
+    (re.compile(r"cannot be the range of a comprehension"), "cannot be range of a comprehension"),
+    (re.compile(r"'\\u003F'"), "'?'"),
+)
+#: Of a part that could not be read or checked, which cel-go tells once, where it is.
+_FOLLOWING = re.compile(r"<<nil>> parsetree|'\*error\*'").search
+
+
+def _worded(text: str) -> str:
+    if not text.startswith("ERROR: "):
+        return text
+    first, *others = text.split("\nERROR: ")
+    text = "\nERROR: ".join([first, *(other for other in others if not _FOLLOWING(other))])
+    for pattern, words in _WORDS:
+        text = pattern.sub(words, text)
+    return text
 
 
 def _shortened(types: str) -> str:
