@@ -214,7 +214,8 @@ def misfits(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
             yield f"{at}: expected map, got &{{{_go(value)}}}"
             return
         struct = source.struct_of(type_)
-        for name, inner in value.items():
+        # What an expression made has no order.
+        for name, inner in sorted(value.items()):
             yield from misfits(inner, field_type(type_, struct, name), f"{at}.{name}")
     elif wanted == "list":
         if not isinstance(value, list):

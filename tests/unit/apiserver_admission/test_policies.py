@@ -194,8 +194,8 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
         (
             _mutation("Object{metadata: Object.metadata{generation: 'x', finalizers: 'y'}}"),
             403,
-            "typed object: errors:\n  .metadata.generation: expected numeric (int or float), got string\n"
-            "  .metadata.finalizers: expected list, got &{y}",
+            "typed object: errors:\n  .metadata.finalizers: expected list, got &{y}\n"
+            "  .metadata.generation: expected numeric (int or float), got string",
         ),
         (
             _mutation("Object{immutable: 'x'}"),
