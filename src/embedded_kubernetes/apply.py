@@ -174,6 +174,8 @@ def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource:
     root = source.Type("struct", struct=model) if model else source.Type(source.RAW)
     if resource is not None:
         root = _root(resource)
+    if wrong := list(typed.misfits(config, root)):
+        raise ValueError(f"failed to convert patch object to typed object: {_listed(wrong)}")
     if resource is not None and resource.custom:
         unknown = schema.check_applied(resource, config)
     else:
@@ -181,6 +183,10 @@ def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource:
     if unknown:
         why = f".{unknown[0].split(chr(34))[1]}: field not declared in schema"
         raise ValueError(f"failed to convert patch object to typed object: {why}")
+    try:
+        typed.check_items(config, root)
+    except typed.DuplicateItemError as error:
+        raise ValueError(f"failed to convert patch object to typed object: {error}") from None
     whole = list(typed.atomics(config, root))
     if whole:
         shown = ", ".join(whole)
@@ -189,6 +195,11 @@ def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource:
         )
     merged: Object = typed.merge(live, config, root)
     return merged
+
+
+def _listed(errors: list[str]) -> str:
+    """As ValidationErrors of structured-merge-diff."""
+    return errors[0] if len(errors) == 1 else "\n".join(["errors:", *(f"  {error}" for error in errors)])
 
 
 def only_times_differ(new: Object, old: Object) -> bool:
@@ -219,9 +230,12 @@ def _typed(config: Object, resource: Resource, root: source.Type) -> Object:
         if metadata.get("creationTimestamp", ...) is None:
             del metadata["creationTimestamp"]
     try:
-        unknown = schema.check_applied(resource, copy)
+        wrong = list(typed.misfits(copy, root))
+        unknown = schema.check_applied(resource, copy) if not wrong else []
         problem = f".{unknown[0].split(chr(34))[1]}: field not declared in schema" if unknown else ""
-        if not unknown:
+        if wrong:
+            problem = _listed(wrong)
+        elif not unknown:
             typed.check_items(copy, root)
     except typed.DuplicateItemError as error:
         problem = str(error)

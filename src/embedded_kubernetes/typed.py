@@ -190,17 +190,73 @@ def check_items(value: Any, type_: source.Type, at: str = "") -> None:
         assert type_.item is not None
         name_of = _namer(type_)
         seen: set[str] = set()
-        for item in value:
+        for index, item in enumerate(value):
             element = name_of(item)
             if element is None:
+                keys = " ".join(f'"{key}"' for key in type_.rule.keys)
                 raise DuplicateItemError(
-                    f"{at}: element 0: associative list with keys has an element that omits all key fields "
-                    f"{list(type_.rule.keys)}"
+                    f"{at}: element {index}: associative list with keys has an element that omits all key fields "
+                    f"[{keys}] (and doesn't have default values for any key fields)"
                 )
             if element in seen:
                 raise DuplicateItemError(f"{at}: duplicate entries for key {element.partition(':')[2]}")
             seen.add(element)
             check_items(item, type_.item, f"{at}[{element.partition(':')[2]}]")
+
+
+def misfits(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
+    """Where `value` is of another JSON type than its own, in the words of structured-merge-diff."""
+    wanted = type_.kind
+    if value is None or wanted == source.RAW:
+        return
+    if wanted in ("struct", "map", "schema"):
+        if not isinstance(value, dict):
+            yield f"{at}: expected map, got &{{{_go(value)}}}"
+            return
+        struct = source.struct_of(type_)
+        # What an expression made has no order.
+        for name, inner in sorted(value.items()):
+            yield from misfits(inner, field_type(type_, struct, name), f"{at}.{name}")
+    elif wanted == "list":
+        if not isinstance(value, list):
+            yield f"{at}: expected list, got &{{{_go(value)}}}"
+            return
+        name_of = _namer(type_) if _granular(type_) else None
+        for index, item in enumerate(value):
+            element = name_of(item) if name_of is not None else None
+            where = show((element,)) if element is not None else f"[{index}]"
+            yield from misfits(item, type_.item or _DEDUCED, f"{at}{where}")
+    elif wanted == "string" and not isinstance(value, str):
+        yield f"{at}: expected string, got &value.valueUnstructured{{Value:{_go(value, exact=True)}}}"
+    elif wanted == "boolean" and not isinstance(value, bool):
+        yield f"{at}: expected boolean, got &value.valueUnstructured{{Value:{_go(value, exact=True)}}}"
+    elif wanted in ("integer", "number") and (isinstance(value, bool) or not isinstance(value, int | float)):
+        yield f"{at}: expected numeric (int or float), got {_GO_KINDS[type(value)]}"
+
+
+_GO_KINDS: dict[type, str] = {
+    bool: "bool",
+    str: "string",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+}
+
+
+def _go(value: Any, *, exact: bool = False) -> str:
+    """A value as Go's fmt shows it, with `exact` in Go's own syntax."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _compact(value) if exact else value
+    if isinstance(value, dict):
+        inside = (
+            f"{_go(name, exact=exact)}:{_go(held, exact=exact)}" for name, held in sorted(value.items())
+        )
+        return f"map[string]interface {{}}{{{', '.join(inside)}}}" if exact else f"map[{' '.join(inside)}]"
+    if isinstance(value, list):
+        items = [_go(item, exact=exact) for item in value]
+        return f"[]interface {{}}{{{', '.join(items)}}}" if exact else f"[{' '.join(items)}]"
+    return "<nil>" if value is None else str(value)
 
 
 def atomics(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:

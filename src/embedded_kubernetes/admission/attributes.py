@@ -15,6 +15,7 @@ from ..auth.attributes import of_path
 from ..auth.gate import Access
 from ..auth.identity import User, account_groups, account_name
 from ..builtin import names
+from ..builtin.webhooks import GROUP
 from ..cel.authorizer import PARTS, ROOT, about
 from ..cel.program import AUTHORIZER, REQUEST_RESOURCE
 from ..errors import ApiError, forbidden
@@ -22,7 +23,35 @@ from ..registry import NAMESPACES, Registry, Served
 from ..requests import Request
 from ..resource import Object
 from ..schema import check, decode
+from ..schema_source import model_name
 from .warnings import Warnings
+
+#: Where a real server has its kinds, as its errors call it.
+_SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
+
+#: Kinds that no policy is shown: else one might keep itself from being changed.
+_POLICIES = frozenset(
+    (GROUP, f"{kind}admissionpolic{plural}")
+    for kind in ("mutating", "validating")
+    for plural in ("ies", "ybindings")
+)
+#: Neither are reviews, by which the parts of a cluster know one another.
+_REVIEWS = frozenset(
+    {
+        *(("authentication.k8s.io", plural) for plural in ("selfsubjectreviews", "tokenreviews")),
+        *(
+            ("authorization.k8s.io", plural)
+            for plural in (
+                *("localsubjectaccessreviews", "selfsubjectaccessreviews"),
+                *("selfsubjectrulesreviews", "subjectaccessreviews"),
+            )
+        ),
+    }
+)
+_NOT_FOR_POLICIES = _POLICIES | _REVIEWS
+_NOT_FOR_WEBHOOKS = _POLICIES | {
+    (GROUP, f"{kind}webhookconfigurations") for kind in ("mutating", "validating")
+}
 
 
 class Kind(NamedTuple):
@@ -56,21 +85,26 @@ class Form(NamedTuple):
             return resource.shape.from_stored(obj)
         return {**obj, "kind": resource.kind, "apiVersion": resource.api_version}
 
+    def _check_kind(self, obj: Object) -> None:
+        """Complete kind and version in place. Raises 500 for those of another kind."""
+        own = f"{self.kind.group}/{self.kind.version}" if self.kind.group else self.kind.version
+        kind = obj["kind"] = obj.get("kind") or self.kind.name
+        version = obj["apiVersion"] = obj.get("apiVersion") or own
+        if (kind, version) == (self.kind.name, own):
+            return
+        group, _, last = str(version).rpartition("/")
+        if model_name(group, last, str(kind)) is None:
+            raise internal(f'no kind "{kind}" is registered for version "{version}" in scheme "{_SCHEME}"')
+        why = f"converting ({last}.{kind}) to ({self.kind.group or 'core'}.{self.kind.name}): unknown conversion"
+        raise ApiError(500, "", why)
+
     def read(self, obj: Object) -> Object:
         """An object that was changed in this form, as it is stored, completed by its defaults, in place.
 
         Raises `schema.Refused` for one that cannot be decoded, and 500 for one of another kind.
         """
-        version = f"{self.kind.group}/{self.kind.version}" if self.kind.group else self.kind.version
-        kind = obj.get("kind", "")
         if self.served is None or not self.served.resource.custom:
-            if (kind, obj.get("apiVersion")) != (self.kind.name, version):
-                given = str(obj.get("apiVersion", "")).rpartition("/")[2]
-                why = (
-                    f"converting ({given}.{kind}) to ({self.kind.group or 'core'}.{self.kind.name}): unknown "
-                    "conversion"
-                )
-                raise ApiError(500, "", why)
+            self._check_kind(obj)
             decode(self.kind.group, self.kind.version, self.kind.name, obj)
         if self.served is None:
             return obj
@@ -117,6 +151,14 @@ class Admission:
     def is_namespace(self) -> bool:
         return self.resource.name == NAMESPACES[1] and not self.resource.group
 
+    @property
+    def for_policies(self) -> bool:
+        return (self.resource.group, self.resource.name) not in _NOT_FOR_POLICIES
+
+    @property
+    def for_webhooks(self) -> bool:
+        return (self.resource.group, self.resource.name) not in _NOT_FOR_WEBHOOKS
+
     def labels_of_namespace(self) -> Mapping[str, str] | None:
         """Those of the object, if that is a namespace; else of its namespace. None: there is no namespace."""
         if self.is_namespace and not self.subresource and self.obj is not None:
@@ -157,6 +199,8 @@ class Admission:
             "object": form.shown(self.obj),
             "oldObject": form.shown(self.old),
             "request": self.asked(form),
+            # Match conditions are not shown it.
+            "namespaceObject": None,
             AUTHORIZER: ROOT,
             REQUEST_RESOURCE: about(parts),
         }

@@ -85,12 +85,12 @@ def _address(service: Object, url: str, port: int) -> str:
     name, spec = service["metadata"]["name"], service.get("spec") or {}
     if spec.get("type") == "ExternalName":
         return f"{spec['externalName']}:{port}"
-    if not any(each.get("port") == port for each in spec.get("ports") or ()):
-        raise CallFailed(f'Post "{url}": no service port {port} found for service "{name}"')
     address = spec.get("clusterIP") or ""
     if address in ("", "None"):
         why = f'cannot route to service with ClusterIP "{address}"'
         raise CallFailed(f'Post "{url}": {why}')
+    if not any(each.get("port") == port for each in spec.get("ports") or ()):
+        raise CallFailed(f'Post "{url}": no service port {port} found for service "{name}"')
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 

@@ -28,8 +28,7 @@ _POLICIES = {
     "mutatingadmissionpolicies": "mutatingadmissionpolicybindings",
     "validatingadmissionpolicies": "validatingadmissionpolicybindings",
 }
-#: Kinds that nobody is shown: else a configuration might keep itself from being changed.
-_EXEMPT = frozenset({_MUTATING, _VALIDATING, *_POLICIES, *_POLICIES.values()})
+_KINDS = frozenset({_MUTATING, _VALIDATING, *_POLICIES, *_POLICIES.values()})
 
 
 class Overtaken(Exception):
@@ -53,7 +52,7 @@ class Reviewers:
         self.mutating_policies: tuple[policies.Policy, ...] = ()
         self.validating_policies: tuple[policies.Policy, ...] = ()
         tables = registry.store.tables
-        for plural in _EXEMPT:
+        for plural in _KINDS:
             if (GROUP, plural) in tables:
                 tables[(GROUP, plural)].subscribers.append(self._changed)
 
@@ -204,7 +203,7 @@ def review_of(
 
     reviewers = registry.reviewers
     resource = served.resource
-    if reviewers is None or request.user is SELF or _is_exempt(served):
+    if reviewers is None or request.user is SELF:
         return None
     dry = "dryRun" in request.parameters
     asked = _write_options(options, request) if options else delete_options
@@ -226,10 +225,6 @@ def review_of(
         old=old,
     )
     return Review(reviewers, admission) if reviewers.concerned(admission) else None
-
-
-def _is_exempt(served: Served) -> bool:
-    return served.resource.group == GROUP and served.resource.plural in _EXEMPT
 
 
 def _write_options(kind: str, request: Request) -> Object:

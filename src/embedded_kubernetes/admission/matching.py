@@ -127,8 +127,7 @@ def conditions_hold(
 
 def evaluate(expression: str, variables: Mapping[str, Any], admission: Admission) -> Any:
     """Raises `CelError` that names the expression."""
-    text = expression.strip()
     try:
-        return program(text).evaluate(variables, admission.allowed)
+        return program(expression).evaluate(variables, admission.allowed)
     except CelError as error:
-        raise CelError(f"expression '{text}' resulted in error: {error}") from None
+        raise CelError(f"expression '{expression}' resulted in error: {error}") from None

@@ -15,9 +15,10 @@ from ..cel.program import CelError
 from ..errors import ApiError
 from ..patch import PatchFailed, carried_out
 from ..resource import Object
+from ..schema import check_kind
 from .attributes import Admission, internal
 from .matching import Unmatched, conditions_hold
-from .policies import Asked, Policy, Scope, asked, denial
+from .policies import Asked, Failure, Policy, Scope, asked, denial
 from .webhooks import Round, take
 
 
@@ -26,28 +27,39 @@ class _Unable(Exception):
 
 
 def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> None:
-    """Carry out one after another those that the write is for. Raises 403 for the first that failed and counts."""
-    failed: list[ApiError] = []
-    for one in asked(policies, admission):
-        if admission.obj is None or not state.lets(one.uid):
+    """Carry out one after another those that the write is for. Raises 403 for what failed and counts, first of all for
+    policies and bindings that cannot be used."""
+    every = list(asked(policies, admission))
+    changed = False
+    failed = [Failure(one, one.problem) for one in every if one.problem]
+    for one in every:
+        if one.problem or admission.obj is None:
             continue
+        scope = Scope(one, admission)
+        conditions = one.policy.spec.get("matchConditions") or ()
         try:
-            if one.problem:
-                raise _Unable(one.problem)
-            scope = Scope(one, admission)
-            conditions = one.policy.spec.get("matchConditions") or ()
             if not conditions_hold(conditions, scope.names, admission, fails=one.policy.fails):
                 continue
-            for mutation in one.policy.spec.get("mutations") or ():
+        except Unmatched as unmatched:
+            failed.append(Failure(one, str(unmatched)))
+            continue
+        if not state.lets(one.uid):
+            continue
+        for mutation in one.policy.spec.get("mutations") or ():
+            try:
                 if _carry_out(mutation, one, admission):
+                    changed = True
                     state.note_change()
-        except (_Unable, Unmatched, CelError) as error:
-            if one.policy.fails:
-                failed.append(denial(one, admission, str(error)))
+            except (_Unable, CelError) as error:
+                failed.append(Failure(one, str(error)))
         if one.policy.spec.get("reinvocationPolicy") == "IfNeeded":
             state.invoked.add(one.uid)
+    if changed:
+        # Unlike a webhook, a policy is carried out once more after its own change, too.
+        state.note_change()
+    failed = [failure for failure in failed if failure.one.policy.fails]
     if failed:
-        raise failed[0]
+        raise denial(failed, admission)
 
 
 def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:
@@ -58,17 +70,15 @@ def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:
     assert before is not None
     if mutation["patchType"] == "JSONPatch":
         changed = _patched(before, scope(mutation["jsonPatch"]["expression"]))
+        if changed is not None:
+            _check_fields(changed, one)
     else:
         changed = _applied(before, scope(mutation["applyConfiguration"]["expression"]), one)
     return changed is not None and take(admission, one.form, changed, before)
 
 
-def _patched(before: Object, found: Any) -> Object | None:
+def _patched(before: Object, found: list[Object]) -> Object | None:
     """None where a test of the patch fails, by which it asks not to be applied."""
-    if not isinstance(found, list) or not all(
-        isinstance(each, dict) and each.get(TYPE) == "JSONPatch" for each in found
-    ):
-        raise _Unable("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
     operations = [_operation(each) for each in found]
     try:
         return carried_out(orjson.loads(orjson.dumps(before)), operations)
@@ -76,6 +86,22 @@ def _patched(before: Object, found: Any) -> Object | None:
         if failed.why.endswith("test failed"):
             return None
         raise _Unable(f"JSON Patch: {failed.why}") from None
+
+
+def _check_fields(changed: Object, one: Asked) -> None:
+    """A patched object may have no field that its kind does not know. Raises 500."""
+    served = one.form.served
+    if served is None or served.resource.custom:
+        return
+    group, version, name = one.form.kind
+    copy = orjson.loads(orjson.dumps(changed))
+    try:
+        unknown = check_kind(group, version, name, copy)
+    except ApiError:
+        # Told by who reads it.
+        return
+    if unknown:
+        raise internal(f"strict decoding error: {', '.join(unknown)}")
 
 
 def _operation(patch: Object) -> Object:
@@ -95,9 +121,7 @@ def _holds_objects(value: Any) -> bool:
     return isinstance(value, list) and any(map(_holds_objects, value))
 
 
-def _applied(before: Object, found: Any, one: Asked) -> Object:
-    if not isinstance(found, dict) or found.get(TYPE) is None:
-        raise _Unable("expected result type Object from ApplyConfiguration expression")
+def _applied(before: Object, found: Object, one: Asked) -> Object:
     if problem := misplaced(found):
         raise _Unable(f"type mismatch: {problem}")
     config = {**plain(found), "apiVersion": before["apiVersion"], "kind": before["kind"]}

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import orjson
 
-from ..cel.program import CelError
+from ..cel.names import inlined
+from ..cel.program import CelError, program
 from ..errors import ApiError
 from ..registry import Registry, Served
 from ..resource import Object
 from .attributes import Admission, Form
-from .matching import Unmatched, conditions_hold, evaluate, form_of, labels_match, selected
+from .matching import Unmatched, conditions_hold, form_of, labels_match, selected
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Policy:
 
     def form(self, admission: Admission) -> Form | None:
         """As its constraints want to see the write, by their rules alone; None if they are not about it."""
+        if not admission.for_policies:
+            return None
         constraints = self.spec.get("matchConstraints") or {}
         return form_of(constraints.get("resourceRules") or (), _policy_of(constraints), admission)
 
@@ -45,7 +49,7 @@ class Misconfigured(Exception):
 
 class Asked(NamedTuple):
     """A policy that is to be asked, by one binding and with one object of parameters, or none. `problem`: why it cannot
-    be."""
+    be; without a name of a binding, by none of them."""
 
     policy: Policy
     binding: str
@@ -77,16 +81,23 @@ def _matches(match: Object, admission: Admission) -> Form | None:
 
 def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]:
     """Whom to ask about the write, in order."""
-    for policy in policies:
+    for policy in policies if admission.for_policies else ():
         form = _matches(policy.spec.get("matchConstraints") or {}, admission)
         if form is None:
+            continue
+        kind = policy.spec.get("paramKind")
+        if kind is not None and _served(admission.registry, kind) is None:
+            group, _, version = kind["apiVersion"].rpartition("/")
+            shown = f"{group}/{version}, Kind={kind['kind']}"
+            why = f"failed to find resource referenced by paramKind: '{shown}'"
+            yield Asked(policy, "", {}, form, None, f"failed to configure policy: {why}")
             continue
         for name, spec in policy.bindings:
             match = spec.get("matchResources")
             if match is not None and _matches(match, admission) is None:
                 continue
             try:
-                params = _params(policy.spec.get("paramKind"), spec.get("paramRef"), admission)
+                params = _params(kind, spec.get("paramRef"), admission)
             except Misconfigured as problem:
                 yield Asked(policy, name, spec, form, None, f"failed to configure binding: {problem}")
                 continue
@@ -99,10 +110,7 @@ def _params(kind: Object | None, reference: Object | None, admission: Admission)
     if kind is None or reference is None:
         return [None]
     served = _served(admission.registry, kind)
-    if served is None:
-        group, _, version = kind.get("apiVersion", "").rpartition("/")
-        shown = f"{group}/{version}, Kind={kind.get('kind', '')}"
-        raise Misconfigured(f"paramKind kind `{shown}` not known")
+    assert served is not None, "a policy with parameters of an unknown kind is not asked"
     namespace = reference.get("namespace") or ""
     if served.resource.namespaced:
         namespace = namespace or admission.namespace
@@ -137,51 +145,61 @@ class Scope:
         namespace = None
         if admission.namespace and not admission.is_namespace:
             namespace = admission.registry.object(("", "namespaces"), admission.namespace)
-        self._names: dict[str, Any] = {
+        #: What match conditions may name.
+        self.names: Mapping[str, Any] = {
             **admission.variables(one.form),
             "params": one.params,
-            "namespaceObject": namespace,
             "variables": {},
         }
+        self._names: dict[str, Any] = {**self.names, "namespaceObject": namespace}
         #: Variables that cannot be had: why. They are errors where they are used.
         self._failed: dict[str, str] = {}
+        #: Variables that the library takes no values of, with their expressions.
+        self._inlined: dict[str, str] = {}
         for variable in one.policy.spec.get("variables") or ():
             name = variable["name"]
             try:
-                value = self(variable["expression"])
+                value = self._evaluated(variable["expression"])
             except CelError as error:
                 self._failed[name] = str(error)
             else:
+                if isinstance(value, datetime | timedelta):
+                    self._inlined[name] = inlined(variable["expression"], self._inlined)
+                    continue
                 self._names["variables"] = {**self._names["variables"], name: value}
-
-    @property
-    def names(self) -> Mapping[str, Any]:
-        return self._names
 
     def __call__(self, expression: str) -> Any:
         """Raises `CelError` that names the expression."""
         try:
-            return evaluate(expression, self._names, self._admission)
+            return self._evaluated(expression)
+        except CelError as error:
+            raise CelError(f"expression '{expression}' resulted in error: {error}") from None
+
+    def _evaluated(self, expression: str) -> Any:
+        """Raises `CelError` that names the variable that it comes from."""
+        try:
+            text = inlined(expression, self._inlined) if self._inlined else expression
+            return program(text).evaluate(self._names, self._admission.allowed)
         except CelError as error:
             missing = str(error).rpartition("no such key: ")[2]
-            if f"variables.{missing}" in expression and missing in self._failed:
-                text = expression.strip()
-                why = f'composited variable "{missing}" fails to evaluate: {self._failed[missing]}'
-                raise CelError(f"expression '{text}' resulted in error: {why}") from None
-            raise
+            if f"variables.{missing}" not in expression or missing not in self._failed:
+                raise
+            why = f'composited variable "{missing}" fails to evaluate: {self._failed[missing]}'
+            raise CelError(why) from None
 
 
 class _Denied(NamedTuple):
-    """`place`: of the validation that failed."""
+    """`place`: of the validation that failed. `always`: whatever the binding says is to be done."""
 
     one: Asked
     message: str
     reason: str = "Invalid"
     place: int = 0
+    always: bool = False
 
 
 _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
-_LONGEST_MESSAGE = 5 * 1024
+_LONGEST_MESSAGE, _LONGEST_ANNOTATION = 5 * 1024, 10 * 1024
 #: Under which the audit log is told of failed validations.
 _FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 
@@ -194,8 +212,10 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
     for one in asked(policies, admission):
         for found in _decisions(one, admission, published):
             actions = one.binding_spec.get("validationActions") or ()
-            if "Deny" in actions or one.problem:
+            if "Deny" in actions or found.always:
                 denied.append(found)
+            if found.always:
+                continue
             if "Warn" in actions:
                 admission.warnings.add(
                     f"Validation failed for ValidatingAdmissionPolicy '{one.policy.name}' with binding "
@@ -212,12 +232,14 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
                     }
                 )
     if failures:
-        admission.annotate(_FAILURE, orjson.dumps(failures).decode())
+        # A key is told once, so the first is the only one.
+        admission.annotate(_FAILURE, orjson.dumps(failures[:1]).decode())
     for key, values in published.items():
         admission.annotate(key, ", ".join(values))
     if denied:
-        one, message, reason, _ = denied[0]
-        text = f"ValidatingAdmissionPolicy '{one.policy.name}' with binding '{one.binding}' denied request: {message}"
+        one, message, reason = denied[0][:3]
+        binding = f" with binding '{one.binding}'" if one.binding else ""
+        text = f"ValidatingAdmissionPolicy '{one.policy.name}'{binding} denied request: {message}"
         refused = admission.forbidden_object(text)
         refused.code, refused.reason = _CODES[reason], reason
         refused.details = {**(refused.details or {}), "causes": [{"message": text}]}
@@ -229,7 +251,7 @@ def _decisions(one: Asked, admission: Admission, published: dict[str, list[str]]
     spec, fails = one.policy.spec, one.policy.fails
     if one.problem:
         if fails:
-            yield _Denied(one, one.problem)
+            yield _Denied(one, one.problem, always=True)
         return
     scope = Scope(one, admission)
     try:
@@ -251,9 +273,10 @@ def _decisions(one: Asked, admission: Admission, published: dict[str, list[str]]
             value = scope(annotation["valueExpression"])
         except CelError as error:
             if fails:
-                yield _Denied(one, str(error))
+                yield _Denied(one, str(error), always=True)
             continue
-        if isinstance(value, str):
+        if isinstance(value, str) and (value := value.strip()):
+            value = value.encode()[:_LONGEST_ANNOTATION].decode(errors="ignore")
             told = published.setdefault(f"{one.policy.name}/{annotation['key']}", [])
             if value not in told:
                 told.append(value)
@@ -276,10 +299,25 @@ def _message(validation: Object, scope: Scope) -> str:
     )
 
 
-def denial(one: Asked, admission: Admission, why: str) -> ApiError:
-    """What is answered when a mutating policy cannot be carried out."""
-    text = f"policy '{one.policy.name}' with binding '{one.binding}' denied request: {why}"
-    refused = admission.forbidden_object(text)
-    refused.message, refused.reason = text, "Invalid"
-    refused.details = {**(refused.details or {}), "causes": [{"message": text}]}
+class Failure(NamedTuple):
+    """Why a mutating policy could not be carried out."""
+
+    one: Asked
+    why: str
+
+    @property
+    def text(self) -> str:
+        policy, binding = self.one.policy.name, self.one.binding
+        who = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
+        return f"{who} denied request: {self.why}"
+
+
+def denial(failures: list[Failure], admission: Admission) -> ApiError:
+    """What is answered when mutating policies could not be carried out: the first, with all as causes."""
+    refused = admission.forbidden_object("")
+    first = failures[0]
+    refused.message = first.text
+    if not first.one.problem:
+        refused.reason = "Invalid"
+    refused.details = {**(refused.details or {}), "causes": [{"message": each.text} for each in failures]}
     return refused

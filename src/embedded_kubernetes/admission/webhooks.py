@@ -40,6 +40,8 @@ class Webhook:
 
     def form(self, admission: Admission) -> Form | None:
         """As its rules want to see the write; None if they are not about it."""
+        if not admission.for_webhooks:
+            return None
         return form_of(self.spec.get("rules") or (), self.spec.get("matchPolicy") or "Equivalent", admission)
 
     def called_for(self, admission: Admission) -> Form | None:

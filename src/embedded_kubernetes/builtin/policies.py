@@ -14,6 +14,7 @@ from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import check_format, check_one_of, duplicate, forbidden, invalid, required, unsupported
+from .conditions import check_conditions
 from .kind import Logic
 from .selectors import check_label_selector
 from .webhooks import (
@@ -25,9 +26,13 @@ from .webhooks import (
 )
 
 _FAILURES, _MATCHES = ("Fail", "Ignore"), ("Equivalent", "Exact")
-_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
-_NOT_FOUND = ("Allow", "Deny")
+_NOT_FOUND = ("Deny", "Allow")
+#: What a mutating policy can be for: there is nothing to change in what is deleted.
+_MUTABLE = ("*", "CONNECT", "CREATE", "UPDATE")
+_MOST_ANNOTATIONS = 20
+_LONGEST_ANNOTATION = 5 * 1024
 #: By type of patch: its field, and what its expression evaluates to.
 _PATCHES = {
     "ApplyConfiguration": ("applyConfiguration", "Object"),
@@ -35,9 +40,13 @@ _PATCHES = {
 }
 _UNSPECIFIED = "expression is not specified"
 _identifier = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+_reserved = re.compile(
+    "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|namespace|return|var|void"
+    "|while"
+).fullmatch
 
 
-def _check_common(spec: Object) -> Iterator[Cause]:
+def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
     """What both kinds of policy have, up to their variables."""
     yield from check_one_of("spec.failurePolicy", spec.get("failurePolicy"), _FAILURES)
     if spec.get("paramKind") is not None:
@@ -49,6 +58,8 @@ def _check_common(spec: Object) -> Iterator[Cause]:
         yield from _check_match_resources(constraints, "spec.matchConstraints")
         if not constraints.get("resourceRules"):
             yield required("spec.matchConstraints.resourceRules")
+        if mutating:
+            yield from _check_mutable(constraints, "spec.matchConstraints")
     params = spec.get("paramKind") is not None
     yield from check_match_conditions(
         spec.get("matchConditions") or (), "spec.matchConditions", Names(params=params)
@@ -58,12 +69,10 @@ def _check_common(spec: Object) -> Iterator[Cause]:
         at, name = f"spec.variables[{index}]", variable.get("name", "")
         if not name.strip():
             yield required(f"{at}.name", "name is not specified")
-        elif not _identifier(name):
-            yield invalid(f"{at}.name", name, "name is not a valid CEL identifier")
+        elif not _identifier(name) or _reserved(name):
+            yield invalid(f"{at}.name", name, "must be a valid CEL identifier")
         known = Names(params=params, variables=seen)
         yield from _check_text(variable.get("expression", ""), f"{at}.expression", (), known)
-        if name in seen:
-            yield duplicate(f"{at}.name", name)
         seen = _variables(spec, index + 1)
 
 
@@ -81,8 +90,8 @@ def _names(spec: Object) -> Names:
 
 
 def _check_text(text: str, at: str, results: tuple[str, ...], known: Names) -> list[Cause]:
-    text = text.strip()
-    return check_expression(text, at, results, known) if text else [required(at, _UNSPECIFIED)]
+    """An expression as it was written: places in what is said of it count the space before it."""
+    return check_expression(text, at, results, known) if text.strip() else [required(at, _UNSPECIFIED)]
 
 
 def _check_param_kind(kind: Object) -> Iterator[Cause]:
@@ -90,16 +99,21 @@ def _check_param_kind(kind: Object) -> Iterator[Cause]:
     version, name = kind.get("apiVersion", ""), kind.get("kind", "")
     if not version:
         yield required(f"{at}.apiVersion")
+    elif version.count("/") > 1:
+        yield invalid(f"{at}.apiVersion", version, f"unexpected GroupVersion string: {version}")
     else:
         group, _, last = version.rpartition("/")
-        if group:
-            yield from check_format(f"{at}.apiVersion", group, names.subdomain)
-        yield from check_format(f"{at}.apiVersion", last, names.label_1035)
+        if group and (problems := names.subdomain(group)):
+            yield invalid(f"{at}.apiVersion", group, ",".join(problems))
+        if not last:
+            yield invalid(f"{at}.apiVersion", version, "version must be specified")
+        elif problems := names.label_1035(last):
+            yield invalid(f"{at}.apiVersion", last, ",".join(problems))
     if not name:
         yield required(f"{at}.kind")
     else:
-        for problem in names.label_1035(name.lower()):
-            why = f"may have mixed case, but should otherwise match: {problem}"
+        if problems := names.label_1035(name.lower()):
+            why = f"may have mixed case, but should otherwise match: {','.join(problems)}"
             yield invalid(f"{at}.kind", name, why)
 
 
@@ -118,9 +132,16 @@ def _check_match_resources(match: Object, at: str) -> Iterator[Cause]:
             yield from check_rule(rule, where)
 
 
+def _check_mutable(match: Object, at: str) -> Iterator[Cause]:
+    for rule in match.get("resourceRules") or ():
+        for operation in rule.get("operations") or ():
+            if operation not in _MUTABLE:
+                yield unsupported(f"{at}.resourceRules.operations", operation, _MUTABLE)
+
+
 def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
     spec = policy.get("spec") or {}
-    yield from _check_common(spec)
+    yield from _check_common(spec, mutating=False)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         why = "validations or auditAnnotations must contain at least one item"
@@ -128,47 +149,67 @@ def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
         yield required("spec.auditAnnotations", why)
     for index, validation in enumerate(validations):
         yield from _check_validation(validation, f"spec.validations[{index}]", _names(spec))
+    if len(annotations) > _MOST_ANNOTATIONS:
+        shown = [
+            {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")}
+            for each in annotations
+        ]
+        why = f"must not have more than {_MOST_ANNOTATIONS} auditAnnotations"
+        yield invalid("spec.auditAnnotations", shown, why)
     seen: set[str] = set()
     for index, annotation in enumerate(annotations):
         at, key = f"spec.auditAnnotations[{index}]", annotation.get("key", "")
-        value = annotation.get("valueExpression", "").strip()
-        if not key:
-            yield required(f"{at}.key")
-        elif key in seen:
+        full = f"{policy['metadata'].get('name', '')}/{key}"
+        yield from (invalid(f"{at}.key", full, problem) for problem in names.qualified(full))
+        yield from _check_value(annotation.get("valueExpression", ""), f"{at}.valueExpression", _names(spec))
+        if key in seen:
             yield duplicate(f"{at}.key", key)
-        else:
-            full = f"{policy['metadata'].get('name', '')}/{key}"
-            yield from (invalid(f"{at}.key", key, problem) for problem in names.qualified(full))
         seen.add(key)
-        if not value:
-            yield required(f"{at}.valueExpression")
-        else:
-            yield from check_expression(value, f"{at}.valueExpression", ("string", "null_type"), _names(spec))
+
+
+def _check_value(written: str, at: str, known: Names) -> Iterator[Cause]:
+    """The value of an audit annotation. It is compiled without the space around it and shown with it."""
+    text = written.strip()
+    if not text:
+        yield required(at, "valueExpression is not specified")
+    elif len(text.encode()) > _LONGEST_ANNOTATION:
+        yield required(at, f"must not exceed {_LONGEST_ANNOTATION} bytes in length")
+    else:
+        yield from check_expression(text, at, ("string", "null_type"), known, written=written)
 
 
 def _check_validation(validation: Object, at: str, known: Names) -> Iterator[Cause]:
     yield from _check_text(validation.get("expression", ""), f"{at}.expression", ("bool",), known)
     message, told = validation.get("message", ""), validation.get("messageExpression", "")
-    if message and not message.strip():
-        yield invalid(f"{at}.message", message, "message must be non-empty if specified")
-    elif "\n" in message.strip():
-        yield invalid(f"{at}.message", message, "message must not contain line breaks")
-    elif "\n" in validation.get("expression", "").strip() and not message.strip():
-        yield required(f"{at}.message", "message must be specified if expression contains line breaks")
     if told and not told.strip():
         yield invalid(f"{at}.messageExpression", told, "must be non-empty if specified")
     elif told:
         # A message is not to ask who may do what.
         less = known._replace(authorizer=False)
-        yield from check_expression(told.strip(), f"{at}.messageExpression", ("string",), less)
+        yield from check_expression(told, f"{at}.messageExpression", ("string",), less)
+    if message and not message.strip():
+        yield invalid(f"{at}.message", message, "must be non-empty if specified")
+    elif re.search(r"[\n\r]", message.strip()):
+        yield invalid(f"{at}.message", message, "must not contain line breaks")
     reason = validation.get("reason")
     if reason is not None and reason not in _REASONS:
         yield unsupported(f"{at}.reason", reason, _REASONS)
 
 
+def _check_status(policy: Object, old: Object) -> Iterator[Cause]:
+    status = policy.get("status") or {}
+    at = "status.typeChecking.expressionWarnings"
+    for index, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or ()):
+        if not warning.get("warning"):
+            yield required(f"{at}[{index}].warning")
+        if not warning.get("fieldRef", "").strip():
+            yield required(f"{at}[{index}].fieldRef")
+    yield from check_conditions(status.get("conditions") or (), "status.conditions")
+
+
 def _check_mutating(policy: Object, old: Object | None) -> Iterator[Cause]:
     spec = policy.get("spec") or {}
-    yield from _check_common(spec)
+    yield from _check_common(spec, mutating=True)
     mutations = spec.get("mutations") or ()
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
@@ -182,15 +223,18 @@ def _check_mutation(mutation: Object, at: str, known: Names) -> Iterator[Cause]:
     if kind not in _PATCHES:
         yield from check_one_of(f"{at}.patchType", kind, tuple(_PATCHES))
         return
-    for other, (field, result) in _PATCHES.items():
-        held: Any = mutation.get(field)
-        if other != kind:
-            if held is not None:
-                yield forbidden(f"{at}.{field}", f"may not be specified when patchType is not {other}")
-        elif held is None:
-            yield required(f"{at}.{field}", f"must be specified when patchType is {kind}")
-        else:
-            yield from _check_text(held.get("expression", ""), f"{at}.{field}.expression", (result,), known)
+    field, result = _PATCHES[kind]
+    held: Any = mutation.get(field)
+    if held is None:
+        yield required(f"{at}.{field}", f"must be specified when patchType is {kind}")
+    elif text := held.get("expression", "").strip():
+        yield from check_expression(text, f"{at}.{field}.expression", (result,), known)
+    else:
+        yield required(f"{at}.{field}.expression")
+    for other, _ in _PATCHES.values():
+        if other != field and mutation.get(other) is not None:
+            why = f"must not be specified when patchType is {kind}"
+            yield invalid(f"{at}.{other}", f"{{{other}}}", why)
 
 
 def _check_binding(binding: Object, old: Object | None) -> Iterator[Cause]:
@@ -204,6 +248,12 @@ def _check_binding(binding: Object, old: Object | None) -> Iterator[Cause]:
         yield from _check_param_ref(spec["paramRef"], "spec.paramRef")
     if spec.get("matchResources") is not None:
         yield from _check_match_resources(spec["matchResources"], "spec.matchResources")
+
+
+def _check_mutating_binding(binding: Object, old: Object | None) -> Iterator[Cause]:
+    yield from _check_binding(binding, old)
+    match = (binding.get("spec") or {}).get("matchResources") or {}
+    yield from _check_mutable(match, "spec.matchResources")
 
 
 def _check_param_ref(reference: Object, at: str) -> Iterator[Cause]:
@@ -227,8 +277,6 @@ def _check_param_ref(reference: Object, at: str) -> Iterator[Cause]:
 def _check_validating_binding(binding: Object, old: Object | None) -> Iterator[Cause]:
     yield from _check_binding(binding, old)
     actions, at = (binding.get("spec") or {}).get("validationActions") or [], "spec.validationActions"
-    if not actions:
-        yield required(at, "at least one validation action is required")
     for index, action in enumerate(actions):
         if action not in _ACTIONS:
             yield unsupported(f"{at}[{index}]", action, _ACTIONS)
@@ -240,11 +288,13 @@ def _check_validating_binding(binding: Object, old: Object | None) -> Iterator[C
             "response and headers serves no purpose)"
         )
         yield invalid(at, actions, why)
+    if not actions:
+        yield required(at, "at least one validation action is required")
 
 
 LOGIC: dict[tuple[str, str], Logic] = {
-    (GROUP, "ValidatingAdmissionPolicy"): Logic(check=_check_validating),
+    (GROUP, "ValidatingAdmissionPolicy"): Logic(check=_check_validating, check_status=_check_status),
     (GROUP, "MutatingAdmissionPolicy"): Logic(check=_check_mutating),
     (GROUP, "ValidatingAdmissionPolicyBinding"): Logic(check=_check_validating_binding),
-    (GROUP, "MutatingAdmissionPolicyBinding"): Logic(check=_check_binding),
+    (GROUP, "MutatingAdmissionPolicyBinding"): Logic(check=_check_mutating_binding),
 }

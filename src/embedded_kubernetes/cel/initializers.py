@@ -8,8 +8,10 @@ left as it stands, letter by letter.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 #: The key of a map that was an initializer, with the type's name. No JSON that clients send has a reason to have it.
@@ -48,17 +50,33 @@ class Maps(NamedTuple):
 
 def as_maps(text: str) -> Maps:
     """A text that is no CEL may become any other that is none."""
+    return _joined(_parts(text, lambda name: f'dyn({{"{TYPE}": "{name}", '))
+
+
+def as_calls(text: str) -> tuple[Maps, frozenset[str]]:
+    """The expression with calls of functions for initializers, named as their types, and these names. Only for being
+    checked."""
+    names: set[str] = set()
+
+    def opening(name: str) -> str:
+        names.add(name)
+        return f"{name}({{"
+
+    return _joined(_parts(text, opening)), frozenset(names)
+
+
+def _joined(found: Iterator[tuple[str, int]]) -> Maps:
     parts: list[str] = []
     places: list[tuple[int, int]] = []
     size = 0
-    for part, at in _parts(text):
+    for part, at in found:
         places.append((size, at))
         parts.append(part)
         size += len(part)
     return Maps("".join(parts), places)
 
 
-def _parts(text: str) -> Iterator[tuple[str, int]]:
+def _parts(text: str, opening: Callable[[str], str]) -> Iterator[tuple[str, int]]:
     """Parts of the new text, each with the offset of what it stands for.
 
     Of the brackets that are open is known whether they are an initializer's, and there, whether a field's name is due.
@@ -70,7 +88,7 @@ def _parts(text: str) -> Iterator[tuple[str, int]]:
         kind, part, at = match.lastgroup, match[0], match.start()
         if name and kind != "space":
             if part == "{" and not after_dot and re.split(r"[\s.]+", name)[0] in _ROOTS:
-                yield f'dyn({{"{TYPE}": "{_field("".join(name.split()))}", ', name_at
+                yield opening(_field("".join(name.split()))), name_at
                 open_.append([True, True])
                 name = space = ""
                 continue
@@ -107,10 +125,16 @@ def _field(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value without the names of types."""
+    """A value without the names of types, as JSON: times and durations are texts, and so are bytes, in base64."""
     if isinstance(value, dict):
         return {key: plain(held) for key, held in value.items() if key != TYPE}
-    return [plain(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return f"{value.total_seconds():g}s" if isinstance(value, timedelta) else value
 
 
 def misplaced(value: Any, path: str = "Object") -> str:

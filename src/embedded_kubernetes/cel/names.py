@@ -29,6 +29,22 @@ _REQUEST: Mapping[str, Any] = {
     "dryRun": None,
     "options": None,
 }
+_NAMESPACE: Mapping[str, Any] = {
+    "metadata": dict.fromkeys(
+        (
+            *("name", "generateName", "namespace", "labels", "annotations", "UID", "creationTimestamp"),
+            *(
+                "deletionGracePeriodSeconds",
+                "deletionTimestamp",
+                "generation",
+                "resourceVersion",
+                "finalizers",
+            ),
+        )
+    ),
+    "spec": {"finalizers": None},
+    "status": {"conditions": None, "phase": None},
+}
 _KNOWN = ("object", "oldObject", "request", "namespaceObject", "authorizer", "params", "variables")
 
 
@@ -82,6 +98,8 @@ def problems(text: str, names: Names) -> str:
         fields: Any = None
         if root == "request":
             fields = _REQUEST
+        elif root == "namespaceObject":
+            fields = _NAMESPACE
         elif root == "variables":
             fields = dict.fromkeys(names.variables or {})
         selected = mention.path[1:-1] if mention.called else mention.path[1:]

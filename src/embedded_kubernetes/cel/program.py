@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
 from agent_scheduler.objects.celtypes import FUNCTIONS, hashable
 
+from . import library
 from .authorizer import ASK, METHODS, Ask
-from .initializers import Maps, as_maps, has_initializers
+from .initializers import Maps, as_calls, as_maps, has_initializers
 from .names import Names, inlined, missing_field, problems, told
 
 #: What every expression may name; those of a policy also `params`, `variables` and `namespaceObject`.
@@ -25,13 +27,51 @@ AUTHORIZER, REQUEST_RESOURCE = "authorizer", "authorizer.requestResource"
 #: Compiled expressions that are kept; they come from configurations.
 _KEPT = 4096
 
+#: Fields whose types the checker knows, as variables of their own: it goes by the longest name that it finds.
+_STRINGS = tuple(
+    f"request.{path}"
+    for path in (
+        *(f"{kind}.{part}" for kind in ("kind", "requestKind") for part in ("group", "version", "kind")),
+        *(
+            f"{kind}.{part}"
+            for kind in ("resource", "requestResource")
+            for part in ("group", "version", "resource")
+        ),
+        *("subResource", "requestSubResource", "name", "namespace", "operation"),
+        *("userInfo.username", "userInfo.uid"),
+    )
+)
+_NAMESPACE_STRINGS = tuple(
+    f"namespaceObject.{path}"
+    for path in (
+        *(f"metadata.{name}" for name in ("name", "generateName", "namespace", "UID", "resourceVersion")),
+        "status.phase",
+    )
+)
+_TYPED = re.compile(r"\b(?:request|namespaceObject)\s*\.").search
+#: The macro would take a declared name for the value that it tests.
+_TESTED = re.compile(r"\b(has\(\s*)(request|namespaceObject)\b")
+
 _status = re.compile(r"^[A-Z_]+: ")
 _missing = re.compile(r'Key not found in map : "(.*)"', re.DOTALL).search
 _index = re.compile(r"Index error: index=(-?[0-9]+) size=").search
+_applied = re.compile(r"found no matching overload for .*")
 _placed = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)").finditer
 _undeclared = re.compile(
     r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)' \(in container ''\)\n \| (.*)\n \| \.*\^"
 )
+_unconverted = re.compile(
+    r"(?:cannot convert string to |Type conversion error from 'string' to '|String to (?=\w+ conversion failed))"
+    r"(\w+).*"
+).fullmatch
+_CONVERTED = {"Duration": "google.protobuf.Duration", "Timestamp": "google.protobuf.Timestamp"}
+_OTHERS = {
+    # The library counts loops, a real server all that an evaluation does.
+    "Iteration budget exceeded [INTERNAL]": "operation cancelled: actual cost limit exceeded",
+    "divide by zero": "division by zero",
+    "int64 out of uint64 range": "unsigned integer overflow",
+    "double out of int64 range": "integer overflow",
+}
 
 
 class CelError(ValueError):
@@ -43,11 +83,11 @@ class Program:
 
     __slots__ = ("_compiled", "result", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, environment: Any = None) -> None:
         """Raises `CelError` with all that is wrong."""
         self.text = text
         try:
-            self._compiled = _compiled(text)
+            self._compiled = _compiled(text) if environment is None else environment.compile(text)
         except CelError:
             raise
         except (RuntimeError, ValueError, RecursionError) as error:
@@ -55,7 +95,8 @@ class Program:
         self.result = _go_type(self._compiled.return_type().name())
 
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
-        """The answer as a JSON value. Raises `CelError` with what cel-go says of it."""
+        """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
+        it."""
         token = ASK.set(ask)
         try:
             answer = self._compiled.eval(data=variables)
@@ -85,7 +126,7 @@ def program(text: str) -> Program:
 def checked(text: str, names: Names) -> Program:
     """As `program`, for an expression that may name these alone. Its type is what is asked for; to be evaluated, it is
     asked of `program`."""
-    found = program(text)
+    found = _typed(text) if _TYPED(text) or has_initializers(text) else program(text)
     if said := problems(text, names):
         raise CelError(said)
     if names.variables and "dyn" in found.result:
@@ -93,6 +134,21 @@ def checked(text: str, names: Names) -> Program:
         with suppress(CelError):
             return program(inlined(text, names.variables))
     return found
+
+
+@lru_cache(maxsize=_KEPT)
+def _typed(text: str) -> Program:
+    """An expression with types for initializers and for the fields of `request` and `namespaceObject`. It is not for
+    being evaluated."""
+    if has_initializers(text):
+        # Errors of syntax, in places of the text as it was written.
+        program(text)
+    calls, shapes = as_calls(text)
+    asked = _TESTED.sub(lambda match: f"{match[1]}{'object'.ljust(len(match[2]))}", calls.text)
+    try:
+        return Program(asked, _environment(typed=True, shapes=shapes))
+    except CelError as error:
+        raise CelError(_located(str(error), calls, text)) from None
 
 
 def _compiled(text: str) -> Any:
@@ -131,7 +187,9 @@ def _json(value: Any) -> Any:
         return {str(_json(key)): _json(held) for key, held in value.items()}
     if isinstance(value, list):
         return [_json(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if value is None or isinstance(value, bool | int | float | str | bytes | datetime | timedelta):
         return value
     return str(value)
 
@@ -144,9 +202,48 @@ def _said(text: str) -> str:
         return f"index out of bounds: {index[1]}"
     if "No matching overloads" in text:
         return "no such overload"
-    if text == "divide by zero":
-        return "division by zero"
-    return _undeclared.sub(_rooted, text)
+    if converted := _unconverted(text):
+        return f"type conversion error from 'string' to '{_CONVERTED.get(converted[1], converted[1])}'"
+    if text.startswith("Invalid container type"):
+        return "no such overload"
+    text = _OTHERS.get(text, text)
+    return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), _worded(text)))
+
+
+#: What the library's parser and checker say otherwise than cel-go's.
+_WORDS = (
+    (re.compile(r"has\(\) argument must be a field selection"), "invalid argument to has() macro"),
+    (
+        re.compile(r"\b(?:map|filter)\(\) variable name must be a simple identifier"),
+        "argument is not an identifier",
+    ),
+    (re.compile(r"\b\w+\(\) variable name must be a simple identifier"), "argument must be a simple name"),
+    (
+        re.compile(r"expression of type '(.*)' cannot be the operand of a select operation"),
+        r"type '\1' does not support field selection",
+    ),
+    (re.compile(r"cannot be the range of a comprehension"), "cannot be range of a comprehension"),
+    (re.compile(r"'\\u003F'"), "'?'"),
+)
+#: Of a part that could not be read or checked, which cel-go tells once, where it is.
+_FOLLOWING = re.compile(r"<<nil>> parsetree|'\*error\*'").search
+
+
+def _worded(text: str) -> str:
+    if not text.startswith("ERROR: "):
+        return text
+    first, *others = text.split("\nERROR: ")
+    text = "\nERROR: ".join([first, *(other for other in others if not _FOLLOWING(other))])
+    for pattern, words in _WORDS:
+        text = pattern.sub(words, text)
+    return text
+
+
+def _shortened(types: str) -> str:
+    """cel-go's checker has other names for types than its answers."""
+    for name, long in _GO_TYPES.items():
+        types = types.replace(long, name)
+    return types
 
 
 def _rooted(match: re.Match[str]) -> str:
@@ -162,12 +259,22 @@ def _rooted(match: re.Match[str]) -> str:
     )
 
 
+_GO_TYPES = {
+    "null": "null_type",
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
+}
+
+
 def _go_type(name: str) -> str:
-    return name.lower().replace("<", "(").replace(">", ")")
+    found = name.replace("<", "(").replace(">", ")")
+    # The names of the library's own types are in capitals.
+    return re.sub(r"\b[A-Z]{3,}\b", lambda match: _GO_TYPES.get(found := match[0].lower(), found), found)
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Any:
+@lru_cache(maxsize=64)
+def _environment(*, typed: bool = False, shapes: frozenset[str] = frozenset()) -> Any:
+    """`shapes`: types that are made by functions of their names."""
     # Here, because most servers never see an expression, and the library takes long to load.
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
@@ -179,6 +286,7 @@ def _environment() -> Any:
         "double": kind.DOUBLE,
         "int": kind.INT,
         "list": kind.List(kind.DYN),
+        "map": kind.Map(kind.STRING, kind.DYN),
         "opaque": kind.BYTES,
         "string": kind.STRING,
     }
@@ -195,18 +303,26 @@ def _environment() -> Any:
             )
         )
 
-    for function in FUNCTIONS:
+    for function in (*FUNCTIONS, *library.FUNCTIONS):
         declare(function.name, function.parameters, function.result, function.is_method, function.does)
     for method in METHODS:
         declare(method.name, ("opaque", *["string"] * method.parameters), method.result, True, method.does)
+    for shape in shapes:
+        made = cel.Overload(
+            f"new_{shape.replace('.', '_')}",
+            return_type=kind.AbstractType(shape),
+            parameters=[kind.Map(kind.STRING, kind.DYN)],
+            is_member=False,
+            impl=bytes,
+        )
+        overloads[shape] = [made]
     declare("jsonpatch.escapeKey", ("string",), "string", False, _escaped)
-    declare("find", ("string", "string"), "string", True, _find)
-    declare("findAll", ("string", "string"), "list", True, _found)
     return cel.NewEnv(
         variables={
             **dict.fromkeys(VARIABLES, kind.DYN),
             AUTHORIZER: kind.BYTES,
             REQUEST_RESOURCE: kind.BYTES,
+            **(_fields(kind) if typed else {}),
         },
         extensions=[
             ext_bindings.ExtBindings(),
@@ -218,14 +334,26 @@ def _environment() -> Any:
     )
 
 
+def _fields(kind: Any) -> dict[str, Any]:
+    words, texts = kind.List(kind.STRING), kind.Map(kind.STRING, kind.STRING)
+    return {
+        **dict.fromkeys((*_STRINGS, *_NAMESPACE_STRINGS), kind.STRING),
+        "request.dryRun": kind.BOOL,
+        "request.userInfo.groups": words,
+        "request.userInfo.extra": kind.Map(kind.STRING, words),
+        "namespaceObject.metadata.labels": texts,
+        "namespaceObject.metadata.annotations": texts,
+        "namespaceObject.metadata.finalizers": words,
+        "namespaceObject.spec.finalizers": words,
+        **dict.fromkeys(
+            ("namespaceObject.metadata.creationTimestamp", "namespaceObject.metadata.deletionTimestamp"),
+            kind.TIMESTAMP,
+        ),
+        "namespaceObject.metadata.generation": kind.INT,
+        "namespaceObject.metadata.deletionGracePeriodSeconds": kind.INT,
+    }
+
+
 def _escaped(key: str) -> str:
     """A name as a part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
-
-
-def _found(text: str, pattern: str) -> list[str]:
-    return [match[0] for match in re.finditer(pattern, text)]
-
-
-def _find(text: str, pattern: str) -> str:
-    return next(iter(_found(text, pattern)), "")

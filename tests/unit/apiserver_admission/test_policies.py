@@ -36,7 +36,34 @@ def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
     used = "object.metadata.name == 'c' || variables.broken == ''"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
     assert _refusal(world) == ""
-    assert 'composited variable "broken" fails to evaluate' in _refusal(world, "d")
+    why = 'composited variable "broken" fails to evaluate: no such key: annotations'
+    assert _refusal(world, "d") == f"expression '{used}' resulted in error: {why}"
+
+
+def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
+    world = Scripted()
+    variables = [
+        {"name": "limit", "expression": "quantity('1Gi')"},
+        {"name": "since", "expression": "timestamp('2020-01-01T00:00:00Z')"},
+        {"name": "age", "expression": "duration('1h')"},
+    ]
+    used = (
+        "quantity('1Mi').isLessThan(variables.limit) && variables.age < duration('2h') && "
+        "variables.since < timestamp(object.metadata.creationTimestamp)"
+    )
+    world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
+    assert _refusal(world) == ""
+
+
+def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
+    values = {"b": "b'a'", "t": "timestamp('2020-01-01T00:00:00Z')", "d": "duration('90s')"}
+    operations = ", ".join(
+        f"JSONPatch{{op: 'add', path: '/data/{name}', value: {value}}}" for name, value in values.items()
+    )
+    world = Scripted()
+    world.policy("Mutating", {"mutations": [_mutation(f"[{operations}]", "JSONPatch")]})
+    made = world.ok("POST", MAPS, config())["data"]
+    assert made == {"k": "v", "b": "YQ==", "t": "2020-01-01T00:00:00Z", "d": "90s"}
 
 
 def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> None:
@@ -59,11 +86,6 @@ def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> Non
 @pytest.mark.parametrize(
     ("kind", "reference", "said"),
     [
-        (
-            {"apiVersion": "v1", "kind": "Nosuch"},
-            {"name": "x"},
-            "paramKind kind `/v1, Kind=Nosuch` not known",
-        ),
         (
             {"apiVersion": "v1", "kind": "Node"},
             {"name": "x", "namespace": "default"},
@@ -162,13 +184,40 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
     [
         (_mutation("Object{data: Object.date{a: '1'}}"), 403, 'unexpected type name "Object.date"'),
         (_mutation("Object{nosuch: 1}"), 403, "field not declared in schema"),
-        (_mutation("{'data': 1}"), 403, "expected result type Object"),
+        (_mutation("Object{data: 1}"), 403, "typed object: .data: expected map, got &{1}"),
+        (
+            _mutation("Object{data: Object.data{a: {'b': [1]}}}"),
+            403,
+            'typed object: .data.a: expected string, got &value.valueUnstructured{Value:map[string]interface {}{"b":'
+            "[]interface {}{1}}}",
+        ),
+        (
+            _mutation("Object{metadata: Object.metadata{generation: 'x', finalizers: 'y'}}"),
+            403,
+            "typed object: errors:\n  .metadata.finalizers: expected list, got &{y}\n"
+            "  .metadata.generation: expected numeric (int or float), got string",
+        ),
+        (
+            _mutation("Object{immutable: 'x'}"),
+            403,
+            'typed object: .immutable: expected boolean, got &value.valueUnstructured{Value:"x"}',
+        ),
         (
             _mutation('Object{metadata: Object.metadata{ownerReferences: [{"name": "x"}]}}'),
             403,
+            ".metadata.ownerReferences: element 0: associative list with keys has an element that omits all key fields "
+            '["uid"] (and doesn\'t have default values for any key fields)',
+        ),
+        (
+            _mutation('Object{metadata: Object.metadata{ownerReferences: [{"uid": "x"}]}}'),
+            403,
             "structs: .metadata.ownerReferences[0]",
         ),
-        (_mutation('[{"op": "test"}]', "JSONPatch"), 403, "should evaluate to array of JSONPatch"),
+        (
+            _mutation('[JSONPatch{op: "add", path: "/nosuch", value: 7}]', "JSONPatch"),
+            500,
+            'Internal error occurred: strict decoding error: unknown field "nosuch"',
+        ),
         (
             _mutation('[JSONPatch{op: "remove", path: "/data/x"}]', "JSONPatch"),
             403,
@@ -204,3 +253,86 @@ def test_what_is_replaced_as_a_whole_may_not_be_applied() -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     _, answer = world.call("POST", "/api/v1/namespaces/default/pods", pod)
     assert answer["message"].endswith("may not mutate atomic arrays, maps or structs: .spec.tolerations")
+
+
+def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding() -> None:
+    world = Scripted()
+    kind = {"apiVersion": "example.com/v1", "kind": "Nosuch"}
+    reference = {"name": "x", "parameterNotFoundAction": "Allow"}
+    world.policy(
+        "Validating", {"paramKind": kind, "validations": [{"expression": "true"}]}, paramRef=reference
+    )
+    why = "failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nosuch'"
+    status, answer = world.call("POST", MAPS, config())
+    assert (status, answer["reason"]) == (422, "Invalid")
+    assert answer["message"] == (
+        "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: "
+        + why
+    )
+
+    world = Scripted()
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
+    world.policy("Mutating", {"paramKind": kind, "mutations": [mutation]}, paramRef=reference)
+    status, answer = world.call("POST", MAPS, config())
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert answer["message"] == f'policy "p" denied request: failed to configure policy: {why}'
+
+
+def test_each_mutation_that_fails_is_told_and_those_after_it_are_carried_out() -> None:
+    broken = {
+        "patchType": "JSONPatch",
+        "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: object.nosuch}]"},
+    }
+    good = "[JSONPatch{op: 'add', path: '/data/k', value: 'changed'}]"
+    mutations = [broken, {"patchType": "JSONPatch", "jsonPatch": {"expression": good}}, broken]
+    world = Scripted()
+    world.policy("Mutating", {"mutations": mutations})
+    status, answer = world.call("POST", MAPS, config())
+    assert status == 403 and len(answer["details"]["causes"]) == 2
+    assert answer["details"]["causes"][0]["message"] == answer["message"]
+    world = Scripted()
+    world.policy("Mutating", {"failurePolicy": "Ignore", "mutations": mutations})
+    assert world.ok("POST", MAPS, config())["data"] == {"k": "changed"}
+
+
+@pytest.mark.parametrize(("policy", "times"), [("Never", 1), ("IfNeeded", 2)])
+def test_a_mutating_policy_is_asked_again_after_its_own_change(policy: str, times: int) -> None:
+    grow = "[JSONPatch{op: 'replace', path: '/data/k', value: object.data.k + '+'}]"
+    world = Scripted()
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": grow}}
+    world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutation]})
+    assert world.ok("POST", MAPS, config())["data"] == {"k": "v" + "+" * times}
+
+
+def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning() -> None:
+    world = Scripted()
+    annotation = {"key": "k", "valueExpression": "object.data.nosuch + ''"}
+    world.policy("Validating", {"auditAnnotations": [annotation]}, validationActions=["Warn"])
+    assert _refusal(world).endswith("resulted in error: no such key: nosuch")
+    assert "Warning" not in world.headers
+
+
+@pytest.mark.parametrize("kind", ["Validating", "Mutating"])
+def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(kind: str) -> None:
+    world = Scripted()
+    rule = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+    broken = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{path: object.nosuch}]"}}
+    what = {"validations": [{"expression": "false"}]} if kind == "Validating" else {"mutations": [broken]}
+    world.policy(kind, {"matchConstraints": {"resourceRules": [rule]}, **what})
+    group = "/apis/admissionregistration.k8s.io/v1"
+    status, answer = world.call(
+        "POST", f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "x"}}
+    )
+    assert status in (403, 422) and "denied request" in answer["message"]
+    binding = {"metadata": {"name": "x"}, "spec": {"policyName": "x", "validationActions": ["Deny"]}}
+    world.ok("POST", f"{group}/validatingadmissionpolicybindings", binding)
+    asked = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
+    world.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+
+
+def test_match_conditions_do_not_see_the_namespace() -> None:
+    world = Scripted()
+    condition = {"name": "a", "expression": "namespaceObject == null"}
+    seen = {"expression": "namespaceObject.metadata.name != 'default'"}
+    world.policy("Validating", {"matchConditions": [condition], "validations": [seen]})
+    assert _refusal(world) == "failed expression: namespaceObject.metadata.name != 'default'"

@@ -194,3 +194,26 @@ async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operati
     status, answer = await world.ask("POST", MAPS, config(finalizers=["a.b/c"]))
     assert status == 500
     assert answer["message"].startswith(f"Internal error occurred: {said}")
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        ({"op": "remove", "path": "/kind"}, ""),
+        ({"op": "remove", "path": "/apiVersion"}, ""),
+        (
+            {"op": "replace", "path": "/kind", "value": "Pod"},
+            "converting (v1.Pod) to (core.ConfigMap): unknown conversion",
+        ),
+        (
+            {"op": "replace", "path": "/apiVersion", "value": "v9"},
+            'Internal error occurred: no kind "ConfigMap" is registered for version "v9" in scheme '
+            '"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"',
+        ),
+    ],
+)
+async def test_a_patch_may_leave_out_the_kind_and_not_change_it(operation: dict[str, Any], said: str) -> None:
+    world = Scripted({"one": lambda request: patch(operation)})
+    world.configure("Mutating", webhook("one"))
+    status, answer = await world.ask("POST", MAPS, config())
+    assert (status, answer.get("message", "")) == ((500, said) if said else (201, ""))

@@ -36,6 +36,36 @@ def test_what_is_there_is_no_problem(expression: str) -> None:
     assert problems(expression, Names()) == ""
 
 
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("has(object)", ["1:5: invalid argument to has() macro"]),
+        ("[1].all(1, true)", ["1:9: argument must be a simple name"]),
+        ("[1].map(1, true)", ["1:9: argument is not an identifier"]),
+        ("1.x", ["1:2: type 'int' does not support field selection"]),
+        (
+            "1.all(x, x)",
+            [
+                "1:1: expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)"
+            ],
+        ),
+        (
+            "object.x[",
+            [
+                "1:10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', '?', 'true', "
+                "'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+            ],
+        ),
+        ("nosuch().x", ["1:7: undeclared reference to 'nosuch' (in container '')"]),
+    ],
+)
+def test_errors_of_the_parser_and_the_checker_are_in_cel_gos_words(expression: str, said: list[str]) -> None:
+    with pytest.raises(CelError) as error:
+        program(expression)
+    lines = str(error.value).split("\n")
+    assert [line for line in lines if line.startswith("ERROR")] == [f"ERROR: <input>:{each}" for each in said]
+
+
 def test_a_message_may_not_ask_who_may_do_what() -> None:
     assert "undeclared reference to 'authorizer'" in problems("authorizer.path('/')", Names(authorizer=False))
 

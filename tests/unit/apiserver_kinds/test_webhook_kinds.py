@@ -51,9 +51,34 @@ def test_a_service_has_to_be_one_that_can_be_called(service: dict[str, Any], sai
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("https:///x", "host must be specified; desired format: https://host[/path]"),
+        ("https:///x", "host must be provided; desired format: https://host[/path]"),
         ("https://me@x/", "user information is not permitted in the URL"),
         ("https://x/#a", "fragments are not permitted in the URL"),
+        ("https:x", "host must be provided; desired format: https://host[/path]"),
+        (
+            "://x",
+            'url must be a valid URL: parse "://x": missing protocol scheme; desired format: https://host[/path]',
+        ),
+        (
+            "https://x:a/",
+            'parse "https://x:a/": invalid port ":a" after host; desired format: https://host[/path]',
+        ),
+        (
+            "https://[::1/",
+            "parse \"https://[::1/\": missing ']' in host; desired format: https://host[/path]",
+        ),
+        (
+            "https://x/%zz",
+            'parse "https://x/%zz": invalid URL escape "%zz"; desired format: https://host[/path]',
+        ),
+        (
+            "https://a b/",
+            'parse "https://a b/": invalid character " " in host name; desired format: https://host[/path]',
+        ),
+        (
+            "1a:b",
+            'parse "1a:b": first path segment in URL cannot contain colon; desired format: https://host[/path]',
+        ),
     ],
 )
 def test_an_address_is_no_more_than_host_and_path(url: str, said: str) -> None:
@@ -116,7 +141,7 @@ _CONSTRAINTS = {"resourceRules": [_RULE]}
         ({"paramKind": {"apiVersion": "v1"}}, ["spec.paramKind.kind: Required value"]),
         (
             {"variables": [{"name": "a-b", "expression": "1"}]},
-            ['spec.variables[0].name: Invalid value: "a-b": name is not a valid CEL identifier'],
+            ['spec.variables[0].name: Invalid value: "a-b": must be a valid CEL identifier'],
         ),
         (
             {"variables": [{"name": "a", "expression": "variables.b"}, {"name": "b", "expression": "1"}]},
@@ -128,11 +153,82 @@ _CONSTRAINTS = {"resourceRules": [_RULE]}
         ),
         (
             {"validations": [{"expression": "true", "message": "a\nb"}]},
-            ['spec.validations[0].message: Invalid value: "a\\nb": message must not contain line breaks'],
+            ['spec.validations[0].message: Invalid value: "a\\nb": must not contain line breaks'],
         ),
         (
-            {"validations": [{"expression": "true", "reason": "NotFound"}]},
-            ["spec.validations[0].reason: Unsupported value"],
+            {"validations": [{"expression": "true", "reason": "Unauthorized"}]},
+            [
+                'spec.validations[0].reason: Unsupported value: "Unauthorized": supported values: "Forbidden", '
+                '"Invalid", "RequestEntityTooLarge"'
+            ],
+        ),
+        ({"validations": [{"expression": "true\n&& true"}]}, []),
+        (
+            {"validations": [{"expression": " foo"}]},
+            [
+                'spec.validations[0].expression: Invalid value: " foo": compilation failed: ERROR: <input>:1:2: '
+                "undeclared reference to 'foo' (in container '')\n |  foo\n | .^"
+            ],
+        ),
+        (
+            {"validations": [{"expression": "true", "message": " ", "messageExpression": " "}]},
+            [
+                'spec.validations[0].messageExpression: Invalid value: " ": must be non-empty if specified',
+                'spec.validations[0].message: Invalid value: " ": must be non-empty if specified',
+            ],
+        ),
+        (
+            {"variables": [{"name": "for", "expression": "1"}, {"name": " ", "expression": ""}]},
+            [
+                'spec.variables[0].name: Invalid value: "for": must be a valid CEL identifier',
+                "spec.variables[1].name: Required value: name is not specified",
+                "spec.variables[1].expression: Required value: expression is not specified",
+            ],
+        ),
+        ({"variables": [{"name": "a", "expression": "1"}, {"name": "a", "expression": "2"}]}, []),
+        (
+            {"paramKind": {"apiVersion": "a/b/c", "kind": "X y"}},
+            [
+                'spec.paramKind.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c',
+                'spec.paramKind.kind: Invalid value: "X y": may have mixed case, but should otherwise match: a ',
+            ],
+        ),
+        (
+            {"paramKind": {"apiVersion": "a/", "kind": "X"}},
+            ['spec.paramKind.apiVersion: Invalid value: "a/": version must be specified'],
+        ),
+        (
+            {"auditAnnotations": [{"key": "", "valueExpression": " "}]},
+            [
+                'spec.auditAnnotations[0].key: Invalid value: "x/": name part must be non-empty',
+                'spec.auditAnnotations[0].key: Invalid value: "x/": name part must consist of',
+                "spec.auditAnnotations[0].valueExpression: Required value: valueExpression is not specified",
+            ],
+        ),
+        (
+            {
+                "auditAnnotations": [
+                    {"key": "k", "valueExpression": " 1"},
+                    {"key": "k", "valueExpression": "null"},
+                ]
+            },
+            [
+                'spec.auditAnnotations[0].valueExpression: Invalid value: " 1": must evaluate to one of '
+                "[string null_type] but got int",
+                'spec.auditAnnotations[1].key: Duplicate value: "k"',
+            ],
+        ),
+        (
+            {"auditAnnotations": [{"key": f"k{number}", "valueExpression": "'a'"} for number in range(21)]},
+            [
+                'spec.auditAnnotations: Invalid value: [{"Key":"k0","ValueExpression":"\'a\'"},',
+            ],
+        ),
+        (
+            {"auditAnnotations": [{"key": "k", "valueExpression": f"'{'a' * 5119}'"}]},
+            [
+                "spec.auditAnnotations[0].valueExpression: Required value: must not exceed 5120 bytes in length",
+            ],
         ),
         (
             {"auditAnnotations": [{"key": "k", "valueExpression": "1"}]},
@@ -164,15 +260,18 @@ def test_a_validating_policy_is_judged_as_a_whole(spec: dict[str, Any], said: li
         (
             {
                 "patchType": "JSONPatch",
-                "jsonPatch": {"expression": "[]"},
+                "jsonPatch": {"expression": "[JSONPatch{}]"},
                 "applyConfiguration": {"expression": "Object{}"},
             },
-            "applyConfiguration: Forbidden: may not be specified when patchType is not ApplyConfiguration",
+            'applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is '
+            "JSONPatch",
         ),
     ],
 )
 def test_a_mutation_is_of_one_kind(mutation: dict[str, Any], said: str) -> None:
-    spec = {"matchConstraints": _CONSTRAINTS, "mutations": [mutation], "reinvocationPolicy": "Never"}
+    rule = {**_RULE, "operations": ["CREATE"]}
+    constraints = {"resourceRules": [rule]}
+    spec = {"matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never"}
     causes = _causes("mutatingadmissionpolicies", {"spec": spec})
     assert len(causes) == 1 and causes[0].startswith(f"spec.mutations[0].{said}"), causes
 
@@ -189,9 +288,125 @@ def test_a_mutation_is_of_one_kind(mutation: dict[str, Any], said: str) -> None:
             "spec.paramRef: Required value: one of name or selector must be specified",
         ),
         ({"paramRef": {"name": "x"}}, "spec.paramRef.parameterNotFoundAction: Required value"),
+        (
+            {"paramRef": {"name": "x", "parameterNotFoundAction": "No"}},
+            'spec.paramRef.parameterNotFoundAction: Unsupported value: "No": supported values: "Deny", "Allow"',
+        ),
     ],
 )
 def test_a_binding_names_a_policy_and_what_to_do(spec: dict[str, Any], said: str) -> None:
     whole = {"policyName": "p", "validationActions": ["Deny"], **spec}
     causes = _causes("validatingadmissionpolicybindings", {"spec": whole})
     assert len(causes) == 1 and causes[0].startswith(said), causes
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("object", "must evaluate to list(JSONPatch) but got dyn"),
+        ("[]", "must evaluate to list(JSONPatch) but got list(dyn)"),
+        ("JSONPatch{}", "must evaluate to list(JSONPatch) but got JSONPatch"),
+        ("[Object.spec{}]", "must evaluate to list(JSONPatch) but got list(Object.spec)"),
+        ("true ? [JSONPatch{}] : object.x", "must evaluate to list(JSONPatch) but got dyn"),
+        (
+            "[JSONPatch{path: request.name + 1}]",
+            "ERROR: <input>:1:31: found no matching overload for '_+_' applied to '(string, int)'\n"
+            " | [JSONPatch{path: request.name + 1}]\n | ..............................^",
+        ),
+        ("[JSONPatch{}] + (has(request.name) ? [JSONPatch{}] : [])", ""),
+        ("object.spec.containers.map(c, JSONPatch{op: 'add', path: c.name, value: Object.spec{a: [1]}})", ""),
+    ],
+)
+def test_a_mutation_is_of_the_type_of_its_patch(expression: str, said: str) -> None:
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+    constraints = {"resourceRules": [{**_RULE, "operations": ["CREATE"]}]}
+    spec = {"matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never"}
+    causes = _causes("mutatingadmissionpolicies", {"spec": spec})
+    assert [cause.endswith(said) for cause in causes] == [True] * bool(said), causes
+
+
+def test_only_what_is_not_deleted_can_be_mutated() -> None:
+    rules = {"resourceRules": [{**_RULE, "operations": ["UPDATE", "DELETE"]}]}
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
+    spec = {"matchConstraints": rules, "mutations": [mutation], "reinvocationPolicy": "Never"}
+    said = 'resourceRules.operations: Unsupported value: "DELETE": supported values: "*", "CONNECT", "CREATE", "UPDATE"'
+    assert _causes("mutatingadmissionpolicies", {"spec": spec}) == [f"spec.matchConstraints.{said}"]
+    spec = {"policyName": "p", "matchResources": rules}
+    assert _causes("mutatingadmissionpolicybindings", {"spec": spec}) == [f"spec.matchResources.{said}"]
+    assert (
+        _causes("validatingadmissionpolicybindings", {"spec": {**spec, "validationActions": ["Deny"]}}) == []
+    )
+
+
+def test_the_status_of_a_policy_is_judged_too() -> None:
+    world, place = World(), f"{_GROUP}/validatingadmissionpolicies"
+    spec = {"matchConstraints": _CONSTRAINTS, "validations": [{"expression": "true"}]}
+    policy = world.ok("POST", place, {"metadata": {"name": "x"}, "spec": spec})
+    condition = {"type": "a b", "status": "Maybe", "reason": "1", "observedGeneration": -1}
+    unset = {"type": "A", "status": "True"}
+    policy["status"] = {
+        "typeChecking": {"expressionWarnings": [{"fieldRef": " ", "warning": ""}]},
+        "conditions": [
+            condition,
+            unset,
+            {**unset, "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ],
+    }
+    status, answer = world.call("PUT", f"{place}/x/status", policy)
+    assert status == 422
+    fields = [
+        f"{cause['field']}: {cause['message'].partition(':')[0]}" for cause in answer["details"]["causes"]
+    ]
+    at = "status.typeChecking.expressionWarnings[0]"
+    assert fields == [
+        f"{at}.warning: Required value",
+        f"{at}.fieldRef: Required value",
+        "status.conditions[0].type: Invalid value",
+        "status.conditions[0].status: Unsupported value",
+        "status.conditions[0].observedGeneration: Invalid value",
+        "status.conditions[0].lastTransitionTime: Required value",
+        "status.conditions[0].reason: Invalid value",
+        "status.conditions[1].lastTransitionTime: Required value",
+        "status.conditions[1].reason: Required value",
+        "status.conditions[2].type: Duplicate value",
+    ]
+
+
+def test_a_version_of_reviews_is_named_once() -> None:
+    causes = _causes(
+        "validatingwebhookconfigurations", {"webhooks": [_hook(admissionReviewVersions=["v1", "v1"])]}
+    )
+    assert causes == ['webhooks[0].admissionReviewVersions[1]: Invalid value: "v1": duplicate version']
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("request.dryRun", ""),
+        ("has(request.name) && request.name == 'x'", ""),
+        ("'x' in request.userInfo.groups && request.userInfo.extra['a'][0] == 'b'", ""),
+        ("namespaceObject.metadata.labels['a'] == 'b'", ""),
+        ("request.kind.kind", "must evaluate to bool but got string"),
+        ("null", "must evaluate to bool but got null_type"),
+        ("timestamp('2020-01-01T00:00:00Z')", "must evaluate to bool but got google.protobuf.Timestamp"),
+        (
+            "has(request.name) && request.name == 1",
+            "ERROR: <input>:1:35: found no matching overload for '_==_' applied to '(string, int)'\n"
+            " | has(request.name) && request.name == 1\n | ..................................^",
+        ),
+        (
+            "namespaceObject.metadata.uid == 'b'",
+            "ERROR: <input>:1:25: undefined field 'uid'\n"
+            " | namespaceObject.metadata.uid == 'b'\n | ........................^",
+        ),
+        (
+            "true ? 'a' : null",
+            "ERROR: <input>:1:6: found no matching overload for '_?_:_' applied to '(bool, string, null)'\n"
+            " | true ? 'a' : null\n | .....^",
+        ),
+    ],
+)
+def test_the_request_and_the_namespace_have_fields_of_known_types(expression: str, said: str) -> None:
+    condition = {"name": "a", "expression": expression}
+    causes = _causes("validatingwebhookconfigurations", {"webhooks": [_hook(matchConditions=[condition])]})
+    assert [cause.endswith(said) for cause in causes] == [True] * bool(said), causes
