@@ -22,7 +22,8 @@ class Kind:
 
     `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some, "plans" of those where a
     controller plans them, "gangs" of those where pods come in gangs, "gates" of those where they have gates besides,
-    "jobs" of those with Jobs, "gpus" of those with GPUs, "wire" of those where processes speak HTTP.
+    "webhook" of those of them in which it is likely, "jobs" of those with Jobs, "gpus" of those with GPUs,
+    "wire" of those where processes speak HTTP.
     """
 
     number: int
@@ -160,6 +161,12 @@ KINDS: dict[str, Kind] = {
     "gpus_changed": Kind(68, "gpus", "a node loses GPUs, those in use too, or gains some"),
     "gpu_taken": Kind(69, "gpus", "another scheduler's pod takes GPUs, and says which, or not, or nonsense"),
     "gpu_index_edited": Kind(70, "gpus", "a user removes the annotation of a pod's GPUs, or writes another"),
+    # Gates again.
+    "webhook_slow": Kind(
+        71,
+        "webhook",
+        "the webhook answers late: within its timeout, or beyond, by failurePolicy Ignore or Fail",
+    ),
 }
 
 
@@ -245,7 +252,10 @@ THEMES: tuple[tuple[str, ...], ...] = (
 
 
 _ELSEWHERE = frozenset(
-    (*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_JOBS, *OF_GPUS, *OF_WIRE, "rolled_back", "not_attached")
+    (
+        *(*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_JOBS, *OF_GPUS, *OF_WIRE),
+        *("rolled_back", "not_attached", "webhook_slow"),
+    )
 )
 #: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
 _ROLLED_BACK = 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from embedded_kubernetes.autoscaler import Autoscaler
@@ -22,6 +22,9 @@ Json = dict[str, Any]
 
 #: Names by which pods ask for a scheduler whose pods have the gate.
 OURS = ("agent-scheduler", "volcano")
+#: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
+_TIMEOUT, _RETRY = 5.0, 1.0
+_PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
 
 
 def asks(pod: Json) -> bool:
@@ -55,6 +58,8 @@ class GateCluster:
         self._world = world
         self._is_off = shape.off
         self._rng = random.Random(f"{world.seed} gates")
+        self._slow = random.Random(f"{world.seed} webhook_slow")
+        self._policy = self._slow.choice(("Ignore", "Fail"))
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
@@ -71,6 +76,30 @@ class GateCluster:
     def has_room_reserved(self, pod: Json) -> bool:
         """Where gates are switched off no room is kept for who had one, and others may be told to want nodes for it."""
         return is_reserved(pod) and not self._is_off and not self.gave_back(pod)
+
+    def create(self, pod: Json) -> None:
+        """Of the load: the webhook is asked, and may take its time."""
+        world = self._world
+        now = world.loop.time()
+        if not asks(pod) or not world.plan.strikes("webhook_slow", now=now, share=4.0):
+            world.call("POST", _PODS_OF_DEFAULT, pod)
+            return
+        takes = self._slow.choice((0.3, 2.0, 4.9, 5.1, 20.0))
+        if takes < _TIMEOUT:
+            world.states.reached("gate that comes late")
+            self._later(takes, lambda: world.call("POST", _PODS_OF_DEFAULT, pod))
+        elif self._policy == "Ignore":
+            world.states.reached("pod came without its gate after a timeout")
+            self._later(_TIMEOUT, lambda: world.call("POST", _PODS_OF_DEFAULT, pod, admitted=True))
+        else:
+            world.states.reached("pod refused as the webhook was late")
+            # As a ReplicaSet would: with nothing created, the next try asks the webhook anew.
+            self._later(_TIMEOUT + _RETRY, lambda: self.create(pod))
+
+    def _later(self, seconds: float, act: Callable[[], object]) -> None:
+        world = self._world
+        world.plan.lasts(world.loop.time() + seconds)
+        world.loop.call_later(seconds, act)
 
     def admitted(self, pod: Json) -> Json:
         """The pod that is to be created, as the webhook lets it in."""

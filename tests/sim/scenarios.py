@@ -342,6 +342,13 @@ def gates(rng: random.Random) -> Shape:
     return shape
 
 
+def gates_slow(rng: random.Random) -> Shape:
+    """The same with a webhook that takes its time. Kept seeds of the other have none."""
+    shape = gates(rng)
+    shape.likely = (*shape.likely, "webhook_slow")
+    return shape
+
+
 def jobs(rng: random.Random) -> Shape:
     """Jobs of Volcano's whose tasks depend on one another, beside a few gangs, on few nodes."""
     shape = _shape(rng, nodes=rng.randrange(1, 5))
@@ -395,6 +402,7 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "mixed-batch": mixed_batch,
     "batch-claims": batch_claims,
     "gates": gates,
+    "gates-slow": gates_slow,
     "jobs": jobs,
     "gpus": gpus,
     "gpus-batch": gpus_batch,

@@ -17,7 +17,7 @@ from agent_scheduler.engine.state.queueusage import QueueUsage
 from embedded_kubernetes.autoscaler import Autoscaler
 
 from .judging import found
-from .world import Options, run
+from .world import Options, World, run
 
 #: What leads to the moments at which most can go wrong.
 _FAULTS = (
@@ -46,6 +46,23 @@ _FAULTS = (
 )
 def test_all_is_well_in_what_they_see_otherwise(seed: int, faults: tuple[str, ...] | None) -> None:
     assert not run(Options(seed=seed, scenario="gates", faults=faults)).violations
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "gate that comes late",
+        "pod came without its gate after a timeout",
+        "pod refused as the webhook was late",
+    ],
+)
+def test_a_slow_webhook_has_its_effects(state: str) -> None:
+    for seed in range(12):
+        world = World(Options(seed=seed, scenario="gates", faults=("webhook_slow",)))
+        assert not world.run().violations
+        if world.states.seen[state]:
+            return
+    pytest.fail(f"no world reached: {state}")
 
 
 def test_half_a_gang_that_is_let_past_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,10 +294,16 @@ class World:
         return 0 if self.plan_safety is None else self.plan_safety.writes
 
     def call(
-        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        admitted: bool = False,
     ) -> Response:
-        """A request of somebody whose requests never fail."""
-        if self.gates is not None and method == "POST" and path.endswith("/pods"):
+        """A request of somebody whose requests never fail. `admitted`: no webhook is asked about it any more."""
+        if self.gates is not None and not admitted and method == "POST" and path.endswith("/pods"):
             body = self.gates.admitted(body)
         request = Request(
             method,
@@ -427,9 +433,10 @@ class World:
     async def _load(self) -> None:
         """Create the pods and do the rest of what users do, each at its time."""
         pods = sorted(self.shape.pods, key=lambda each: each[0])[: self.options.pods]
-        todo: list[tuple[float, Callable[[], object]]] = [
-            (at, partial(self.call, "POST", "/api/v1/namespaces/default/pods", body)) for at, body in pods
-        ]
+        create: Callable[[Any], object] = partial(self.call, "POST", "/api/v1/namespaces/default/pods")
+        if self.gates is not None:
+            create = self.gates.create
+        todo: list[tuple[float, Callable[[], object]]] = [(at, partial(create, body)) for at, body in pods]
         for at, method, path, body in self.shape.acts:
             content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
             todo.append((at, partial(self.call, method, path, body or {}, content_type)))
