@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -136,9 +136,10 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
 
 
 async def test_a_token_is_asked_for_and_used() -> None:
-    async with console_world(3, port=free_port()) as world:
+    async with console_world(3, port=free_port()) as world, AsyncExitStack() as ends:
         server = HttpServer(world.runtime.sources(), address="127.0.0.1", port=0, authorizer=OneToken())
         port = await server.start()
+        ends.push_async_callback(server.stop)
         async with browser(f"http://127.0.0.1:{port}/ui/") as page:
             await until_page(page, "!document.querySelector('#token').hidden")
             assert await page.text("#state") == "waits for a token"
@@ -154,4 +155,3 @@ async def test_a_token_is_asked_for_and_used() -> None:
             kept = "localStorage.length + sessionStorage.length + document.cookie.length"
             assert await page.value(kept) == 0
             assert [each for each in page.problems if " 401 " not in each and " 403 " not in each] == []
-        await server.stop()

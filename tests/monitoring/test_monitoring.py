@@ -9,7 +9,7 @@ import re
 import runpy
 import subprocess
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +110,18 @@ async def prometheus(folder: Path, ports: Mapping[str, int]) -> AsyncIterator[st
 
 
 async def test_every_expression_means_something_to_what_real_processes_expose(tmp_path: Path) -> None:
-    async with webhooks() as hooks, console_world(2, port=free_port()) as it:
+    async with webhooks() as hooks, console_world(2, port=free_port()) as it, AsyncExitStack() as ends:
         webhook = hooks.start()
         await until(lambda: webhook.port)
-        servers = [
-            HttpServer(sources, address="127.0.0.1", port=0)
-            for sources in (it.runtime.sources(), it.controllers.sources(), webhook.sources())
-        ]
-        ports = dict(
-            zip(
-                ("scheduler", "controllers", "webhook"), [await each.start() for each in servers], strict=True
-            )
-        )
+        ports: dict[str, int] = {}
+        for name, process in (
+            ("scheduler", it.runtime),
+            ("controllers", it.controllers),
+            ("webhook", webhook),
+        ):
+            server = HttpServer(process.sources(), address="127.0.0.1", port=0)
+            ports[name] = await server.start()
+            ends.push_async_callback(server.stop)
         await it.queues()
         await it.jobs(1)
         async with prometheus(tmp_path, ports) as url, aiohttp.ClientSession() as session:
@@ -162,8 +162,6 @@ async def test_every_expression_means_something_to_what_real_processes_expose(tm
                 "CPU A",
             ):
                 assert panel in shown, shown
-        for each in servers:
-            await each.stop()
 
 
 def _known(name: str) -> bool:

@@ -23,6 +23,7 @@ _KEPT = {
     "batch": 10,
     "mixed-batch": 8,
     "gates": 8,
+    "gates-slow": 2,
     "batch-claims": 6,
     "jobs": 10,
     "gpus": 9,
@@ -67,6 +68,7 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
         (108, 110, 112, 129, 150, 155),
         ("crash", "queue_changed", "webhook_down", "webhook_lies", "lost_after", "slow", "denied", "stop"),
     ),
+    "gates-slow": (range(100, 104), ("webhook_slow", "crash", "queue_changed", "lost_after")),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
     "jobs": (range(100, 104), ("crash", "pod_failed", "job_commanded", "lost_after")),
     "gpus": (
