@@ -111,11 +111,6 @@ class Groups:
     def quotas(self, namespace: str) -> Iterable[batch.ResourceQuota]:
         return self._quotas.get(namespace, {}).values()
 
-    def get_pod(self, uid: str) -> PodInfo | None:
-        """The member or bare pod of this UID."""
-        key = self._group_of.get(uid)
-        return self._bare.get(uid) if key is None else self._groups[key].members[uid]
-
     # ---- pods
 
     def set_pod(self, pod: PodInfo) -> None:

@@ -47,11 +47,6 @@ class BindOutcome(Enum):
     # Enum's own is computed in Python, and each bind is counted by its outcome.
     __hash__ = object.__hash__
 
-    @property
-    def frees_capacity(self) -> bool:
-        """Whether the node's capacity that was assumed for this pod may be given back."""
-        return self not in (BindOutcome.BOUND, BindOutcome.UNKNOWN)
-
 
 class BindResult(msgspec.Struct, frozen=True):
     """`node` is where the pod is, if that is known; `attempts` counts POSTs; `failure` the last one, if any.
