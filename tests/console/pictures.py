@@ -36,7 +36,7 @@ async def busy(nodes: int, rate: float) -> AsyncIterator[ConsoleWorld]:
         await world.queues()
         await world.jobs(6)
         await world.cluster.add_pod("too-large", cpu="99")
-        agents = asyncio.create_task(world.agents(rate, lives=60.0))
+        agents = asyncio.create_task(world.agents(rate, lives=12.0))
         try:
             yield world
         finally:

@@ -109,6 +109,8 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
             await until_page(
                 page, "document.querySelector('#gangs').innerText.includes('waits for its turn')"
             )
+            refusal = "queue resource quota insufficient: insufficient cpu"
+            await until_page(page, f"document.querySelector('#gangs').innerText.includes('{refusal}')")
             assert await page.value("document.querySelector('#shards').hidden")
             # By keyboard alone.
             await page.value("document.querySelector('#map').focus()")

@@ -6,7 +6,7 @@ decisions changes. It takes some milliseconds, in which nothing is scheduled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import explain, plain
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.session.explain import explain_gang
+from agent_scheduler.engine.session.explain import explain_gang, reasons
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -100,6 +100,16 @@ class BatchExplainer:
             found["example"] = task.pod.key
             found["decision"] = self._decision(self._cluster.pods[task.uid])
         return found
+
+    def reasons(self, keys: Iterable[GroupKey]) -> dict[GroupKey, str]:
+        """In a line, why the last session left each of these groups waiting; empty for one that has its minimum.
+        Without those that it did not look at."""
+        last = self._last()
+        jobs = {key: job for key in keys if (job := self._job(key)) is not None}
+        if last is None:
+            return {}
+        told = reasons(last.session, last.result.held, jobs.values())
+        return dict(zip(jobs, told, strict=True))
 
     # ---- where
 

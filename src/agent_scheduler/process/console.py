@@ -223,9 +223,11 @@ class ConsolePicture:
         ]
         phases = Counter(map(_phase, groups))
         first = nsmallest(_GANGS_SHOWN, groups, key=lambda each: (_rank(each), str(each.key)))
-        return {"phases": phases, "shown": [self._gang(each) for each in first]}
+        reasons = self._batch.explainer.reasons(each.key for each in first)
+        return {"phases": phases, "shown": [self._gang(each, reasons.get(each.key)) for each in first]}
 
-    def _gang(self, group: Group) -> Json:
+    def _gang(self, group: Group, why: str | None) -> Json:
+        """`why` it waits; None for one that no session has looked at."""
         found = group.object
         assert isinstance(found, PodGroup)
         placed = self._fast_path.ledger.placements
@@ -241,7 +243,6 @@ class ConsolePicture:
                 have += 1
         waiting = (found.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")
         owner = next((each for each in found.metadata.owner_references or () if each.controller), None)
-        conditions = found.status.conditions or ()
         return {
             "name": f"{found.metadata.namespace}/{found.metadata.name}",
             "owner": "" if owner is None else f"{owner.kind} {owner.name}",
@@ -252,7 +253,7 @@ class ConsolePicture:
             "members": len(group.members),
             # Name, how many have a node, how many there are, how many are needed, whether it waits for others.
             "roles": [(name, *counts, name in waiting) for name, counts in roles.items() if name],
-            "said": conditions[-1].message if conditions and _phase(group) != RUNNING else "",
+            "why": "no session has looked at it yet" if why is None else why,
         }
 
     def _shard_table(self) -> list[Json]:

@@ -7,7 +7,7 @@ waits for, which is counted after each session.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from agent_scheduler.objects.quantity import text_of
 from ..quotas.book import QuotaBook
 from ..quotas.shortfall import QUEUE_FULL
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
+from ..state.batchinfo import GroupKey
 from .model import HOLDING, READY, Job, TaskStatus
 from .written import QUOTA_EXCEEDED, Hold
 
@@ -37,6 +38,9 @@ def waits_for(session: Session, job: Job, held: Mapping[str, Hold]) -> str:
     tiers = session.tiers
     if job.tasks and tiers.job_ready(job):
         return ""
+    if not job.tasks and job.is_pending:
+        # No pods are made of a Job before its group is let in.
+        return "admission"
     if tiers.invalid(job) is not None or not job.tasks:
         return "members"
     pending = job.by_status[TaskStatus.PENDING].values()
@@ -105,18 +109,24 @@ class GangExplanation(Struct, frozen=True, kw_only=True):
     said: tuple[tuple[str, str], ...]
 
 
+def reasons(session: Session, held: Mapping[str, Hold], jobs: Iterable[Job]) -> list[str]:
+    """In a line, why each gang waits; empty for one that has its minimum."""
+    not_let_in = {event.group: event.message for event in session.events}
+    return [_why(session, job, held, not_let_in) for job in jobs]
+
+
 def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) -> GangExplanation:
     """`result`: what the session has left behind; `book` may have changed since."""
     held = result.held
     waits = waits_for(session, job, held)
-    hold = next((held[uid] for uid in job.tasks if uid in held), None)
+    hold = _hold(job, held)
     place, waiting = _place(session, job, held) if waits else (0, 0)
     return GangExplanation(
         group=job.uid,
         phase=job.phase,
         priority=job.priority,
         waits_for=waits,
-        why=_why(session, job, waits, hold),
+        why=reasons(session, held, (job,))[0],
         minimums=minimums(job),
         would_fit=sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values()),
         members=job.counts,
@@ -148,7 +158,14 @@ def minimums(job: Job) -> tuple[Minimum, ...]:
     return tuple(found)
 
 
-def _why(session: Session, job: Job, waits: str, hold: Hold | None) -> str:
+def _hold(job: Job, held: Mapping[str, Hold]) -> Hold | None:
+    """Of the first of its pods that is kept back."""
+    return next((held[uid] for uid in job.tasks if uid in held), None)
+
+
+def _why(session: Session, job: Job, held: Mapping[str, Hold], not_let_in: Mapping[GroupKey, str]) -> str:
+    """`not_let_in`: what the session said last of each group that it did not let into its queue."""
+    waits, hold = waits_for(session, job, held), _hold(job, held)
     if waits == "members":
         invalid = session.tiers.invalid(job)
         return "it has no pods" if invalid is None else invalid.message
@@ -158,8 +175,7 @@ def _why(session: Session, job: Job, waits: str, hold: Hold | None) -> str:
         gated = sum(task.gated for task in job.tasks.values())
         return f"{gated} of its {len(job.tasks)} pods have scheduling gates"
     if waits == "admission":
-        refusals = [event.message for event in session.events if event.group == job.group.key]
-        return refusals[-1] if refusals else "its turn to be let into the queue has not come"
+        return not_let_in.get(job.group.key, "its turn to be let into the queue has not come")
     if waits == "release":
         return f"{job.waiting} of its pods have a claim on room that pods are leaving"
     if waits == "nodes":

@@ -324,7 +324,7 @@ function tellGangs(gangs) {
       const text = waits && !there ? `${name}: waits for its turn` : `${name}: ${has} of ${there}, ${needs} needed`;
       tasks.append(element("span", text, { class: waits ? "task waits" : "task" }));
     }
-    row.append(tasks, element("td", gang.said || "–", { class: "said" }));
+    row.append(tasks, element("td", gang.why || "–", { class: "why" }));
     return row;
   }));
 }

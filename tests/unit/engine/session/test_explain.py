@@ -147,6 +147,20 @@ def test_a_gang_that_is_not_let_in_says_what_the_session_said_of_it() -> None:
     assert found.said[1][1].startswith("2/2 tasks in gang unschedulable: pod group is not ready")
 
 
+def test_a_gang_without_pods_waits_for_admission_until_it_is_let_in_and_then_for_pods() -> None:
+    scene = Scene(node("a", cpu="1"))
+    scene.group("g", minMember=2, minResources={"cpu": "2"})
+    found = explained(scene)
+    assert (found.waits_for, found.why) == (
+        "admission",
+        "queue resource quota insufficient: insufficient cpu",
+    )
+    scene = Scene(node("a", cpu="2"))
+    scene.group("g", minMember=2, minResources={"cpu": "2"})
+    found = explained(scene)
+    assert (found.waits_for, found.phase) == ("members", "Inqueue")
+
+
 def test_a_gang_that_a_quota_keeps_out_waits_for_that() -> None:
     scene = Scene(node("a"))
     scene.gang("g", 2, minResources={"cpu": "2"})
