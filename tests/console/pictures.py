@@ -1,4 +1,5 @@
-"""Makes the pictures of docs/images: the console at 50 and 5,000 nodes, `agent-scheduler top`, and the demo's report.
+"""Makes the pictures of docs/images: the console at 50 nodes, at 300 in two shards and at 5,000, `agent-scheduler top`,
+and the demo's report.
 
     python -m tests.console.pictures [--only NAME ...]
 
@@ -31,8 +32,8 @@ _TERMINAL = "<meta charset=utf-8><body style='background:#0d1117'><pre style='co
 
 
 @asynccontextmanager
-async def busy(nodes: int, rate: float) -> AsyncIterator[ConsoleWorld]:
-    async with console_world(nodes, port=free_port()) as world:
+async def busy(nodes: int, rate: float, *, sharded: bool = False) -> AsyncIterator[ConsoleWorld]:
+    async with console_world(nodes, port=free_port(), sharded=sharded) as world:
         await world.queues()
         await world.jobs(6)
         await world.cluster.add_pod("too-large", cpu="99")
@@ -45,11 +46,12 @@ async def busy(nodes: int, rate: float) -> AsyncIterator[ConsoleWorld]:
                 await agents
 
 
-async def console(nodes: int, scheme: str) -> bytes:
-    async with busy(nodes, 100) as world, browser(world.url, scheme=scheme) as page:
+async def console(nodes: int, scheme: str, *, colour: str = "cpu", sharded: bool = False) -> bytes:
+    async with busy(nodes, 100, sharded=sharded) as world, browser(world.url, scheme=scheme) as page:
         await until_page(page, "document.querySelector('#state').textContent === 'leads'")
         await page.value("document.querySelector('#asked').value = 'default/too-large'")
         await page.value("document.querySelector('#ask').requestSubmit()")
+        await page.value(f"document.querySelector('[name=colour][value={colour}]').click()")
         await asyncio.sleep(25)
         drawn = await page.value("document.documentElement.dataset.paintMs")
         print(f"{nodes} nodes: the map was drawn in {drawn} ms")
@@ -89,6 +91,7 @@ async def report() -> bytes:
 
 PICTURES: dict[str, Callable[[], Awaitable[bytes]]] = {
     "console-50": lambda: console(50, "light"),
+    "console-shards": lambda: console(300, "light", colour="shard", sharded=True),
     "console-5000": lambda: console(5000, "dark"),
     "top": top,
     "report": report,

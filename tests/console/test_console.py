@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -20,6 +21,14 @@ from .world import ConsoleWorld, console_world
 
 MERGE = "application/merge-patch+json"
 CORDON = {"spec": {"unschedulable": True}}
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _is_red(colour: tuple[int, ...]) -> bool:
+    red, green, blue = colour
+    return red > 2 * max(green, blue)
 
 
 class Viewer:
@@ -135,6 +144,27 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
         agents.cancel()
         with suppress(asyncio.CancelledError):
             await agents
+
+
+async def test_shards_are_shown_by_colours_that_mean_nothing_else() -> None:
+    async with console_world(9, port=free_port(), sharded=True) as world, browser(world.url) as page:
+        await until_page(page, "!document.querySelector('#shards').hidden")
+        table = "document.querySelector('#shard-rows').innerText.replaceAll('\\t', ' ')"
+        # The sixth node is still the other's.
+        await until_page(page, f"{table}.includes('agent-scheduler 6 5 1 0 20')")
+        assert "training 3 4 0 1" in str(await page.value(table))
+        await page.value("document.querySelector('[name=colour][value=shard]').click()")
+        assert await page.text("#legend") == "agent-schedulertrainingabove: unschedulable"
+        told = "[...document.querySelectorAll('#legend span')].map((each) => getComputedStyle(each).backgroundColor)"
+        *of_shards, unschedulable = [
+            tuple(map(int, _NUMBER.findall(each))) for each in await page.value(told)
+        ]
+        assert len({*of_shards, unschedulable}) == 3
+        assert [_is_red(each) for each in (*of_shards, unschedulable)] == [False, False, True]
+        await page.value("document.querySelector('#map').focus()")
+        await page.press("End")
+        assert "shard training" in await page.text("#node")
+        assert page.problems == []
 
 
 async def test_a_token_is_asked_for_and_used() -> None:

@@ -20,6 +20,7 @@ from embedded_kubernetes.simulated_nodes import GPU, nodes
 from tests.batched import add_queue
 from tests.embedded import PODS, EmbeddedCluster, until
 from tests.unit.controllers.batch_world import batch_world
+from tests.unit.shards.shared import SharedCluster
 
 _CONFIGURATION = """
 apiVersion: agent-scheduler/v1
@@ -28,6 +29,9 @@ serving: {port: %d, console: true}
 leaderElection: {leaderElect: false}
 batch: {schedulePeriod: 100ms}
 """
+#: Of the scheduler, and of another one that is not there.
+SHARDS = ("agent-scheduler", "training")
+_SHARDED = "sharding: {mode: hard, leaseNamespace: default}\n"
 _JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 
@@ -98,8 +102,12 @@ def _pod(name: str, cpu: str, annotations: dict[str, str], **spec: Any) -> dict[
 
 
 @asynccontextmanager
-async def console_world(count: int, *, port: int, cpu: str = "16") -> AsyncIterator[ConsoleWorld]:
-    """With so many nodes; of each eight one has GPUs, and one has some that are shared."""
+async def console_world(
+    count: int, *, port: int, cpu: str = "16", sharded: bool = False
+) -> AsyncIterator[ConsoleWorld]:
+    """With so many nodes; of each eight one has GPUs, and one has some that are shared. `sharded`: two thirds of them
+    are desired for the scheduler's shard, of which the other scheduler still has the last, and the rest for the other.
+    """
     async with batch_world(kubelets=True) as batch:
         cluster = batch.cluster
         for number, node in enumerate(
@@ -111,7 +119,15 @@ async def console_world(count: int, *, port: int, cpu: str = "16") -> AsyncItera
                 node["status"] = {**node["status"], "capacity": amounts, "allocatable": amounts}
             await cluster.ask("POST", "/api/v1/nodes", node)
         controllers = batch.start(JOB, PODGROUP, QUEUE)
-        runtime = Runtime(load_text(_CONFIGURATION % port), endpoint=Endpoint(cluster.server.url))
+        if sharded:
+            shared, names = SharedCluster(cluster), [f"node-{number:05d}" for number in range(count)]
+            own = 2 * count // 3
+            await shared.install()
+            await shared.desire(SHARDS[1], names[own:])
+            await shared.write_status(SHARDS[1], nodesInUse=names[own - 1 :])
+            await shared.desire(SHARDS[0], names[:own])
+        configuration = _CONFIGURATION % port + (_SHARDED if sharded else "")
+        runtime = Runtime(load_text(configuration), endpoint=Endpoint(cluster.server.url))
         ending = asyncio.create_task(runtime.run(signals=False))
         world = ConsoleWorld(cluster, runtime, controllers, f"http://127.0.0.1:{port}/ui/")
         try:

@@ -182,7 +182,9 @@ function prepareShades() {
 
 function shardHue(name) {
   const index = shardNames.indexOf(name);
-  return index < 0 ? colour("line") : `hsl(${(index * 137) % 360} 60% ${dark.matches ? 60 : 45}%)`;
+  // From 40 to 320 degrees: red says that a node is unschedulable.
+  const hue = 40 + (170 + index * 107) % 280;
+  return index < 0 ? colour("line") : `hsl(${hue} 60% ${dark.matches ? 60 : 45}%)`;
 }
 
 function layOut() {
