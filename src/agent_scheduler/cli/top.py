@@ -236,6 +236,7 @@ def _gangs(gangs: Json) -> str:
             each["phase"],
             f"{each['has']}/{each['members']}",
             each["needs"],
+            each["why"],
         )
         for each in gangs["shown"][:_WAITING_SHOWN]
     ]
@@ -243,7 +244,7 @@ def _gangs(gangs: Json) -> str:
         return ""
     total = sum(gangs["phases"].values())
     head = "GANG" if total <= len(rows) else f"GANG ({len(rows)} of {total})"
-    return table((head, "OF", "QUEUE", "PHASE", "ON NODES", "NEEDS"), rows)
+    return table((head, "OF", "QUEUE", "PHASE", "ON NODES", "NEEDS", "WHY IT WAITS"), rows)
 
 
 def _shards(shards: Sequence[Json]) -> str:
