@@ -262,7 +262,7 @@ def check_expression(
     """That an expression compiles, to one of these types; none stands for any. `written` is how it is shown, if that is
     not as it is compiled."""
     try:
-        found = checked(text, known).result
+        found = checked(text, known)
     except CelError as error:
         return [invalid(at, written or text, f"compilation failed: {error}")]
     if not results or found in results:

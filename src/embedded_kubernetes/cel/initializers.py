@@ -35,7 +35,7 @@ def has_initializers(text: str) -> bool:
 
 
 class Maps(NamedTuple):
-    """An expression with maps for initializers. `places` pairs offsets in it with those of what was written there, in
+    """An expression that was written anew. `places` pairs offsets in it with those of what was written there, in
     order."""
 
     text: str
@@ -50,7 +50,7 @@ class Maps(NamedTuple):
 
 def as_maps(text: str) -> Maps:
     """A text that is no CEL may become any other that is none."""
-    return _joined(_parts(text, lambda name: f'dyn({{"{TYPE}": "{name}", '))
+    return joined(_parts(text, lambda name: f'dyn({{"{TYPE}": "{name}", '))
 
 
 def as_calls(text: str) -> tuple[Maps, frozenset[str]]:
@@ -62,10 +62,11 @@ def as_calls(text: str) -> tuple[Maps, frozenset[str]]:
         names.add(name)
         return f"{name}({{"
 
-    return _joined(_parts(text, opening)), frozenset(names)
+    return joined(_parts(text, opening)), frozenset(names)
 
 
-def _joined(found: Iterator[tuple[str, int]]) -> Maps:
+def joined(found: Iterator[tuple[str, int]]) -> Maps:
+    """Of parts of a new text, each with the offset of what it stands for."""
     parts: list[str] = []
     places: list[tuple[int, int]] = []
     size = 0

@@ -124,10 +124,14 @@ def _is_url(text: str) -> bool:
     return not bad and (text.startswith("/") or bool(parts.scheme)) and (port is None or port >= 0)
 
 
+def url_problem(text: str) -> str:
+    """Why it is no URL of a request; empty if it is one."""
+    return "" if _is_url(text) else f'parse "{text}": invalid URI for request'
+
+
 def _url(text: str) -> bytes:
-    if not _is_url(text):
-        why = f'parse "{text}": invalid URI for request'
-        raise ValueError(f"URL parse error during conversion from string: {why}")
+    if problem := url_problem(text):
+        raise ValueError(f"URL parse error during conversion from string: {problem}")
     return b"u%s" % text.encode()
 
 

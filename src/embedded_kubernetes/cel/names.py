@@ -50,11 +50,12 @@ _KNOWN = ("object", "oldObject", "request", "namespaceObject", "authorizer", "pa
 
 class Names(NamedTuple):
     """What an expression may name besides `object`, `oldObject`, `request` and `namespaceObject`. `variables` are those
-    of a policy with their expressions, which name no others; None where there is no such map."""
+    of a policy with the signatures of their types; None where there is no such map. `patches`: types of mutations."""
 
     authorizer: bool = True
     params: bool = False
     variables: Mapping[str, str] | None = None
+    patches: bool = False
 
     def has(self, name: str) -> bool:
         if name == "variables":
