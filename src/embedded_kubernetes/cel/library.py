@@ -14,6 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from agent_scheduler.objects.celtypes import Function
 
+from .macros import OWN
+
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
 
@@ -28,6 +30,24 @@ def _found(text: str, pattern: str, most: int = -1) -> list[str]:
 
 def _find(text: str, pattern: str) -> str:
     return next(iter(_found(text, pattern)), "")
+
+
+def _in_range(place: int, text: str) -> int:
+    if not 0 <= place <= len(text):
+        raise ValueError(f"index out of range: {place}")
+    return place
+
+
+def _char_at(text: str, place: list[int]) -> str:
+    start = _in_range(place[0], text)
+    return text[start : start + 1]
+
+
+def _substring(text: str, places: list[int]) -> str:
+    if len(places) > 1 and places[0] > places[1]:
+        raise ValueError(f"invalid substring range. start: {places[0]}, end: {places[1]}")
+    start, *end = (_in_range(place, text) for place in places)
+    return text[start : end[0] if end else None]
 
 
 # ---- addresses and networks
@@ -161,6 +181,8 @@ FUNCTIONS = (
     Function("find", ("string", "string"), "string", _find),
     Function("findAll", ("string", "string"), "list", _found),
     Function("findAll", ("string", "string", "int"), "list", _found),
+    Function(f"{OWN}charAt", ("string", "list"), "string", _char_at),
+    Function(f"{OWN}substring", ("string", "list"), "string", _substring),
     Function("isIP", ("string",), "bool", _is_address, is_method=False),
     Function("ip", ("string",), "opaque", _address, is_method=False),
     Function(

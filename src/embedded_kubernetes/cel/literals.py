@@ -7,7 +7,8 @@ form in which the library hands it out, a `cel.expr.CheckedExpr` in the encoding
 
 from __future__ import annotations
 
-import re
+import json
+import struct
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -19,27 +20,11 @@ _PRIMITIVES = ("", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN = ("", "any", "timestamp", "duration")
 #: Fields of a JSONPatch with their types.
 _PATCH = {"op": "string", "path": "string", "from": "string", "value": "dyn"}
-#: What CEL's durations are written as.
-_duration = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)").fullmatch
-_timestamp = re.compile(
-    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-    r"(?:\.[0-9]+)?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-).fullmatch
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True
-
-
-_READABLE: dict[str, Callable[[str], Any]] = {
-    "duration": _duration,
-    "timestamp": _timestamp,
-    "matches": _is_pattern,
-}
+#: Functions of one text whose constants are checked with the literals.
+_CHECKED = frozenset({"duration", "timestamp", "matches"})
+#: Functions that are carried out on constants before any evaluation.
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"})
+_SEARCHES = frozenset({"find", "findAll"})
 
 _Fields = dict[int, list[Any]]
 Problem = tuple[int, str]
@@ -58,16 +43,25 @@ class _Node(NamedTuple):
 _CONSTANT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 3, 5, 6, 7, 8, 9
 
 
-def literal_problems(serialized: bytes, shapes: Set[str]) -> list[Problem]:
-    """What is wrong, each with its offset in the expression, in their order. `shapes`: functions that stand for
-    initializers of these types."""
+#: What is wrong with an expression without variables when it is evaluated; empty if nothing is.
+Failure = Callable[[str], str]
+
+
+def literal_problems(serialized: bytes, shapes: Set[str], failure: Failure) -> tuple[list[Problem], str]:
+    """What is wrong, each with its offset in the expression, in their order; and why what consists of constants cannot
+    be evaluated. `shapes`: functions that stand for initializers of these types."""
     checked = _read(_read(serialized)[2][0])
-    return sorted(_Literals(checked, shapes).problems(_read(checked[4][0]), None))
+    literals = _Literals(checked, shapes, failure)
+    found = sorted(literals.problems(_read(checked[4][0]), None))
+    return found, literals.uninstantiable
 
 
 class _Literals:
-    def __init__(self, checked: _Fields, shapes: Set[str]) -> None:
+    def __init__(self, checked: _Fields, shapes: Set[str], failure: Failure) -> None:
         self._shapes = shapes
+        self._failure = failure
+        #: Of the first constants that cannot be evaluated.
+        self.uninstantiable = ""
         self._types = {_number(entry, 1): entry[2][0] for entry in map(_read, checked.get(3, ()))}
         source = _read(checked[5][0])
         self._places = {_number(entry, 1): _number(entry, 2) for entry in map(_read, source.get(4, ()))}
@@ -99,12 +93,20 @@ class _Literals:
 
     def _unread(self, call: _Node) -> Iterator[Problem]:
         arguments = call.fields.get(3, ())
-        if call.function not in _READABLE or not arguments:
+        argument = _read(arguments[0]) if arguments else {}
+        constant = _constant(_read(argument[_CONSTANT][0])) if _CONSTANT in argument else ""
+        if not constant:
             return
-        argument = _read(arguments[0])
-        constant = _read(argument[_CONSTANT][0]) if _CONSTANT in argument else {}
-        if 6 in constant and not _READABLE[call.function](_text(constant, 6)):
+        if call.function == "matches" or call.function in _SEARCHES:
+            asked = f"''.matches({constant})"
+        elif call.function in _CONVERSIONS and len(arguments) == 1:
+            asked = f"{call.function}({constant})"
+        else:
+            return
+        problem = self._failure(asked)
+        if problem and call.function in _CHECKED:
             yield self._place(argument), f"invalid {call.function} argument"
+        self.uninstantiable = self.uninstantiable or problem
 
     def _mixed_list(self, node: _Node) -> Iterator[Problem]:
         if self._exempt(node):
@@ -207,6 +209,17 @@ def _number(fields: _Fields, number: int) -> int:
 
 def _text(fields: _Fields, number: int) -> str:
     return bytes(fields.get(number, [b""])[0]).decode()
+
+
+def _constant(fields: _Fields) -> str:
+    """As it is written; empty for one that no conversion can fail for."""
+    kind = next(iter(fields), 0)
+    if kind == 6:
+        return json.dumps(_text(fields, 6), ensure_ascii=False)
+    if kind in (3, 4):
+        value = _number(fields, kind)
+        return f"{value}u" if kind == 4 else str(value - 2**64 if value >= 2**63 else value)
+    return repr(struct.unpack("<d", fields[5][0])[0]) if kind == 5 else ""
 
 
 def _indices(packed: Any) -> Sequence[int]:

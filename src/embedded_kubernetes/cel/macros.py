@@ -8,7 +8,7 @@ Functions for this, in `lists`, have names that begin with `OWN`. What is no suc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .initializers import TOKEN, Maps, joined
@@ -63,14 +63,18 @@ def _sorted_by(one: _Part, key: _Part) -> list[_Part]:
 
 def _boxed(name: str) -> Callable[..., list[_Part]]:
     """Functions of ours take arguments of any type only in a list."""
+    return lambda *arguments: [f"{OWN}{name}([", *_listed(arguments), "])"]
 
-    def call(*arguments: _Part) -> list[_Part]:
-        parts: list[_Part] = [f"{OWN}{name}(["]
-        for index, argument in enumerate(arguments):
-            parts += [", ", argument] if index else [argument]
-        return [*parts, "])"]
 
-    return call
+def _renamed(name: str) -> Callable[..., list[_Part]]:
+    return lambda *arguments: [f"{OWN}{name}(", *_listed(arguments), ")"]
+
+
+def _listed(arguments: Sequence[_Part]) -> list[_Part]:
+    parts: list[_Part] = []
+    for index, argument in enumerate(arguments):
+        parts += [", ", argument] if index else [argument]
+    return parts
 
 
 def _optional(name: str) -> Callable[..., list[_Part]]:
@@ -92,13 +96,19 @@ _MACROS = {
     **{("transformMap", count): _Macro(2, _to_map) for count in (3, 4)},
     **{("transformMapEntry", count): _Macro(2, _to_entries) for count in (3, 4)},
     ("sortBy", 2): _Macro(1, _sorted_by),
-    **{(name, count): _Macro(0, _boxed(name)) for name in ("indexOf", "lastIndexOf") for count in (1, 2)},
     # The library's own is for texts, which Kubernetes has not.
     ("reverse", 0): _Macro(0, lambda: [f"{OWN}reverse()"]),
     ("validate", 1): _Macro(0, _optional("validate")),
     ("named", 1): _Macro(0, _optional("named")),
 }
-_ANY = re.compile(rf"\b(?:{'|'.join(sorted({name for name, _ in _MACROS}))})\s*\(").search
+#: Those of lists and texts have one name here, and the library says otherwise what is wrong with places in texts.
+_PLACES = {(name, count) for name in ("indexOf", "lastIndexOf", "substring") for count in (1, 2)}
+_EVALUATED = {**_MACROS, **{(name, n): _Macro(0, _boxed(name)) for name, n in (*_PLACES, ("charAt", 1))}}
+_CHECKED = {
+    **_MACROS,
+    **{(name, n): _Macro(0, _renamed(name)) for name, n in _PLACES if name != "substring"},
+}
+_ANY = re.compile(rf"\b(?:{'|'.join(sorted({name for name, _ in _EVALUATED}))})\s*\(").search
 
 
 class _Token(NamedTuple):
@@ -107,16 +117,18 @@ class _Token(NamedTuple):
     at: int
 
 
-def expanded(text: str) -> Maps:
-    """A text that is no CEL may become any other that is none."""
+def expanded(text: str, *, checks: bool = False) -> Maps:
+    """The expression to be evaluated, or to be checked. A text that is no CEL may become any other that is none."""
     if not _ANY(text):
         return Maps(text, [(0, 0)])
     tokens = [_Token(match.lastgroup or "", match[0], match.start()) for match in TOKEN.finditer(text)]
-    return joined(_Expansion(tokens, len(text)).parts(0, len(tokens)))
+    macros = _CHECKED if checks else _EVALUATED
+    return joined(_Expansion(tokens, len(text), macros).parts(0, len(tokens)))
 
 
 class _Expansion:
-    def __init__(self, tokens: Sequence[_Token], size: int) -> None:
+    def __init__(self, tokens: Sequence[_Token], size: int, macros: Mapping[tuple[str, int], _Macro]) -> None:
+        self._macros = macros
         self._tokens = tokens
         self._size = size
         #: The token that closes a bracket, by that which opens it.
@@ -169,7 +181,7 @@ class _Expansion:
         if name == "named" and "".join(token.text.split()) != "format.named":
             return None
         arguments = self._arguments(opening + 1, closing)
-        macro = _MACROS.get((name, len(arguments)))
+        macro = self._macros.get((name, len(arguments)))
         if macro is None or not all(map(self._is_name, arguments[: macro.variables])):
             return None
         return len(token.text) - len(name), macro.does(*arguments), opening, closing + 1

@@ -133,16 +133,16 @@ def told(text: str, place: int, problem: str) -> str:
     return f"ERROR: <input>:{line + 1}:{column + 1}: {problem}\n | {source}\n | {'.' * column}^"
 
 
-def missing_field(text: str, values: Mapping[str, Any]) -> str:
-    """The first field that an expression selects from what has none, null or a text; empty if none is found."""
+def missing_field(text: str, values: Mapping[str, Any]) -> tuple[str, Any]:
+    """The first field that an expression selects from what has none, and that; no name if none is found."""
     for mention in mentions(text):
         if mention.path[0] not in values:
             continue
         value = values[mention.path[0]]
         for name in mention.path[1:-1] if mention.called else mention.path[1:]:
             if not isinstance(value, dict):
-                return name
+                return name, value
             if name not in value:
                 break
             value = value[name]
-    return ""
+    return "", None

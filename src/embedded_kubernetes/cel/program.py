@@ -32,6 +32,10 @@ class CelError(ValueError):
     """What is wrong with an expression, or with one evaluation of it."""
 
 
+class NotInstantiated(CelError):
+    """Constants of an expression that compiles cannot be evaluated: why."""
+
+
 class Program:
     """One expression."""
 
@@ -60,7 +64,9 @@ class Program:
     def _why(self, error: str, variables: Mapping[str, Any]) -> str:
         """cel-go finds no key in what is no map either; the library does not say which."""
         if "Applying SELECT to non-message type" in error:
-            name = missing_field(self.text, variables)
+            name, value = missing_field(self.text, variables)
+            if isinstance(value, list):
+                return "unsupported index type 'string' in list"
             return f"no such key: {name}" if name else "no such overload"
         return said(error)
 
@@ -74,7 +80,7 @@ def program(text: str) -> Program:
 def checked(text: str, names: Names) -> str:
     """The type of an expression that may name these alone, as cel-go names it: `bool`, `dyn`, `list(map(string, int))`.
 
-    Raises `CelError` with all that is wrong.
+    Raises `CelError` with all that is wrong, `NotInstantiated` if only constants are.
     """
     given = names.variables or {}
     used = {
@@ -98,13 +104,24 @@ def _checked(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool
     environment = checking(shapes, variables)
     compiled = _compiled(environment, text, maps)
     found = []
-    for place, problem in literal_problems(compiled.serialize(), shapes):
+    wrong, uninstantiable = literal_problems(compiled.serialize(), shapes, _failure)
+    for place, problem in wrong:
         for each in reversed(maps):
             place = each.written(place)
         found.append(told(text, place, problem))
     if found:
         raise CelError("\n".join(found))
+    if uninstantiable:
+        raise NotInstantiated(uninstantiable)
     return go_type(compiled.return_type().name())
+
+
+def _failure(text: str) -> str:
+    try:
+        program(text).evaluate({})
+    except CelError as error:
+        return str(error)
+    return ""
 
 
 def _rewritten(text: str, *, checks: bool = False, patches: bool = True) -> tuple[Maps, ...]:
@@ -112,7 +129,7 @@ def _rewritten(text: str, *, checks: bool = False, patches: bool = True) -> tupl
     with _telling():
         # Places and texts of errors of syntax are those of what was written.
         evaluating().compile(text, disable_check=True)
-    maps = [expanded(text)]
+    maps = [expanded(text, checks=checks)]
     if patches and has_initializers(text):
         maps.append(as_calls(maps[-1].text)[0] if checks else as_maps(maps[-1].text))
     if checks:

@@ -93,7 +93,7 @@ _METHODS = {
     "distinct": "list<dyn> = list<dyn>",
     f"{OWN}reverse": "list<dyn> = list<dyn>",
     **{
-        f"{OWN}{name}": "list<dyn> list<dyn> = int; string list<dyn> = int"
+        f"{OWN}{name}": "list<dyn> dyn = int; string string = int; string string int = int"
         for name in ("indexOf", "lastIndexOf")
     },
     f"{OWN}pairs": "list<dyn> = list<list<dyn>>; map<dyn,dyn> = list<list<dyn>>",

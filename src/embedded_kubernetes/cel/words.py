@@ -9,7 +9,9 @@ from .macros import OWN
 from .names import told
 
 _status = re.compile(r"^[A-Z_]+: ")
-_missing = re.compile(r'Key not found in map : "(.*)"', re.DOTALL).search
+_missing = re.compile(r'Key not found in map : (?:"(.*)"|([^"]*))', re.DOTALL).search
+_wrong_index = re.compile(r"Index error: expected integer type, got (\w+)").fullmatch
+_pattern = re.compile(r"invalid regular expression: (.*?)(?:: (.*))?", re.DOTALL).fullmatch
 _index = re.compile(r"Index error: index=(-?[0-9]+) size=").search
 _applied = re.compile(r"found no matching overload for .*")
 placed = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)").finditer
@@ -31,17 +33,34 @@ _OTHERS = {
     "divide by zero": "division by zero",
     "int64 out of uint64 range": "unsigned integer overflow",
     "double out of int64 range": "integer overflow",
+    "uint64 out of int64 range": "integer overflow",
+}
+#: What is wrong with a regular expression, in Go's words.
+_PATTERNS = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid repetition size": "invalid repeat count",
 }
 
 
 def said(text: str) -> str:
     text = _status.sub("", text).removesuffix(" [INVALID_ARGUMENT]")
     if missing := _missing(text):
-        return f"no such key: {missing[1]}"
+        return f"no such key: {missing[2] if missing[1] is None else missing[1]}"
     if index := _index(text):
         return f"index out of bounds: {index[1]}"
     if "No matching overloads" in text:
         return "no such overload"
+    if wrong := _wrong_index(text):
+        return f"unsupported index type '{wrong[1]}' in list"
+    if pattern := _pattern(text):
+        problem, part = _PATTERNS.get(pattern[1], pattern[1]), pattern[2] or ""
+        if problem == "trailing \\":
+            problem = "trailing backslash at end of expression"
+        return f"error parsing regexp: {problem}: `{part}`"
     if converted := _unconverted(text):
         return f"type conversion error from 'string' to '{_CONVERTED.get(converted[1], converted[1])}'"
     if text.startswith("Invalid container type"):

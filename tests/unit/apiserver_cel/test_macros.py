@@ -35,6 +35,8 @@ _VALUES = {"object": {"l": [3, 1, 2], "m": {"a": 1, "b": 2}, "s": "abcabc"}}
         "[dyn(true)].indexOf(dyn(1)) == -1 && [[1]].indexOf([1]) == 0",
         "object.s.indexOf('c') == 2 && object.s.indexOf('a', 1) == 3 && object.s.indexOf('x') == -1",
         "object.s.lastIndexOf('c') == 5 && object.s.lastIndexOf('c', 4) == 2 && 'a'.lastIndexOf('') == 1",
+        "'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == ''",
+        "'abc'.substring(1) == 'bc' && 'abc'.substring(1, 2) == 'b' && 'abc'.substring(3) == ''",
         "[1, 2, 3].slice(1, 3) == [2, 3] && [1, 2].reverse() == [2, 1]",
         "[[1], [2]].flatten() == [1, 2] && [[[1]], [[2]]].flatten(2) == [1, 2]",
         "[1, 1, 2].distinct() == [1, 2] && lists.range(3) == [0, 1, 2]",
@@ -74,6 +76,9 @@ def test_it_holds(expression: str) -> None:
         ("object.l.filter(x, x > 5).min()", "min called on empty list"),
         ("object.l.filter(x, x > 5).max()", "max called on empty list"),
         ("'abc'.indexOf('a', 9)", "index out of range: 9"),
+        ("'abc'.charAt(4)", "index out of range: 4"),
+        ("'abc'.substring(4)", "index out of range: 4"),
+        ("'abc'.substring(2, 1)", "invalid substring range. start: 2, end: 1"),
         ("object.l.all(i, v, v.nosuch == 1)", "no such overload"),
     ],
 )

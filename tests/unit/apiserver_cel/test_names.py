@@ -91,7 +91,7 @@ def test_mentions_tell_variables_from_fields() -> None:
 )
 def test_a_field_of_what_has_none_is_found(expression: str, name: str) -> None:
     values = {"object": {"a": "text"}, "oldObject": None}
-    assert missing_field(expression, values) == name
+    assert missing_field(expression, values)[0] == name
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,14 @@ def test_a_field_of_what_has_none_is_found(expression: str, name: str) -> None:
         ("oldObject.x == 1", "no such key: x"),
         ("object.nosuch == 1", "no such key: nosuch"),
         ("object.l[3] == 1", "index out of bounds: 3"),
+        ("object.l['x'] == 1", "unsupported index type 'string' in list"),
+        ("object.l.x == 1", "unsupported index type 'string' in list"),
+        ("object[0] == 1", "no such key: 0"),
+        ("object.a.matches(object.a + '(')", "error parsing regexp: missing closing ): `text(`"),
+        (
+            "object.a.matches(object.a + '**')",
+            "error parsing regexp: invalid nested repetition operator: `**`",
+        ),
         ("1 / object.zero == 1", "division by zero"),
         ("object.a + 1 == 2", "no such overload"),
     ],

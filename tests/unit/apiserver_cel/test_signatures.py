@@ -7,6 +7,7 @@ import pytest
 from agent_scheduler.objects.celtypes import FUNCTIONS
 from embedded_kubernetes.cel import formats, library, lists
 from embedded_kubernetes.cel.authorizer import METHODS
+from embedded_kubernetes.cel.macros import OWN
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked
 from embedded_kubernetes.cel.signatures import signatures, variable_type
@@ -20,7 +21,11 @@ def test_the_same_functions_are_known_with_as_many_parameters() -> None:
     evaluated |= {(method.name, method.parameters + 1, True) for method in METHODS}
     evaluated.add(("jsonpatch.escapeKey", 1, False))
     known = {(name, len(one.parameters), one.is_method) for name, found in signatures() for one in found}
-    assert known == evaluated
+    # Their arguments are in a list where they are evaluated; of the last two, the library knows the types.
+    listed = {f"{OWN}{name}" for name in ("indexOf", "lastIndexOf", "charAt", "substring")}
+    assert {each for each in known if each[0] not in listed} == {
+        each for each in evaluated if each[0] not in listed
+    }
 
 
 @pytest.mark.parametrize(
@@ -55,6 +60,11 @@ def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
         ),
         ("'a'.startsWith(1)", "1:15: found no matching overload for 'startsWith' applied to 'string.(int)'"),
         ("'a'.reverse()", "1:12: found no matching overload for 'reverse' applied to 'string.()'"),
+        (
+            "'a'.substring('b')",
+            "1:14: found no matching overload for 'substring' applied to 'string.(string)'",
+        ),
+        ("'a'.indexOf(1)", "1:12: found no matching overload for 'indexOf' applied to 'string.(int)'"),
         ("['a'].sum()", "1:10: found no matching overload for 'sum' applied to 'list(string).()'"),
         (
             "sets.contains(1, 2)",
