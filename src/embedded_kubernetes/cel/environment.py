@@ -58,7 +58,9 @@ def evaluating() -> Any:
         "string": kind.STRING,
     }
     overloads = _Overloads()
-    for function in (*FUNCTIONS, *library.FUNCTIONS, *lists.FUNCTIONS, *formats.FUNCTIONS):
+    every = (*FUNCTIONS, *library.FUNCTIONS, *lists.FUNCTIONS, *formats.FUNCTIONS)
+    # Those of this server are in place of those that it has in common with others.
+    for function in {(each.name, each.parameters): each for each in every}.values():
         parameters = [types[each] for each in function.parameters]
         overloads.add(function.name, parameters, types[function.result], function.is_method, function.does)
     for method in METHODS:

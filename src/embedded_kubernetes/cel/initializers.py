@@ -139,17 +139,22 @@ def plain(value: Any) -> Any:
 
 
 def misplaced(value: Any, path: str = "Object") -> str:
-    """What is wrong with the names of types in the value of a root `Object`; empty if each is its field's path."""
+    """All that is wrong with the names of types in a value at a field's path; empty if each is its own field's."""
+    return "\n".join(_misplaced(value, path))
+
+
+def _misplaced(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, list):
-        return next(filter(None, (misplaced(item, path) for item in value)), "")
-    if not isinstance(value, dict):
-        return ""
-    if (found := value.get(TYPE)) is not None:
-        if found != path:
-            return (
+        for item in value:
+            yield from _misplaced(item, path)
+    elif isinstance(value, dict):
+        found = value.get(TYPE)
+        if found not in (None, path):
+            yield (
                 f'unexpected type name "{found}", expected "{path}", which matches field name path from root Object '
                 "type"
             )
-        inside = ((held, f"{path}.{key}") for key, held in value.items() if key != TYPE)
-        return next(filter(None, (misplaced(held, at) for held, at in inside)), "")
-    return ""
+        for key, held in value.items():
+            if key != TYPE:
+                # Maps have no names.
+                yield from _misplaced(held, path if found is None else f"{path}.{key}")

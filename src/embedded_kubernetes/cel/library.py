@@ -12,8 +12,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from agent_scheduler.objects.celtypes import Function
+from agent_scheduler.objects.celtypes import Function, quantity_value, version_value
+from agent_scheduler.objects.quantity import parse
 
+from ..quantities import canonical_quantity
 from .macros import OWN
 
 _Address = IPv4Address | IPv6Address
@@ -48,6 +50,36 @@ def _substring(text: str, places: list[int]) -> str:
         raise ValueError(f"invalid substring range. start: {places[0]}, end: {places[1]}")
     start, *end = (_in_range(place, text) for place in places)
     return text[start : end[0] if end else None]
+
+
+# ---- quantities and versions, with Go's words for what is none
+
+
+def _quantity(text: str) -> bytes:
+    canonical_quantity(text)
+    return quantity_value(parse(text).nano)
+
+
+def _version(text: str, normalize: bool = False) -> bytes:
+    found = version_value(text, normalize=normalize)
+    if found is None:
+        raise ValueError(_version_problem(text))
+    return found
+
+
+def _version_problem(text: str) -> str:
+    if not text:
+        return "Version string empty"
+    numbers = text.split(".", 2)
+    if len(numbers) < 3:
+        return "No Major.Minor.Patch elements found"
+    numbers[2] = re.split("[-+]", numbers[2])[0]
+    for name, number in zip(("major", "minor", "patch"), numbers, strict=True):
+        if not re.fullmatch("[0-9]*", number):
+            return f'Invalid character(s) found in {name} number "{number}"'
+        if len(number) > 1 and number[0] == "0":
+            return f'{name.capitalize()} number must not contain leading zeroes "{number}"'
+    return f"{text!r} is not a semantic version"
 
 
 # ---- addresses and networks
@@ -178,6 +210,9 @@ def _query(value: bytes) -> dict[str, list[str]]:
 
 
 FUNCTIONS = (
+    Function("quantity", ("string",), "opaque", _quantity, is_method=False),
+    Function("semver", ("string",), "opaque", _version, is_method=False),
+    Function("semver", ("string", "bool"), "opaque", _version, is_method=False),
     Function("find", ("string", "string"), "string", _find),
     Function("findAll", ("string", "string"), "list", _found),
     Function("findAll", ("string", "string", "int"), "list", _found),

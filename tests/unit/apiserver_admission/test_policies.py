@@ -229,6 +229,14 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
             "cannot be converted to a value",
         ),
         (
+            _mutation(
+                '[JSONPatch{op: "add", path: "/metadata", value: Object.metadata{labels: Object.label{a: "b"}}}]',
+                "JSONPatch",
+            ),
+            403,
+            'type mismatch: unexpected type name "Object.label", expected "Object.metadata.labels"',
+        ),
+        (
             _mutation('[JSONPatch{op: "add", path: "/data", value: 7}]', "JSONPatch"),
             500,
             "cannot unmarshal number",
