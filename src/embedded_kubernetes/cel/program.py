@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .authorizer import ASK, Ask
 from .environment import checking, evaluating
@@ -20,7 +20,7 @@ from .initializers import Maps, as_calls, as_maps, has_initializers
 from .literals import literal_problems
 from .macros import expanded
 from .names import Names, mentions, missing_field, problems, told
-from .words import go_type, located, said
+from .words import go_type, located, merged, said
 
 #: Compiled expressions that are kept; they come from configurations.
 _KEPT = 4096
@@ -44,6 +44,7 @@ class Program:
     def __init__(self, text: str) -> None:
         """Raises `CelError` with all that is wrong."""
         self.text = text
+        _check_syntax(text)
         self._compiled = _compiled(evaluating(), text, _rewritten(text))
 
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
@@ -89,31 +90,49 @@ def checked(text: str, names: Names) -> str:
         if len(mention.path) > 1 and mention.path[0] == "variables"
     }
     types = tuple((name, given[name]) for name in sorted(used) if name in given)
-    found = _checked(text, types, patches=names.patches)
-    if problem := problems(text, names):
-        raise CelError(problem)
-    return found
+    _check_syntax(text)
+    unknown = problems(text, names)
+    try:
+        found = _typed(text, types, patches=names.patches)
+    except CelError as error:
+        raise CelError(merged(unknown, str(error))) from None
+    if unknown:
+        raise CelError(unknown)
+    if found.wrong:
+        raise CelError(found.wrong)
+    if found.uninstantiable:
+        raise NotInstantiated(found.uninstantiable)
+    return found.type
+
+
+class _Typed(NamedTuple):
+    """The type of an expression that fits its variables, and what is wrong with its literals and constants."""
+
+    type: str
+    wrong: str
+    uninstantiable: str
 
 
 @lru_cache(maxsize=_KEPT)
-def _checked(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool) -> str:
+def _typed(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool) -> _Typed:
     shapes: frozenset[str] = frozenset()
     if patches and has_initializers(text):
         _, shapes = as_calls(text)
     maps = _rewritten(text, checks=True, patches=patches)
-    environment = checking(shapes, variables)
-    compiled = _compiled(environment, text, maps)
-    found = []
-    wrong, uninstantiable = literal_problems(compiled.serialize(), shapes, _failure)
-    for place, problem in wrong:
+    compiled = _compiled(checking(shapes, variables), text, maps)
+    wrong = []
+    problems, uninstantiable = literal_problems(compiled.serialize(), shapes, _failure)
+    for place, problem in problems:
         for each in reversed(maps):
             place = each.written(place)
-        found.append(told(text, place, problem))
-    if found:
-        raise CelError("\n".join(found))
-    if uninstantiable:
-        raise NotInstantiated(uninstantiable)
-    return go_type(compiled.return_type().name())
+        wrong.append(told(text, place, problem))
+    return _Typed(go_type(compiled.return_type().name()), "\n".join(wrong), uninstantiable)
+
+
+def _check_syntax(text: str) -> None:
+    """Places and texts of errors of syntax are those of what was written, whatever is made of it."""
+    with _telling():
+        evaluating().compile(text, disable_check=True)
 
 
 def _failure(text: str) -> str:
@@ -125,10 +144,7 @@ def _failure(text: str) -> str:
 
 
 def _rewritten(text: str, *, checks: bool = False, patches: bool = True) -> tuple[Maps, ...]:
-    """The expression as the library is to have it, by and by. Raises `CelError` for one that cannot be parsed."""
-    with _telling():
-        # Places and texts of errors of syntax are those of what was written.
-        evaluating().compile(text, disable_check=True)
+    """An expression that can be parsed as the library is to have it, by and by."""
     maps = [expanded(text, checks=checks)]
     if patches and has_initializers(text):
         maps.append(as_calls(maps[-1].text)[0] if checks else as_maps(maps[-1].text))

@@ -91,12 +91,21 @@ _FOLLOWING = re.compile(r"<<nil>> parsetree|\*error\*").search
 def _worded(text: str) -> str:
     if not text.startswith("ERROR: "):
         return text
-    first, *others = text.split("\nERROR: ")
-    errors = [first.removeprefix("ERROR: "), *(other for other in others if not _FOLLOWING(other))]
-    text = "\n".join(_on_method(f"ERROR: {error}") for error in sorted(errors, key=_place))
+    first, *others = _errors(text)
+    errors = [first, *(other for other in others if not _FOLLOWING(other))]
+    text = "\n".join(map(_on_method, sorted(errors, key=_place)))
     for pattern, words in _WORDS:
         text = pattern.sub(words, text)
     return text
+
+
+def merged(*texts: str) -> str:
+    """The errors of several checks of one expression, in the order of their places."""
+    return "\n".join(sorted((error for text in texts for error in _errors(text)), key=_place))
+
+
+def _errors(text: str) -> list[str]:
+    return [f"ERROR: {error}" for error in text.removeprefix("ERROR: ").split("\nERROR: ") if error]
 
 
 def _place(error: str) -> tuple[int, int]:

@@ -67,6 +67,18 @@ def test_errors_of_the_parser_and_the_checker_are_in_cel_gos_words(expression: s
     assert [line for line in lines if line.startswith("ERROR")] == [f"ERROR: <input>:{each}" for each in said]
 
 
+def test_all_that_is_wrong_is_told_in_the_order_of_places() -> None:
+    with pytest.raises(CelError) as error:
+        checked("nosuch == params.x && request.nosuch == 'a' + 1", Names())
+    lines = [line for line in str(error.value).split("\n") if line.startswith("ERROR")]
+    assert lines == [
+        "ERROR: <input>:1:1: undeclared reference to 'nosuch' (in container '')",
+        "ERROR: <input>:1:11: undeclared reference to 'params' (in container '')",
+        "ERROR: <input>:1:30: undefined field 'nosuch'",
+        "ERROR: <input>:1:45: found no matching overload for '_+_' applied to '(string, int)'",
+    ]
+
+
 def test_a_message_may_not_ask_who_may_do_what() -> None:
     assert "undeclared reference to 'authorizer'" in problems("authorizer.path('/')", Names(authorizer=False))
 
