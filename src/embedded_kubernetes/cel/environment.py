@@ -14,7 +14,7 @@ from agent_scheduler.objects.celtypes import FUNCTIONS, hashable
 
 from . import formats, library, lists
 from .authorizer import METHODS
-from .signatures import OPAQUE, signatures
+from .signatures import OF_PATCHES, OPAQUE, signatures
 
 #: What every expression may name; those of a policy also `params`, `variables` and `namespaceObject`.
 VARIABLES = ("object", "oldObject", "request", "params", "variables", "namespaceObject")
@@ -72,13 +72,18 @@ def evaluating() -> Any:
 
 
 @lru_cache(maxsize=256)
-def checking(shapes: frozenset[str] = frozenset(), variables: tuple[tuple[str, str], ...] = ()) -> Any:
+def checking(
+    shapes: frozenset[str] = frozenset(),
+    variables: tuple[tuple[str, str], ...] = (),
+    *,
+    patches: bool = False,
+) -> Any:
     """The environment in which expressions are checked. `shapes`: types that are made by functions of their names.
-    `variables`: those of a policy, with the signatures of their types."""
+    `variables`: those of a policy, with the signatures of their types. `patches`: for mutations."""
     kind = _kinds()
     overloads = _Overloads()
     for name, found in signatures():
-        for one in found:
+        for one in found if patches or name not in OF_PATCHES else ():
             parameters = [_type(kind, each) for each in one.parameters]
             overloads.add(name, parameters, _type(kind, one.result), one.is_method, _unasked)
     for shape in shapes:

@@ -119,7 +119,7 @@ def _typed(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool) 
     if patches and has_initializers(text):
         _, shapes = as_calls(text)
     maps = _rewritten(text, checks=True, patches=patches)
-    compiled = _compiled(checking(shapes, variables), text, maps)
+    compiled = _compiled(checking(shapes, variables, patches=patches), text, maps)
     wrong = []
     problems, uninstantiable = literal_problems(compiled.serialize(), shapes, _failure)
     for place, problem in problems:

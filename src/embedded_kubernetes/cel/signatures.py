@@ -28,6 +28,9 @@ OPAQUE = {
     "decision": "kubernetes.authorization.Decision",
 }
 
+#: Functions that only expressions of mutations know.
+OF_PATCHES = frozenset({"jsonpatch.escapeKey"})
+
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _SUMMABLE = ("int", "uint", "double", "duration")
 

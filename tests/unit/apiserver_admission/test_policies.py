@@ -124,6 +124,22 @@ def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
     assert _refusal(world) == ""
 
 
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("path(' ')", "path must not be empty"),
+        ("group('').resource('')", "resource must not be empty"),
+        ("serviceAccount('default', 'A').path('/')", "Invalid service account name"),
+        ("serviceAccount('a.b', 'a').path('/')", "Invalid service account namespace"),
+    ],
+)
+def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: str) -> None:
+    world = Scripted()
+    expression = f"authorizer.{question}.check('get').allowed()"
+    world.policy("Validating", {"validations": [{"expression": expression}]})
+    assert _refusal(world) == f"expression '{expression}' resulted in error: {said}"
+
+
 def test_the_audit_log_has_failures_and_what_a_policy_publishes() -> None:
     told: list[Any] = []
     world = Scripted(observer=told.append)

@@ -72,6 +72,7 @@ def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
         ),
         ("math.greatest(1, 2)", "1:1: undeclared reference to 'math' (in container '')"),
         ("cel.bind(x, 1, x)", "1:1: undeclared reference to 'cel' (in container '')"),
+        ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),
         ("Object{a: 1}", "1:7: undeclared reference to 'Object' (in container '')"),
     ],
 )
