@@ -130,7 +130,7 @@ class _Overloads:
         identity = f"{name.replace('.', '_')}_{len(found)}"
         found.append(
             cel.Overload(
-                identity, return_type=result, parameters=parameters, is_member=member, impl=hashable(does)
+                identity, return_type=result, parameters=parameters, is_member=member, impl=_total(does)
             )
         )
 
@@ -143,6 +143,19 @@ class _Overloads:
             extensions=[ext_optional.ExtOptional(), ext_strings.ExtStrings()],
             functions=[cel.FunctionDecl(name, found) for name, found in self._found.items()],
         )
+
+
+def _total(does: Any) -> Any:
+    """What takes arguments of types that it is not for, from values of any type, for an error of the expression."""
+    call = hashable(does)
+
+    def total(*given: Any) -> Any:
+        try:
+            return call(*given)
+        except TypeError:
+            raise ValueError("no such overload") from None
+
+    return total
 
 
 def _unasked(*given: Any) -> Any:
