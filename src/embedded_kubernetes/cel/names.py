@@ -45,6 +45,7 @@ _NAMESPACE: Mapping[str, Any] = {
     "spec": {"finalizers": None},
     "status": {"conditions": None, "phase": None},
 }
+_TESTED = re.compile(r"\bhas\(\s*variables\s*\.\s*(\w+)\s*\)")
 _KNOWN = ("object", "oldObject", "request", "namespaceObject", "authorizer", "params", "variables")
 
 
@@ -115,7 +116,8 @@ def problems(text: str, names: Names) -> str:
 
 
 def inlined(text: str, variables: Mapping[str, str]) -> str:
-    """The expression with those of the variables in place of these."""
+    """The expression with those of the variables in place of these, all of which have a value."""
+    text = _TESTED.sub(lambda match: "true" if match[1] in variables else match[0], text)
     parts, end = [], 0
     for mention in mentions(text):
         if mention.path[0] == "variables" and len(mention.path) > 1 and mention.path[1] in variables:

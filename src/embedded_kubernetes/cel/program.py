@@ -36,6 +36,10 @@ class NotInstantiated(CelError):
     """Constants of an expression that compiles cannot be evaluated: why."""
 
 
+class Unheld(CelError):
+    """An expression has a value that JSON has not, so that nothing else can be given it."""
+
+
 class Program:
     """One expression."""
 
@@ -50,14 +54,29 @@ class Program:
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
         """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
         it."""
+        return _json(self._answer(variables, ask))
+
+    def held(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
+        """The answer as other expressions can be given it. Raises `CelError`, and `Unheld` for one that they cannot."""
+        value = self._answer(variables, ask, exact=True)
+        if not _is_plain(value):
+            raise Unheld("no such overload")
+        return _json(value)
+
+    def _answer(self, variables: Mapping[str, Any], ask: Ask | None, *, exact: bool = False) -> Any:
         token = ASK.set(ask)
         try:
             answer = self._compiled.eval(data=variables)
-            kind, value = answer.type().name(), answer.value()
+            kind = answer.type().name()
             if kind == "ERROR":
-                raise CelError(self._why(str(value), variables))
-            return _json(value)
-        except (RuntimeError, TypeError, OverflowError) as error:
+                raise CelError(self._why(str(answer.value()), variables))
+            if exact and kind.partition("<")[0] not in _PLAIN:
+                raise Unheld("no such overload")
+            return answer.value()
+        except TypeError:
+            # The library has no value for one that may not be there.
+            raise Unheld("no such overload") from None
+        except (RuntimeError, OverflowError) as error:
             raise CelError(self._why(str(error), variables)) from None
         finally:
             ASK.reset(token)
@@ -168,6 +187,23 @@ def _telling() -> Iterator[None]:
         yield
     except (RuntimeError, ValueError, RecursionError) as error:
         raise CelError(said(str(error))) from None
+
+
+#: Types whose values are given to other expressions as they are.
+_PLAIN = frozenset({"BOOL", "BYTES", "DOUBLE", "INT", "LIST", "MAP", "NULL", "STRING"})
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is of these types, with all that is in it."""
+    if hasattr(value, "value") and hasattr(value, "type"):
+        if value.type().name().partition("<")[0] not in _PLAIN:
+            return False
+        value = value.value()
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(held) for key, held in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | bytes | bytearray)
 
 
 def _json(value: Any) -> Any:

@@ -55,6 +55,28 @@ def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
     assert _refusal(world) == ""
 
 
+@pytest.mark.parametrize(
+    ("expression", "used"),
+    [
+        ("object.metadata.?labels['a']", "variables.v.orValue('d') == 'd' && has(variables.v)"),
+        ("object.?data['k']", "variables.v.value() == 'v'"),
+        ("[timestamp('2020-01-01T00:00:00Z')]", "variables.v[0] < timestamp('2021-01-01T00:00:00Z')"),
+        ("{1: 'a'}", "variables.v[1] == 'a'"),
+        ("['a'].transformMap(i, x, x)", "variables.v.all(k, x, k == 0 && x == 'a')"),
+        ("2u", "variables.v + 1u == 3u"),
+        ("type(1)", "variables.v == int"),
+        ("format.date()", "!variables.v.validate('2021-01-01').hasValue()"),
+        ("authorizer.path('/').check('get')", "variables.v.allowed()"),
+    ],
+)
+def test_a_variable_keeps_what_is_no_json(expression: str, used: str) -> None:
+    world = Scripted()
+    variables = [{"name": "v", "expression": expression}, {"name": "w", "expression": "variables.v"}]
+    both = f"{used} && {used.replace('variables.v', 'variables.w')}"
+    world.policy("Validating", {"variables": variables, "validations": [{"expression": both}]})
+    assert _refusal(world) == ""
+
+
 def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
     values = {"b": "b'a'", "t": "timestamp('2020-01-01T00:00:00Z')", "d": "duration('90s')"}
     operations = ", ".join(
