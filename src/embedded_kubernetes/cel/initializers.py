@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -46,6 +46,14 @@ class Maps(NamedTuple):
         index = bisect_right(self.places, (offset, len(self.text) * 2)) - 1
         here, there = self.places[max(index, 0)]
         return there + offset - here
+
+
+def written(offset: int, maps: Sequence[Maps]) -> int:
+    """Where in the expression that was written something in the last of these is, each of which was made of the one
+    before."""
+    for each in reversed(maps):
+        offset = each.written(offset)
+    return offset
 
 
 def as_maps(text: str) -> Maps:

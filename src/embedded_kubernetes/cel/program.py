@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 from .authorizer import ASK, Ask
 from .environment import checking, evaluating
-from .initializers import Maps, as_calls, as_maps, has_initializers
+from .initializers import Maps, as_calls, as_maps, has_initializers, written
 from .literals import literal_problems
 from .macros import expanded
 from .names import Names, mentions, missing_field, problems, told
+from .numbers import compared
 from .words import go_type, located, merged, said
 
 #: Compiled expressions that are kept; they come from configurations.
@@ -49,7 +50,7 @@ class Program:
         """Raises `CelError` with all that is wrong."""
         self.text = text
         _check_syntax(text)
-        self._compiled = _compiled(evaluating(), text, _rewritten(text))
+        self._compiled, _ = _compiled(evaluating(), text, _rewritten(text))
 
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
         """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
@@ -138,13 +139,9 @@ def _typed(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool) 
     if patches and has_initializers(text):
         _, shapes = as_calls(text)
     maps = _rewritten(text, checks=True, patches=patches)
-    compiled = _compiled(checking(shapes, variables, patches=patches), text, maps)
-    wrong = []
+    compiled, maps = _compiled(checking(shapes, variables, patches=patches), text, maps)
     problems, uninstantiable = literal_problems(compiled.serialize(), shapes, _failure)
-    for place, problem in problems:
-        for each in reversed(maps):
-            place = each.written(place)
-        wrong.append(told(text, place, problem))
+    wrong = [told(text, written(place, maps), problem) for place, problem in problems]
     return _Typed(go_type(compiled.return_type().name()), "\n".join(wrong), uninstantiable)
 
 
@@ -173,11 +170,14 @@ def _rewritten(text: str, *, checks: bool = False, patches: bool = True) -> tupl
     return tuple(maps)
 
 
-def _compiled(environment: Any, text: str, maps: tuple[Maps, ...]) -> Any:
+def _compiled(environment: Any, text: str, maps: tuple[Maps, ...]) -> tuple[Any, tuple[Maps, ...]]:
+    """The last of what was made of the expression, compiled, or what had to be made of it for that."""
     try:
         with _telling():
-            return environment.compile(maps[-1].text)
+            return environment.compile(maps[-1].text), maps
     except CelError as error:
+        if more := compared(maps[-1].text, str(error)):
+            return _compiled(environment, text, (*maps, more))
         raise CelError(located(str(error), maps, text)) from None
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
-from .initializers import Maps
+from .initializers import Maps, written
 from .macros import OWN
 from .names import told
 
@@ -14,7 +15,7 @@ _wrong_index = re.compile(r"Index error: expected integer type, got (\w+)").full
 _pattern = re.compile(r"invalid regular expression: (.*?)(?:: (.*))?", re.DOTALL).fullmatch
 _index = re.compile(r"Index error: index=(-?[0-9]+) size=").search
 _applied = re.compile(r"found no matching overload for .*")
-placed = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)").finditer
+_placed = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)").finditer
 _line_and_column = re.compile(r"(?:<input>|):(\d+):(\d+): ").search
 _overload = re.compile(
     r"ERROR: <input>:\d+:(\d+): found no matching overload for '([^']*)' applied to '\((.*)\)'"
@@ -63,7 +64,7 @@ def said(text: str) -> str:
         return f"error parsing regexp: {problem}: `{part}`"
     if converted := _unconverted(text):
         return f"type conversion error from 'string' to '{_CONVERTED.get(converted[1], converted[1])}'"
-    if text.startswith("Invalid container type"):
+    if text.startswith(("Invalid container type", "Non-CEL value type")):
         return "no such overload"
     text = _OTHERS.get(text, text)
     return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), _worded(text)))
@@ -173,14 +174,15 @@ def go_type(name: str) -> str:
     return re.sub(r"\b[A-Z]{3,}\b", lambda match: _GO_TYPES.get(found := match[0].lower(), found), found)
 
 
-def located(error: str, maps: tuple[Maps, ...], text: str) -> str:
-    """The same errors where they are in the expression that was written, and from there written anew by and by."""
-    lines = maps[-1].text.split("\n")
-    found = []
-    for match in placed(error):
+def places(error: str, text: str) -> Iterator[tuple[int, str]]:
+    """The offsets of errors in the expression that they are of, and what they say."""
+    lines = text.split("\n")
+    for match in _placed(error):
         line, column = int(match[1]), int(match[2])
-        offset = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
-        for each in reversed(maps):
-            offset = each.written(offset)
-        found.append(told(text, offset, match[3]))
+        yield sum(len(each) + 1 for each in lines[: line - 1]) + column - 1, match[3]
+
+
+def located(error: str, maps: Sequence[Maps], text: str) -> str:
+    """The same errors where they are in the expression that was written, and from there written anew by and by."""
+    found = [told(text, written(place, maps), problem) for place, problem in places(error, maps[-1].text)]
     return "\n".join(found) or error

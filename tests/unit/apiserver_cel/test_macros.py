@@ -35,6 +35,8 @@ _VALUES = {"object": {"l": [3, 1, 2], "m": {"a": 1, "b": 2}, "s": "abcabc"}}
         "[dyn(true)].indexOf(dyn(1)) == -1 && [[1]].indexOf([1]) == 0",
         "object.s.indexOf('c') == 2 && object.s.indexOf('a', 1) == 3 && object.s.indexOf('x') == -1",
         "object.s.lastIndexOf('c') == 5 && object.s.lastIndexOf('c', 4) == 2 && 'a'.lastIndexOf('') == 1",
+        "1 < 2.5 && 2.5 > size(object.l) - 1 && object.l.size() >= 3u && 3u <= object.l.size()",
+        "[1, 2].all(i, x, size([x]) < 1.5e0) && -1 < 1u",
         "'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == ''",
         "'abc'.substring(1) == 'bc' && 'abc'.substring(1, 2) == 'b' && 'abc'.substring(3) == ''",
         "[1, 2, 3].slice(1, 3) == [2, 3] && [1, 2].reverse() == [2, 1]",

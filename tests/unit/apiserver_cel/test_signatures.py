@@ -72,6 +72,11 @@ def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
         ),
         ("math.greatest(1, 2)", "1:1: undeclared reference to 'math' (in container '')"),
         ("cel.bind(x, 1, x)", "1:1: undeclared reference to 'cel' (in container '')"),
+        ("1 < 2.5 && [1, 'a'] == []", "1:16: expected type 'int' but found 'string'"),
+        (
+            "size('a') < 2.5 && 1 < 'a'",
+            "1:11: found no matching overload for '_<_' applied to '(int, double)'",
+        ),
         ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),
         ("Object{a: 1}", "1:7: undeclared reference to 'Object' (in container '')"),
     ],
