@@ -55,14 +55,22 @@ class Program:
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
         """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
         it."""
-        return _json(self._answer(variables, ask))
+        try:
+            return _json(self._answer(variables, ask))
+        except TypeError:
+            # The library hands out no value that may not be there.
+            raise Unheld("no such overload") from None
 
     def held(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
         """The answer as other expressions can be given it. Raises `CelError`, and `Unheld` for one that they cannot."""
-        value = self._answer(variables, ask, exact=True)
-        if not _is_plain(value):
-            raise Unheld("no such overload")
-        return _json(value)
+        try:
+            value = self._answer(variables, ask, exact=True)
+            if _is_plain(value):
+                return _json(value)
+        except TypeError:
+            # As above.
+            pass
+        raise Unheld("no such overload")
 
     def _answer(self, variables: Mapping[str, Any], ask: Ask | None, *, exact: bool = False) -> Any:
         token = ASK.set(ask)
@@ -74,9 +82,6 @@ class Program:
             if exact and kind.partition("<")[0] not in _PLAIN:
                 raise Unheld("no such overload")
             return answer.value()
-        except TypeError:
-            # The library has no value for one that may not be there.
-            raise Unheld("no such overload") from None
         except (RuntimeError, OverflowError) as error:
             raise CelError(self._why(str(error), variables)) from None
         finally:

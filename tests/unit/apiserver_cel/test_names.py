@@ -113,6 +113,8 @@ def test_a_field_of_what_has_none_is_found(expression: str, name: str) -> None:
         ("oldObject.x == 1", "no such key: x"),
         ("object.nosuch == 1", "no such key: nosuch"),
         ("object.l[3] == 1", "index out of bounds: 3"),
+        ("[optional.of(1)]", "no such overload"),
+        ("optional.none()", "no such overload"),
         ("object.l['x'] == 1", "unsupported index type 'string' in list"),
         ("object.l.x == 1", "unsupported index type 'string' in list"),
         ("object[0] == 1", "no such key: 0"),

@@ -75,7 +75,7 @@ def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
         ("1 < 2.5 && [1, 'a'] == []", "1:16: expected type 'int' but found 'string'"),
         (
             "size('a') < 2.5 && 1 < 'a'",
-            "1:11: found no matching overload for '_<_' applied to '(int, double)'",
+            "1:22: found no matching overload for '_<_' applied to '(int, string)'",
         ),
         ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),
         ("Object{a: 1}", "1:7: undeclared reference to 'Object' (in container '')"),
