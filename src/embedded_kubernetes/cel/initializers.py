@@ -127,7 +127,6 @@ def _parts(text: str, opening: Callable[[str], str]) -> Iterator[tuple[str, int]
 
 
 def _field(name: str) -> str:
-    name = name.strip("`")
     for escaped, plain in _ESCAPES:
         name = name.replace(escaped, plain)
     return re.sub(r"^__(\w+)__$", r"\1", name)

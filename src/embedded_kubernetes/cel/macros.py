@@ -91,6 +91,8 @@ class _Macro(NamedTuple):
 #: By the name of a method and how many arguments it has.
 _MACROS = {
     **{(name, 3): _Macro(2, _quantified(name)) for name in ("all", "exists", "exists_one")},
+    # The library knows it by its older name alone.
+    ("existsOne", 2): _Macro(1, lambda name, body: ["exists_one(", name, ", ", body, ")"]),
     ("existsOne", 3): _Macro(2, _quantified("exists_one")),
     **{("transformList", count): _Macro(2, _to_list) for count in (3, 4)},
     **{("transformMap", count): _Macro(2, _to_map) for count in (3, 4)},

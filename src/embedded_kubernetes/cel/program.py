@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .authorizer import ASK, Ask
 from .environment import checking, evaluating
-from .initializers import Maps, as_calls, as_maps, has_initializers, written
+from .initializers import TOKEN, Maps, as_calls, as_maps, has_initializers, written
 from .literals import literal_problems
 from .macros import expanded
 from .names import Names, mentions, missing_field, problems, told
@@ -154,6 +154,10 @@ def _check_syntax(text: str) -> None:
     """Places and texts of errors of syntax are those of what was written, whatever is made of it."""
     with _telling():
         evaluating().compile(text, disable_check=True)
+    escaped = [match.start() for match in TOKEN.finditer(text) if match[0].startswith("`")]
+    if escaped:
+        # The library reads them; a real server does not.
+        raise CelError("\n".join(told(text, place, "unsupported syntax: '`'") for place in escaped))
 
 
 def _failure(text: str) -> str:

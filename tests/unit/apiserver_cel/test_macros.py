@@ -18,6 +18,7 @@ _VALUES = {"object": {"l": [3, 1, 2], "m": {"a": 1, "b": 2}, "s": "abcabc"}}
     [
         "[1, 2].all(i, v, v > i) && ![1, 0].all(i, v, v > i)",
         "object.l.exists(i, v, i == 1 && v == 1) && object . m . exists ( k , v , k == 'b' && v == 2 )",
+        "object.l.existsOne(x, x == 2) && ![1, 1].existsOne(x, x == 1)",
         "object.m.existsOne(k, v, v == 2) && !object.m.exists_one(k, v, v > 0)",
         "[[1, 2], [3]].all(i, l, l.all(j, v, v == i * 2 + j + 1))",
         "{'a': [1]}.all(k, vs, vs.all(v, v == 1))",

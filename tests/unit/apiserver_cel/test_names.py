@@ -42,6 +42,7 @@ def test_what_is_there_is_no_problem(expression: str) -> None:
         ("has(object)", ["1:5: invalid argument to has() macro"]),
         ("[1].all(1, true)", ["1:9: argument must be a simple name"]),
         ("[1].map(1, true)", ["1:9: argument is not an identifier"]),
+        ("object.`a-b` == object.`c`", ["1:8: unsupported syntax: '`'", "1:24: unsupported syntax: '`'"]),
         ("1.x", ["1:2: type 'int' does not support field selection"]),
         (
             "1.all(x, x)",
