@@ -79,6 +79,11 @@ _WORDS = (
     ),
     (re.compile(r"\b\w+\(\) variable name must be a simple identifier"), "argument must be a simple name"),
     (
+        # These have methods, and no fields that could be looked for.
+        re.compile(r"expression of type '(kubernetes\..*)' cannot be the operand of a select operation"),
+        r"unexpected failed resolution of '\1'",
+    ),
+    (
         re.compile(r"expression of type '(.*)' cannot be the operand of a select operation"),
         r"type '\1' does not support field selection",
     ),

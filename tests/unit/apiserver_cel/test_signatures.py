@@ -70,6 +70,8 @@ def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
             "sets.contains(1, 2)",
             "1:14: found no matching overload for 'sets.contains' applied to '(int, int)'",
         ),
+        ("quantity('1').x", "1:14: unexpected failed resolution of 'kubernetes.Quantity'"),
+        ("ip('::1').x", "1:10: type 'net.IP' does not support field selection"),
         ("math.greatest(1, 2)", "1:1: undeclared reference to 'math' (in container '')"),
         ("cel.bind(x, 1, x)", "1:1: undeclared reference to 'cel' (in container '')"),
         ("1 < 2.5 && [1, 'a'] == []", "1:16: expected type 'int' but found 'string'"),
