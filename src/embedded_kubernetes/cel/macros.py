@@ -106,11 +106,16 @@ _MACROS = {
 #: Those of lists and texts have one name here, and the library says otherwise what is wrong with places in texts.
 _PLACES = {(name, count) for name in ("indexOf", "lastIndexOf", "substring") for count in (1, 2)}
 _EVALUATED = {**_MACROS, **{(name, n): _Macro(0, _boxed(name)) for name, n in (*_PLACES, ("charAt", 1))}}
+#: Loops have lists of the same type, which functions of ours cannot be declared to have.
 _CHECKED = {
     **_MACROS,
     **{(name, n): _Macro(0, _renamed(name)) for name, n in _PLACES if name != "substring"},
+    ("distinct", 0): _Macro(0, lambda: [f"filter({_PAIR}, true)"]),
+    ("flatten", 0): _Macro(0, lambda: [f"map({_PAIR}, {_PAIR}[0])"]),
+    ("slice", 2): _Macro(0, lambda *places: ["filter(", f"{_PAIR}, {OWN}slice", "(", *_listed(places), "))"]),
+    ("sortBy", 2): _Macro(1, lambda name, key: ["filter(", name, ", [", key, "] == [])"]),
 }
-_ANY = re.compile(rf"\b(?:{'|'.join(sorted({name for name, _ in _EVALUATED}))})\s*\(").search
+_ANY = re.compile(rf"\b(?:{'|'.join(sorted({name for name, _ in (*_EVALUATED, *_CHECKED)}))})\s*\(").search
 
 
 class _Token(NamedTuple):

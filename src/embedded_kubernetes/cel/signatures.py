@@ -52,6 +52,7 @@ _FUNCTIONS = {
     **{f"format.{name}": "= format" for name in _FORMATS},
     "jsonpatch.escapeKey": "string = string",
     f"{OWN}list": "list<dyn> = list<dyn>",
+    f"{OWN}slice": "int int = bool",
 }
 _ORDERED = "quantity quantity = {0}; version version = {0}"
 _METHODS = {
@@ -91,9 +92,7 @@ _METHODS = {
     "sum": "; ".join(f"list<{kind}> = {kind}" for kind in _SUMMABLE),
     **{name: "; ".join(f"list<{kind}> = {kind}" for kind in _COMPARABLE) for name in ("min", "max")},
     "sort": "; ".join(f"list<{kind}> = list<{kind}>" for kind in _COMPARABLE),
-    "slice": "list<dyn> int int = list<dyn>",
-    "flatten": "list<dyn> = list<dyn>; list<dyn> int = list<dyn>",
-    "distinct": "list<dyn> = list<dyn>",
+    "flatten": "list<dyn> int = list<dyn>",
     f"{OWN}reverse": "list<dyn> = list<dyn>",
     **{
         f"{OWN}{name}": "list<dyn> dyn = int; string string = int; string string int = int"
@@ -101,7 +100,6 @@ _METHODS = {
     },
     f"{OWN}pairs": "list<dyn> = list<list<dyn>>; map<dyn,dyn> = list<list<dyn>>",
     **{f"{OWN}{name}": "list<dyn> = map<dyn,dyn>" for name in ("mapped", "merged")},
-    f"{OWN}sortedBy": "list<dyn> = list<dyn>",
 }
 #: Of one name, both a function and a method.
 _BOTH = {"ip": ("string = ip", "cidr = ip")}
