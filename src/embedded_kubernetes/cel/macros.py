@@ -115,7 +115,9 @@ _CHECKED = {
     ("slice", 2): _Macro(0, lambda *places: ["filter(", f"{_PAIR}, {OWN}slice", "(", *_listed(places), "))"]),
     ("sortBy", 2): _Macro(1, lambda name, key: ["filter(", name, ", [", key, "] == [])"]),
 }
-_ANY = re.compile(rf"\b(?:{'|'.join(sorted({name for name, _ in (*_EVALUATED, *_CHECKED)}))})\s*\(").search
+_ANY = re.compile(
+    rf"\.\s*\?|\b(?:has|{'|'.join(sorted({name for name, _ in (*_EVALUATED, *_CHECKED)}))})\s*\("
+).search
 
 
 class _Token(NamedTuple):
@@ -129,13 +131,14 @@ def expanded(text: str, *, checks: bool = False) -> Maps:
     if not _ANY(text):
         return Maps(text, [(0, 0)])
     tokens = [_Token(match.lastgroup or "", match[0], match.start()) for match in TOKEN.finditer(text)]
-    macros = _CHECKED if checks else _EVALUATED
-    return joined(_Expansion(tokens, len(text), macros).parts(0, len(tokens)))
+    expansion = _Checked(tokens, len(text)) if checks else _Evaluated(tokens, len(text))
+    return joined(expansion.parts(0, len(tokens)))
 
 
 class _Expansion:
-    def __init__(self, tokens: Sequence[_Token], size: int, macros: Mapping[tuple[str, int], _Macro]) -> None:
-        self._macros = macros
+    macros: Mapping[tuple[str, int], _Macro]
+
+    def __init__(self, tokens: Sequence[_Token], size: int) -> None:
         self._tokens = tokens
         self._size = size
         #: The token that closes a bracket, by that which opens it.
@@ -182,16 +185,19 @@ class _Expansion:
         closing = self._closing.get(opening)
         before = self._before_space(index - 1)
         name = re.split(r"[\s.]+", token.text)[-1]
-        is_method = "." in token.text or (before >= 0 and self._tokens[before].text == ".")
+        is_method = "." in token.text or self._text(before) == "."
         if closing is None or closing >= end or self._tokens[opening].text != "(" or not is_method:
             return None
         if name == "named" and "".join(token.text.split()) != "format.named":
             return None
         arguments = self._arguments(opening + 1, closing)
-        macro = self._macros.get((name, len(arguments)))
+        macro = self.macros.get((name, len(arguments)))
         if macro is None or not all(map(self._is_name, arguments[: macro.variables])):
             return None
         return len(token.text) - len(name), macro.does(*arguments), opening, closing + 1
+
+    def _text(self, index: int) -> str:
+        return self._tokens[index].text if 0 <= index < len(self._tokens) else ""
 
     def _after_space(self, index: int) -> int:
         while index < len(self._tokens) and self._tokens[index].kind == "space":
@@ -215,3 +221,39 @@ class _Expansion:
     def _is_name(self, argument: tuple[int, int]) -> bool:
         words = [token for token in self._tokens[slice(*argument)] if token.kind != "space"]
         return len(words) == 1 and words[0].kind == "name" and "." not in words[0].text
+
+
+class _Checked(_Expansion):
+    macros = _CHECKED
+
+
+class _Evaluated(_Expansion):
+    """What has no fields has none to be asked for: neither `has(oldObject.x)` nor `oldObject.?x` is an error of a real
+    server where `oldObject` is null. The library knows of no field only in maps."""
+
+    macros = _EVALUATED
+
+    def _call(self, index: int, end: int) -> tuple[int, list[_Part], int, int] | None:
+        token = self._tokens[index]
+        before = self._before_space(index - 1)
+        if self._text(before) == "?":
+            before = self._before_space(before - 1)
+        if self._text(before) == ".":
+            return super()._call(index, end)
+        following = self._after_space(index + 1)
+        if self._text(following) == "." and self._text(self._after_space(following + 1)) == "?":
+            name = token.text
+            return 0, [f"({_has_fields(name)} ? {name} : {{}})"], index, index + 1
+        closing = self._closing.get(following)
+        if token.text != "has" or closing is None:
+            return super()._call(index, end)
+        words = [each for each in self._tokens[following + 1 : closing] if each.kind != "space"]
+        if len(words) != 1 or words[0].kind != "name" or "." not in words[0].text:
+            return None
+        name = words[0].text
+        return 0, [f"({_has_fields(name.rpartition('.')[0])} && has({name}))"], following, closing + 1
+
+
+def _has_fields(name: str) -> str:
+    """Of a list, to ask for a field is an error."""
+    return f"(type({name}) == map || type({name}) == list)"

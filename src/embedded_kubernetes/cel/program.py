@@ -42,15 +42,20 @@ class Unheld(CelError):
 
 
 class Program:
-    """One expression."""
+    """One expression, to be evaluated. What does not fit is an error of each evaluation; `checked` tells it before."""
 
     __slots__ = ("_compiled", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises `CelError` with all that is wrong."""
+        """Raises `CelError` for what cannot be parsed."""
         self.text = text
         _check_syntax(text)
-        self._compiled, _ = _compiled(evaluating(), text, _rewritten(text))
+        maps = _rewritten(text)
+        try:
+            self._compiled, _ = _compiled(evaluating(), text, maps)
+        except CelError:
+            # Without Kubernetes' types, some of what was let pass does not seem to fit.
+            self._compiled = evaluating().compile(maps[-1].text, disable_check=True)
 
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
         """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
@@ -99,7 +104,7 @@ class Program:
 
 @lru_cache(maxsize=_KEPT)
 def program(text: str) -> Program:
-    """Raises `CelError` for what does not compile."""
+    """Raises `CelError` for what cannot be parsed."""
     return Program(text)
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.cel.initializers import TYPE, as_maps, misplaced, plain
-from embedded_kubernetes.cel.program import CelError, program
+from embedded_kubernetes.cel.names import Names
+from embedded_kubernetes.cel.program import CelError, checked, program
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_an_initializer_is_a_map_that_says_its_type(expression, value) -> None:
 )
 def test_errors_are_where_they_were_written(expression, said) -> None:
     with pytest.raises(CelError) as error:
-        program(expression)
+        checked(expression, Names(patches=True))
     assert str(error.value) == said
 
 

@@ -10,7 +10,7 @@ from embedded_kubernetes.cel.macros import expanded
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked, program
 
-_VALUES = {"object": {"l": [3, 1, 2], "m": {"a": 1, "b": 2}, "s": "abcabc"}}
+_VALUES = {"object": {"l": [3, 1, 2], "m": {"a": 1, "b": 2}, "s": "abcabc", "none": None}}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,11 @@ _VALUES = {"object": {"l": [3, 1, 2], "m": {"a": 1, "b": 2}, "s": "abcabc"}}
         "[dyn(true)].indexOf(dyn(1)) == -1 && [[1]].indexOf([1]) == 0",
         "object.s.indexOf('c') == 2 && object.s.indexOf('a', 1) == 3 && object.s.indexOf('x') == -1",
         "object.s.lastIndexOf('c') == 5 && object.s.lastIndexOf('c', 4) == 2 && 'a'.lastIndexOf('') == 1",
+        "!has(object.none.x) && !has(object.s.x) && ! has ( object . none . x ) && has(object.m.a)",
+        "object.none.?x.orValue(1) == 1 && object . none . ? x.?y.orValue(1) == 1 && object.s.?x.orValue(1) == 1",
+        "object.?m.?a.orValue(0) == 1 && object.m.?a.hasValue() && !object.?nosuch.?x.hasValue()",
+        "[object].all(o, !has(o.none.x) && o.none.?x.orValue(1) == 1 && o.l.all(i, v, !has(o.none.x)))",
+        "'has(a.b)' == 'has' + '(a.b)' && 'a.?b' == 'a' + '.?b'",
         "1 < 2.5 && 2.5 > size(object.l) - 1 && object.l.size() >= 3u && 3u <= object.l.size()",
         "[1, 2].all(i, x, size([x]) < 1.5e0) && -1 < 1u",
         "'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == ''",

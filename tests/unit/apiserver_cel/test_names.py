@@ -63,7 +63,7 @@ def test_what_is_there_is_no_problem(expression: str) -> None:
 )
 def test_errors_of_the_parser_and_the_checker_are_in_cel_gos_words(expression: str, said: list[str]) -> None:
     with pytest.raises(CelError) as error:
-        program(expression)
+        checked(expression, Names())
     lines = str(error.value).split("\n")
     assert [line for line in lines if line.startswith("ERROR")] == [f"ERROR: <input>:{each}" for each in said]
 
@@ -115,6 +115,10 @@ def test_a_field_of_what_has_none_is_found(expression: str, name: str) -> None:
         ("object.nosuch == 1", "no such key: nosuch"),
         ("object.l[3] == 1", "index out of bounds: 3"),
         ("[optional.of(1)]", "no such overload"),
+        ("null.family() == 4", "no such overload"),
+        ("has(object.l.x)", "unsupported index type 'string' in list"),
+        ("has(oldObject.x.y)", "no such key: x"),
+        ("object.nosuch.?x.hasValue()", "no such key: nosuch"),
         ("optional.none()", "no such overload"),
         ("object.l['x'] == 1", "unsupported index type 'string' in list"),
         ("object.l.x == 1", "unsupported index type 'string' in list"),
