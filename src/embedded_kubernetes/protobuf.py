@@ -30,8 +30,8 @@ def decode(body: bytes) -> Object:
             "the body is not in Kubernetes' protobuf envelope: it does not begin with its magic"
         )
     try:
-        envelope = dict(_fields(memoryview(body)[len(_MAGIC) :]))
-        names = {number: _text(text) for number, text in _fields(envelope.get(1, b""))}
+        envelope = dict(wire_fields(memoryview(body)[len(_MAGIC) :]))
+        names = {number: _text(text) for number, text in wire_fields(envelope.get(1, b""))}
         api_version, kind = names.get(1, ""), names.get(2, "")
         group, _, version = api_version.rpartition("/")
         model = source.model_name(group, version, kind) or source.model_name("", "v1", kind)
@@ -41,7 +41,7 @@ def decode(body: bytes) -> Object:
     return {"apiVersion": api_version, "kind": kind, **obj}
 
 
-def _fields(data: Any) -> Iterator[tuple[int, Any]]:
+def wire_fields(data: Any) -> Iterator[tuple[int, Any]]:
     """Field numbers and raw values: an int, or a slice of `data`."""
     at, end = 0, len(data)
     while at < end:
@@ -83,7 +83,7 @@ def _message(model: str, data: Any) -> Object:
         raise _unknown(f"type {source.go_name(model)}")
     fields = source.struct(model).fields
     obj: Object = {}
-    for number, raw in _fields(data):
+    for number, raw in wire_fields(data):
         name = numbers.get(str(number))
         if name is None:
             raise _unknown(f"field {number} of {source.go_name(model)}")
@@ -91,7 +91,7 @@ def _message(model: str, data: Any) -> Object:
         if type_.kind == "list" and type_.item is not None:
             obj.setdefault(name, []).append(_value(type_.item, raw))
         elif type_.kind == "map" and type_.item is not None:
-            entry = dict(_fields(raw))
+            entry = dict(wire_fields(raw))
             key = _text(entry.get(1, b""))
             obj.setdefault(name, {})[key] = _value(type_.item, entry.get(2, b""))
         else:
@@ -109,18 +109,18 @@ def _value(type_: source.Type, raw: Any) -> Any:
     if type_.kind == "bytes":
         return base64.b64encode(_slice(raw)).decode()
     if type_.kind == "quantity":
-        return _text(dict(_fields(raw)).get(1, b""))
+        return _text(dict(wire_fields(raw)).get(1, b""))
     if type_.kind == "time":
-        parts = dict(_fields(raw))
+        parts = dict(wire_fields(raw))
         if not parts:
             return None
         return clock_text(_value(_INTEGER, parts.get(1, 0)))
     if type_.kind == "intorstring":
-        parts = dict(_fields(raw))
+        parts = dict(wire_fields(raw))
         return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))
     if type_.kind == source.RAW:
         # A message around JSON, as FieldsV1 is.
-        return orjson.loads(_slice(dict(_fields(raw)).get(1, b"null")))
+        return orjson.loads(_slice(dict(wire_fields(raw)).get(1, b"null")))
     if type_.struct:
         return _message(type_.struct, raw)
     raise _unknown(f"a value of type {type_.go}")

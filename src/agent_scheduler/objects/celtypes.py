@@ -128,6 +128,12 @@ def _compare(one: bytes, other: bytes) -> int:
 # ---- lists and sets
 
 
+def _filled(items: list[Any], name: str) -> list[Any]:
+    if not items:
+        raise ValueError(f"{name} called on empty list")
+    return items
+
+
 def _contains(items: list[Any], others: list[Any]) -> bool:
     return all(other in items for other in others)
 
@@ -161,8 +167,8 @@ FUNCTIONS: Final = (
     Function("isGreaterThan", ("opaque", "opaque"), "bool", lambda one, other: _compare(one, other) > 0),
     Function("isSorted", ("list",), "bool", lambda items: items == sorted(items)),
     Function("sum", ("list",), "any", sum),
-    Function("min", ("list",), "any", min),
-    Function("max", ("list",), "any", max),
+    Function("min", ("list",), "any", lambda items: min(_filled(items, "min"))),
+    Function("max", ("list",), "any", lambda items: max(_filled(items, "max"))),
     Function("sets.contains", ("list", "list"), "bool", _contains, is_method=False),
     Function(
         "sets.equivalent",

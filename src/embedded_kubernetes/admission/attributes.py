@@ -17,7 +17,7 @@ from ..auth.identity import User, account_groups, account_name
 from ..builtin import names
 from ..builtin.webhooks import GROUP
 from ..cel.authorizer import PARTS, ROOT, about
-from ..cel.program import AUTHORIZER, REQUEST_RESOURCE
+from ..cel.environment import AUTHORIZER, REQUEST_RESOURCE
 from ..errors import ApiError, forbidden
 from ..registry import NAMESPACES, Registry, Served
 from ..requests import Request
@@ -27,7 +27,7 @@ from ..schema_source import model_name
 from .warnings import Warnings
 
 #: Where a real server has its kinds, as its errors call it.
-_SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 #: Kinds that no policy is shown: else one might keep itself from being changed.
 _POLICIES = frozenset(

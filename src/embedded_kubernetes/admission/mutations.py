@@ -109,6 +109,8 @@ def _operation(patch: Object) -> Object:
     inside: list[Any] = value if isinstance(value, list) else []
     if isinstance(value, dict) and TYPE not in value:
         inside = list(value.values())
+    if isinstance(value, dict) and TYPE in value and (problem := misplaced(value, value[TYPE])):
+        raise _Unable(f"type mismatch: {problem}")
     if any(_holds_objects(each) for each in inside):
         # A real server converts no initializer inside of a list or a map, and panics.
         raise internal("JSONPatch: a list or map of objects cannot be converted to a value")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import orjson
 
 from ..cel.names import inlined
-from ..cel.program import CelError, program
+from ..cel.program import CelError, Unheld, program
 from ..errors import ApiError
 from ..registry import Registry, Served
 from ..resource import Object
@@ -154,18 +153,17 @@ class Scope:
         self._names: dict[str, Any] = {**self.names, "namespaceObject": namespace}
         #: Variables that cannot be had: why. They are errors where they are used.
         self._failed: dict[str, str] = {}
-        #: Variables that the library takes no values of, with their expressions.
+        #: Variables of whose values JSON has none, with their expressions.
         self._inlined: dict[str, str] = {}
         for variable in one.policy.spec.get("variables") or ():
             name = variable["name"]
             try:
-                value = self._evaluated(variable["expression"])
+                value = self._evaluated(variable["expression"], held=True)
+            except Unheld:
+                self._inlined[name] = inlined(variable["expression"], self._inlined)
             except CelError as error:
                 self._failed[name] = str(error)
             else:
-                if isinstance(value, datetime | timedelta):
-                    self._inlined[name] = inlined(variable["expression"], self._inlined)
-                    continue
                 self._names["variables"] = {**self._names["variables"], name: value}
 
     def __call__(self, expression: str) -> Any:
@@ -175,11 +173,14 @@ class Scope:
         except CelError as error:
             raise CelError(f"expression '{expression}' resulted in error: {error}") from None
 
-    def _evaluated(self, expression: str) -> Any:
-        """Raises `CelError` that names the variable that it comes from."""
+    def _evaluated(self, expression: str, *, held: bool = False) -> Any:
+        """Raises `CelError` that names the variable that it comes from. `held`: as other expressions are given it."""
         try:
-            text = inlined(expression, self._inlined) if self._inlined else expression
-            return program(text).evaluate(self._names, self._admission.allowed)
+            compiled = program(inlined(expression, self._inlined) if self._inlined else expression)
+            evaluate = compiled.held if held else compiled.evaluate
+            return evaluate(self._names, self._admission.allowed)
+        except Unheld:
+            raise
         except CelError as error:
             missing = str(error).rpartition("no such key: ")[2]
             if f"variables.{missing}" not in expression or missing not in self._failed:

@@ -36,6 +36,10 @@ def unsupported(path: str, value: object, allowed: Iterable[str]) -> Cause:
     )
 
 
+def internal(path: str, detail: str) -> Cause:
+    return Cause("InternalError", path, f"Internal error: {detail}")
+
+
 def forbidden(path: str, detail: str) -> Cause:
     return Cause("FieldValueForbidden", path, f"Forbidden: {detail}" if detail else "Forbidden")
 

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..cel.names import Names, inlined
+from ..cel.names import Names
+from ..cel.program import CelError, checked
+from ..cel.signatures import variable_type
 from ..errors import Cause
 from ..resource import Object
 from . import names
@@ -71,22 +73,26 @@ def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
             yield required(f"{at}.name", "name is not specified")
         elif not _identifier(name) or _reserved(name):
             yield invalid(f"{at}.name", name, "must be a valid CEL identifier")
-        known = Names(params=params, variables=seen)
+        known = Names(params=params, variables=seen, patches=mutating)
         yield from _check_text(variable.get("expression", ""), f"{at}.expression", (), known)
-        seen = _variables(spec, index + 1)
+        seen = {**seen, name: _type_of(variable, known)}
 
 
-def _variables(spec: Object, count: int | None = None) -> dict[str, str]:
-    """The first so many variables of a policy, with expressions that name no variables."""
-    found: dict[str, str] = {}
-    for variable in (spec.get("variables") or ())[:count]:
-        found[variable.get("name", "")] = inlined(variable.get("expression", ""), found)
-    return found
-
-
-def _names(spec: Object) -> Names:
+def _names(spec: Object, *, patches: bool = False) -> Names:
     """What the expressions of a policy may name that are evaluated after its match conditions."""
-    return Names(params=spec.get("paramKind") is not None, variables=_variables(spec))
+    known = Names(params=spec.get("paramKind") is not None, variables={}, patches=patches)
+    for variable in spec.get("variables") or ():
+        found = {**(known.variables or {}), variable.get("name", ""): _type_of(variable, known)}
+        known = known._replace(variables=found)
+    return known
+
+
+def _type_of(variable: Object, known: Names) -> str:
+    """The signature of a variable's type; of one that does not compile, it is any."""
+    try:
+        return variable_type(checked(variable.get("expression", ""), known))
+    except CelError:
+        return "dyn"
 
 
 def _check_text(text: str, at: str, results: tuple[str, ...], known: Names) -> list[Cause]:
@@ -214,7 +220,7 @@ def _check_mutating(policy: Object, old: Object | None) -> Iterator[Cause]:
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
     for index, mutation in enumerate(mutations):
-        yield from _check_mutation(mutation, f"spec.mutations[{index}]", _names(spec))
+        yield from _check_mutation(mutation, f"spec.mutations[{index}]", _names(spec, patches=True))
     yield from check_one_of("spec.reinvocationPolicy", spec.get("reinvocationPolicy"), REINVOCATIONS)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from ..cel.names import Names
-from ..cel.program import CelError, checked
+from ..cel.program import CelError, NotInstantiated, checked
 from ..errors import Cause
 from ..resource import Object
 from . import names
@@ -21,6 +21,7 @@ from .causes import (
     check_format,
     check_range,
     duplicate,
+    internal,
     invalid,
     required,
     too_many,
@@ -262,7 +263,9 @@ def check_expression(
     """That an expression compiles, to one of these types; none stands for any. `written` is how it is shown, if that is
     not as it is compiled."""
     try:
-        found = checked(text, known).result
+        found = checked(text, known)
+    except NotInstantiated as error:
+        return [internal(at, f"program instantiation failed: {error}")]
     except CelError as error:
         return [invalid(at, written or text, f"compilation failed: {error}")]
     if not results or found in results:

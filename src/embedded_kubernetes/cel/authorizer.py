@@ -31,10 +31,22 @@ def about(parts: Mapping[str, str]) -> bytes:
 
 
 def _with(name: str) -> Callable[[bytes, str], bytes]:
-    return lambda question, value: orjson.dumps({**orjson.loads(question), name: value})
+    def added(question: bytes, value: str) -> bytes:
+        if name in ("path", "resource") and not value.strip():
+            raise ValueError(f"{name} must not be empty")
+        return orjson.dumps({**orjson.loads(question), name: value})
+
+    return added
 
 
 def _account(question: bytes, namespace: str, name: str) -> bytes:
+    # Here, because what checks the built-in kinds imports expressions.
+    from ..builtin import names
+
+    if names.subdomain(name):
+        raise ValueError("Invalid service account name")
+    if names.label(namespace):
+        raise ValueError("Invalid service account namespace")
     return orjson.dumps({**orjson.loads(question), "account": [namespace, name]})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ def has_initializers(text: str) -> bool:
 
 
 class Maps(NamedTuple):
-    """An expression with maps for initializers. `places` pairs offsets in it with those of what was written there, in
+    """An expression that was written anew. `places` pairs offsets in it with those of what was written there, in
     order."""
 
     text: str
@@ -48,9 +48,17 @@ class Maps(NamedTuple):
         return there + offset - here
 
 
+def written(offset: int, maps: Sequence[Maps]) -> int:
+    """Where in the expression that was written something in the last of these is, each of which was made of the one
+    before."""
+    for each in reversed(maps):
+        offset = each.written(offset)
+    return offset
+
+
 def as_maps(text: str) -> Maps:
     """A text that is no CEL may become any other that is none."""
-    return _joined(_parts(text, lambda name: f'dyn({{"{TYPE}": "{name}", '))
+    return joined(_parts(text, lambda name: f'dyn({{"{TYPE}": "{name}", '))
 
 
 def as_calls(text: str) -> tuple[Maps, frozenset[str]]:
@@ -62,10 +70,11 @@ def as_calls(text: str) -> tuple[Maps, frozenset[str]]:
         names.add(name)
         return f"{name}({{"
 
-    return _joined(_parts(text, opening)), frozenset(names)
+    return joined(_parts(text, opening)), frozenset(names)
 
 
-def _joined(found: Iterator[tuple[str, int]]) -> Maps:
+def joined(found: Iterator[tuple[str, int]]) -> Maps:
+    """Of parts of a new text, each with the offset of what it stands for."""
     parts: list[str] = []
     places: list[tuple[int, int]] = []
     size = 0
@@ -118,7 +127,6 @@ def _parts(text: str, opening: Callable[[str], str]) -> Iterator[tuple[str, int]
 
 
 def _field(name: str) -> str:
-    name = name.strip("`")
     for escaped, plain in _ESCAPES:
         name = name.replace(escaped, plain)
     return re.sub(r"^__(\w+)__$", r"\1", name)
@@ -138,17 +146,22 @@ def plain(value: Any) -> Any:
 
 
 def misplaced(value: Any, path: str = "Object") -> str:
-    """What is wrong with the names of types in the value of a root `Object`; empty if each is its field's path."""
+    """All that is wrong with the names of types in a value at a field's path; empty if each is its own field's."""
+    return "\n".join(_misplaced(value, path))
+
+
+def _misplaced(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, list):
-        return next(filter(None, (misplaced(item, path) for item in value)), "")
-    if not isinstance(value, dict):
-        return ""
-    if (found := value.get(TYPE)) is not None:
-        if found != path:
-            return (
+        for item in value:
+            yield from _misplaced(item, path)
+    elif isinstance(value, dict):
+        found = value.get(TYPE)
+        if found not in (None, path):
+            yield (
                 f'unexpected type name "{found}", expected "{path}", which matches field name path from root Object '
                 "type"
             )
-        inside = ((held, f"{path}.{key}") for key, held in value.items() if key != TYPE)
-        return next(filter(None, (misplaced(held, at) for held, at in inside)), "")
-    return ""
+        for key, held in value.items():
+            if key != TYPE:
+                # Maps have no names.
+                yield from _misplaced(held, path if found is None else f"{path}.{key}")

@@ -12,7 +12,11 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from agent_scheduler.objects.celtypes import Function
+from agent_scheduler.objects.celtypes import Function, quantity_value, version_value
+from agent_scheduler.objects.quantity import parse
+
+from ..quantities import canonical_quantity
+from .macros import OWN
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
@@ -28,6 +32,54 @@ def _found(text: str, pattern: str, most: int = -1) -> list[str]:
 
 def _find(text: str, pattern: str) -> str:
     return next(iter(_found(text, pattern)), "")
+
+
+def _in_range(place: int, text: str) -> int:
+    if not 0 <= place <= len(text):
+        raise ValueError(f"index out of range: {place}")
+    return place
+
+
+def _char_at(text: str, place: list[int]) -> str:
+    start = _in_range(place[0], text)
+    return text[start : start + 1]
+
+
+def _substring(text: str, places: list[int]) -> str:
+    if len(places) > 1 and places[0] > places[1]:
+        raise ValueError(f"invalid substring range. start: {places[0]}, end: {places[1]}")
+    start, *end = (_in_range(place, text) for place in places)
+    return text[start : end[0] if end else None]
+
+
+# ---- quantities and versions, with Go's words for what is none
+
+
+def _quantity(text: str) -> bytes:
+    canonical_quantity(text)
+    return quantity_value(parse(text).nano)
+
+
+def _version(text: str, normalize: bool = False) -> bytes:
+    found = version_value(text, normalize=normalize)
+    if found is None:
+        raise ValueError(_version_problem(text))
+    return found
+
+
+def _version_problem(text: str) -> str:
+    if not text:
+        return "Version string empty"
+    numbers = text.split(".", 2)
+    if len(numbers) < 3:
+        return "No Major.Minor.Patch elements found"
+    numbers[2] = re.split("[-+]", numbers[2])[0]
+    for name, number in zip(("major", "minor", "patch"), numbers, strict=True):
+        if not re.fullmatch("[0-9]*", number):
+            return f'Invalid character(s) found in {name} number "{number}"'
+        if len(number) > 1 and number[0] == "0":
+            return f'{name.capitalize()} number must not contain leading zeroes "{number}"'
+    return f"{text!r} is not a semantic version"
 
 
 # ---- addresses and networks
@@ -124,10 +176,14 @@ def _is_url(text: str) -> bool:
     return not bad and (text.startswith("/") or bool(parts.scheme)) and (port is None or port >= 0)
 
 
+def url_problem(text: str) -> str:
+    """Why it is no URL of a request; empty if it is one."""
+    return "" if _is_url(text) else f'parse "{text}": invalid URI for request'
+
+
 def _url(text: str) -> bytes:
-    if not _is_url(text):
-        why = f'parse "{text}": invalid URI for request'
-        raise ValueError(f"URL parse error during conversion from string: {why}")
+    if problem := url_problem(text):
+        raise ValueError(f"URL parse error during conversion from string: {problem}")
     return b"u%s" % text.encode()
 
 
@@ -154,9 +210,14 @@ def _query(value: bytes) -> dict[str, list[str]]:
 
 
 FUNCTIONS = (
+    Function("quantity", ("string",), "opaque", _quantity, is_method=False),
+    Function("semver", ("string",), "opaque", _version, is_method=False),
+    Function("semver", ("string", "bool"), "opaque", _version, is_method=False),
     Function("find", ("string", "string"), "string", _find),
     Function("findAll", ("string", "string"), "list", _found),
     Function("findAll", ("string", "string", "int"), "list", _found),
+    Function(f"{OWN}charAt", ("string", "list"), "string", _char_at),
+    Function(f"{OWN}substring", ("string", "list"), "string", _substring),
     Function("isIP", ("string",), "bool", _is_address, is_method=False),
     Function("ip", ("string",), "opaque", _address, is_method=False),
     Function(

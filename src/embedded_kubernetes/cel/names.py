@@ -45,16 +45,18 @@ _NAMESPACE: Mapping[str, Any] = {
     "spec": {"finalizers": None},
     "status": {"conditions": None, "phase": None},
 }
+_TESTED = re.compile(r"\bhas\(\s*variables\s*\.\s*(\w+)\s*\)")
 _KNOWN = ("object", "oldObject", "request", "namespaceObject", "authorizer", "params", "variables")
 
 
 class Names(NamedTuple):
     """What an expression may name besides `object`, `oldObject`, `request` and `namespaceObject`. `variables` are those
-    of a policy with their expressions, which name no others; None where there is no such map."""
+    of a policy with the signatures of their types; None where there is no such map. `patches`: types of mutations."""
 
     authorizer: bool = True
     params: bool = False
     variables: Mapping[str, str] | None = None
+    patches: bool = False
 
     def has(self, name: str) -> bool:
         if name == "variables":
@@ -114,7 +116,8 @@ def problems(text: str, names: Names) -> str:
 
 
 def inlined(text: str, variables: Mapping[str, str]) -> str:
-    """The expression with those of the variables in place of these."""
+    """The expression with those of the variables in place of these, all of which have a value."""
+    text = _TESTED.sub(lambda match: "true" if match[1] in variables else match[0], text)
     parts, end = [], 0
     for mention in mentions(text):
         if mention.path[0] == "variables" and len(mention.path) > 1 and mention.path[1] in variables:
@@ -132,16 +135,16 @@ def told(text: str, place: int, problem: str) -> str:
     return f"ERROR: <input>:{line + 1}:{column + 1}: {problem}\n | {source}\n | {'.' * column}^"
 
 
-def missing_field(text: str, values: Mapping[str, Any]) -> str:
-    """The first field that an expression selects from what has none, null or a text; empty if none is found."""
+def missing_field(text: str, values: Mapping[str, Any]) -> tuple[str, Any]:
+    """The first field that an expression selects from what has none, and that; no name if none is found."""
     for mention in mentions(text):
         if mention.path[0] not in values:
             continue
         value = values[mention.path[0]]
         for name in mention.path[1:-1] if mention.called else mention.path[1:]:
             if not isinstance(value, dict):
-                return name
+                return name, value
             if name not in value:
                 break
             value = value[name]
-    return ""
+    return "", None

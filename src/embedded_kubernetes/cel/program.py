@@ -8,103 +8,86 @@ one is asked for each object.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from agent_scheduler.objects.celtypes import FUNCTIONS, hashable
+from .authorizer import ASK, Ask
+from .environment import checking, evaluating
+from .initializers import TOKEN, Maps, as_calls, as_maps, has_initializers, written
+from .literals import literal_problems
+from .macros import expanded
+from .names import Names, mentions, missing_field, problems, told
+from .numbers import compared
+from .words import go_type, located, merged, said
 
-from . import library
-from .authorizer import ASK, METHODS, Ask
-from .initializers import Maps, as_calls, as_maps, has_initializers
-from .names import Names, inlined, missing_field, problems, told
-
-#: What every expression may name; those of a policy also `params`, `variables` and `namespaceObject`.
-VARIABLES = ("object", "oldObject", "request", "params", "variables", "namespaceObject")
-AUTHORIZER, REQUEST_RESOURCE = "authorizer", "authorizer.requestResource"
 #: Compiled expressions that are kept; they come from configurations.
 _KEPT = 4096
-
-#: Fields whose types the checker knows, as variables of their own: it goes by the longest name that it finds.
-_STRINGS = tuple(
-    f"request.{path}"
-    for path in (
-        *(f"{kind}.{part}" for kind in ("kind", "requestKind") for part in ("group", "version", "kind")),
-        *(
-            f"{kind}.{part}"
-            for kind in ("resource", "requestResource")
-            for part in ("group", "version", "resource")
-        ),
-        *("subResource", "requestSubResource", "name", "namespace", "operation"),
-        *("userInfo.username", "userInfo.uid"),
-    )
-)
-_NAMESPACE_STRINGS = tuple(
-    f"namespaceObject.{path}"
-    for path in (
-        *(f"metadata.{name}" for name in ("name", "generateName", "namespace", "UID", "resourceVersion")),
-        "status.phase",
-    )
-)
-_TYPED = re.compile(r"\b(?:request|namespaceObject)\s*\.").search
 #: The macro would take a declared name for the value that it tests.
-_TESTED = re.compile(r"\b(has\(\s*)(request|namespaceObject)\b")
-
-_status = re.compile(r"^[A-Z_]+: ")
-_missing = re.compile(r'Key not found in map : "(.*)"', re.DOTALL).search
-_index = re.compile(r"Index error: index=(-?[0-9]+) size=").search
-_applied = re.compile(r"found no matching overload for .*")
-_placed = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)").finditer
-_undeclared = re.compile(
-    r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)' \(in container ''\)\n \| (.*)\n \| \.*\^"
-)
-_unconverted = re.compile(
-    r"(?:cannot convert string to |Type conversion error from 'string' to '|String to (?=\w+ conversion failed))"
-    r"(\w+).*"
-).fullmatch
-_CONVERTED = {"Duration": "google.protobuf.Duration", "Timestamp": "google.protobuf.Timestamp"}
-_OTHERS = {
-    # The library counts loops, a real server all that an evaluation does.
-    "Iteration budget exceeded [INTERNAL]": "operation cancelled: actual cost limit exceeded",
-    "divide by zero": "division by zero",
-    "int64 out of uint64 range": "unsigned integer overflow",
-    "double out of int64 range": "integer overflow",
-}
+_TESTED = re.compile(r"\b(has\(\s*)(request|namespaceObject|variables)\b")
 
 
 class CelError(ValueError):
     """What is wrong with an expression, or with one evaluation of it."""
 
 
+class NotInstantiated(CelError):
+    """Constants of an expression that compiles cannot be evaluated: why."""
+
+
+class Unheld(CelError):
+    """An expression has a value that JSON has not, so that nothing else can be given it."""
+
+
 class Program:
-    """One expression. `result` is its type as cel-go names it: `bool`, `dyn`, `list(map(string, int))`."""
+    """One expression, to be evaluated. What does not fit is an error of each evaluation; `checked` tells it before."""
 
-    __slots__ = ("_compiled", "result", "text")
+    __slots__ = ("_compiled", "text")
 
-    def __init__(self, text: str, environment: Any = None) -> None:
-        """Raises `CelError` with all that is wrong."""
+    def __init__(self, text: str) -> None:
+        """Raises `CelError` for what cannot be parsed."""
         self.text = text
+        _check_syntax(text)
+        maps = _rewritten(text)
         try:
-            self._compiled = _compiled(text) if environment is None else environment.compile(text)
+            self._compiled, _ = _compiled(evaluating(), text, maps)
         except CelError:
-            raise
-        except (RuntimeError, ValueError, RecursionError) as error:
-            raise CelError(_said(str(error))) from None
-        self.result = _go_type(self._compiled.return_type().name())
+            # Without Kubernetes' types, some of what was let pass does not seem to fit.
+            self._compiled = evaluating().compile(maps[-1].text, disable_check=True)
 
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
         """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
         it."""
+        try:
+            return _json(self._answer(variables, ask))
+        except TypeError:
+            # The library hands out no value that may not be there.
+            raise Unheld("no such overload") from None
+
+    def held(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
+        """The answer as other expressions can be given it. Raises `CelError`, and `Unheld` for one that they cannot."""
+        try:
+            value = self._answer(variables, ask, exact=True)
+            if _is_plain(value):
+                return _json(value)
+        except TypeError:
+            # As above.
+            pass
+        raise Unheld("no such overload")
+
+    def _answer(self, variables: Mapping[str, Any], ask: Ask | None, *, exact: bool = False) -> Any:
         token = ASK.set(ask)
         try:
             answer = self._compiled.eval(data=variables)
-            kind, value = answer.type().name(), answer.value()
+            kind = answer.type().name()
             if kind == "ERROR":
-                raise CelError(self._why(str(value), variables))
-            return _json(value)
-        except (RuntimeError, TypeError, OverflowError) as error:
+                raise CelError(self._why(str(answer.value()), variables))
+            if exact and kind.partition("<")[0] not in _PLAIN:
+                raise Unheld("no such overload")
+            return answer.value()
+        except (RuntimeError, OverflowError) as error:
             raise CelError(self._why(str(error), variables)) from None
         finally:
             ASK.reset(token)
@@ -112,71 +95,129 @@ class Program:
     def _why(self, error: str, variables: Mapping[str, Any]) -> str:
         """cel-go finds no key in what is no map either; the library does not say which."""
         if "Applying SELECT to non-message type" in error:
-            name = missing_field(self.text, variables)
+            name, value = missing_field(self.text, variables)
+            if isinstance(value, list):
+                return "unsupported index type 'string' in list"
             return f"no such key: {name}" if name else "no such overload"
-        return _said(error)
+        return said(error)
 
 
 @lru_cache(maxsize=_KEPT)
 def program(text: str) -> Program:
-    """Raises `CelError` for what does not compile."""
+    """Raises `CelError` for what cannot be parsed."""
     return Program(text)
 
 
-def checked(text: str, names: Names) -> Program:
-    """As `program`, for an expression that may name these alone. Its type is what is asked for; to be evaluated, it is
-    asked of `program`."""
-    found = _typed(text) if _TYPED(text) or has_initializers(text) else program(text)
-    if said := problems(text, names):
-        raise CelError(said)
-    if names.variables and "dyn" in found.result:
-        # The library knows no type of a policy's variables. It is that of the expressions.
-        with suppress(CelError):
-            return program(inlined(text, names.variables))
-    return found
+def checked(text: str, names: Names) -> str:
+    """The type of an expression that may name these alone, as cel-go names it: `bool`, `dyn`, `list(map(string, int))`.
+
+    Raises `CelError` with all that is wrong, `NotInstantiated` if only constants are.
+    """
+    given = names.variables or {}
+    used = {
+        mention.path[1]
+        for mention in mentions(text)
+        if len(mention.path) > 1 and mention.path[0] == "variables"
+    }
+    types = tuple((name, given[name]) for name in sorted(used) if name in given)
+    _check_syntax(text)
+    unknown = problems(text, names)
+    try:
+        found = _typed(text, types, patches=names.patches)
+    except CelError as error:
+        raise CelError(merged(unknown, str(error))) from None
+    if unknown:
+        raise CelError(unknown)
+    if found.wrong:
+        raise CelError(found.wrong)
+    if found.uninstantiable:
+        raise NotInstantiated(found.uninstantiable)
+    return found.type
+
+
+class _Typed(NamedTuple):
+    """The type of an expression that fits its variables, and what is wrong with its literals and constants."""
+
+    type: str
+    wrong: str
+    uninstantiable: str
 
 
 @lru_cache(maxsize=_KEPT)
-def _typed(text: str) -> Program:
-    """An expression with types for initializers and for the fields of `request` and `namespaceObject`. It is not for
-    being evaluated."""
-    if has_initializers(text):
-        # Errors of syntax, in places of the text as it was written.
-        program(text)
-    calls, shapes = as_calls(text)
-    asked = _TESTED.sub(lambda match: f"{match[1]}{'object'.ljust(len(match[2]))}", calls.text)
+def _typed(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool) -> _Typed:
+    shapes: frozenset[str] = frozenset()
+    if patches and has_initializers(text):
+        _, shapes = as_calls(text)
+    maps = _rewritten(text, checks=True, patches=patches)
+    compiled, maps = _compiled(checking(shapes, variables, patches=patches), text, maps)
+    problems, uninstantiable = literal_problems(compiled.serialize(), shapes, _failure)
+    wrong = [told(text, written(place, maps), problem) for place, problem in problems]
+    return _Typed(go_type(compiled.return_type().name()), "\n".join(wrong), uninstantiable)
+
+
+def _check_syntax(text: str) -> None:
+    """Places and texts of errors of syntax are those of what was written, whatever is made of it."""
+    with _telling():
+        evaluating().compile(text, disable_check=True)
+    escaped = [match.start() for match in TOKEN.finditer(text) if match[0].startswith("`")]
+    if escaped:
+        # The library reads them; a real server does not.
+        raise CelError("\n".join(told(text, place, "unsupported syntax: '`'") for place in escaped))
+
+
+def _failure(text: str) -> str:
     try:
-        return Program(asked, _environment(typed=True, shapes=shapes))
+        program(text).evaluate({})
     except CelError as error:
-        raise CelError(_located(str(error), calls, text)) from None
+        return str(error)
+    return ""
 
 
-def _compiled(text: str) -> Any:
-    environment = _environment()
-    if not has_initializers(text):
-        return environment.compile(text)
+def _rewritten(text: str, *, checks: bool = False, patches: bool = True) -> tuple[Maps, ...]:
+    """An expression that can be parsed as the library is to have it, by and by."""
+    maps = [expanded(text, checks=checks)]
+    if patches and has_initializers(text):
+        maps.append(as_calls(maps[-1].text)[0] if checks else as_maps(maps[-1].text))
+    if checks:
+        asked = _TESTED.sub(lambda match: f"{match[1]}{'object'.ljust(len(match[2]))}", maps[-1].text)
+        maps[-1] = maps[-1]._replace(text=asked)
+    return tuple(maps)
+
+
+def _compiled(environment: Any, text: str, maps: tuple[Maps, ...]) -> tuple[Any, tuple[Maps, ...]]:
+    """The last of what was made of the expression, compiled, or what had to be made of it for that."""
     try:
-        # Places in errors of syntax are those of the text as it was written.
-        return environment.compile(text)
-    except RuntimeError as error:
-        if "Syntax error" in str(error):
-            raise
-    maps = as_maps(text)
+        with _telling():
+            return environment.compile(maps[-1].text), maps
+    except CelError as error:
+        if more := compared(maps[-1].text, str(error)):
+            return _compiled(environment, text, (*maps, more))
+        raise CelError(located(str(error), maps, text)) from None
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
     try:
-        return environment.compile(maps.text)
-    except RuntimeError as error:
-        raise CelError(_located(str(error), maps, text)) from None
+        yield
+    except (RuntimeError, ValueError, RecursionError) as error:
+        raise CelError(said(str(error))) from None
 
 
-def _located(error: str, maps: Maps, text: str) -> str:
-    """The same errors where they are in the expression that was written."""
-    lines = maps.text.split("\n")
-    found = []
-    for match in _placed(error):
-        line, column = int(match[1]), int(match[2])
-        offset = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
-        found.append(told(text, maps.written(offset), match[3]))
-    return "\n".join(found) or error
+#: Types whose values are given to other expressions as they are.
+_PLAIN = frozenset({"BOOL", "BYTES", "DOUBLE", "INT", "LIST", "MAP", "NULL", "STRING"})
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is of these types, with all that is in it."""
+    if hasattr(value, "value") and hasattr(value, "type"):
+        if value.type().name().partition("<")[0] not in _PLAIN:
+            return False
+        value = value.value()
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(held) for key, held in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | bytes | bytearray)
 
 
 def _json(value: Any) -> Any:
@@ -192,168 +233,3 @@ def _json(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str | bytes | datetime | timedelta):
         return value
     return str(value)
-
-
-def _said(text: str) -> str:
-    text = _status.sub("", text).removesuffix(" [INVALID_ARGUMENT]")
-    if missing := _missing(text):
-        return f"no such key: {missing[1]}"
-    if index := _index(text):
-        return f"index out of bounds: {index[1]}"
-    if "No matching overloads" in text:
-        return "no such overload"
-    if converted := _unconverted(text):
-        return f"type conversion error from 'string' to '{_CONVERTED.get(converted[1], converted[1])}'"
-    if text.startswith("Invalid container type"):
-        return "no such overload"
-    text = _OTHERS.get(text, text)
-    return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), _worded(text)))
-
-
-#: What the library's parser and checker say otherwise than cel-go's.
-_WORDS = (
-    (re.compile(r"has\(\) argument must be a field selection"), "invalid argument to has() macro"),
-    (
-        re.compile(r"\b(?:map|filter)\(\) variable name must be a simple identifier"),
-        "argument is not an identifier",
-    ),
-    (re.compile(r"\b\w+\(\) variable name must be a simple identifier"), "argument must be a simple name"),
-    (
-        re.compile(r"expression of type '(.*)' cannot be the operand of a select operation"),
-        r"type '\1' does not support field selection",
-    ),
-    (re.compile(r"cannot be the range of a comprehension"), "cannot be range of a comprehension"),
-    (re.compile(r"'\\u003F'"), "'?'"),
-)
-#: Of a part that could not be read or checked, which cel-go tells once, where it is.
-_FOLLOWING = re.compile(r"<<nil>> parsetree|'\*error\*'").search
-
-
-def _worded(text: str) -> str:
-    if not text.startswith("ERROR: "):
-        return text
-    first, *others = text.split("\nERROR: ")
-    text = "\nERROR: ".join([first, *(other for other in others if not _FOLLOWING(other))])
-    for pattern, words in _WORDS:
-        text = pattern.sub(words, text)
-    return text
-
-
-def _shortened(types: str) -> str:
-    """cel-go's checker has other names for types than its answers."""
-    for name, long in _GO_TYPES.items():
-        types = types.replace(long, name)
-    return types
-
-
-def _rooted(match: re.Match[str]) -> str:
-    """cel-go names of an unknown `a.b.c` the `a`, and its place."""
-    line, column, name, source = match[1], int(match[2]), match[3], match[4]
-    root = name.partition(".")[0]
-    if root != name:
-        column = source.rfind(root, 0, column) + 1 or column
-    dots = "." * (column - 1)
-    return (
-        f"ERROR: <input>:{line}:{column}: undeclared reference to '{root}' (in container '')\n | {source}\n"
-        f" | {dots}^"
-    )
-
-
-_GO_TYPES = {
-    "null": "null_type",
-    "timestamp": "google.protobuf.Timestamp",
-    "duration": "google.protobuf.Duration",
-}
-
-
-def _go_type(name: str) -> str:
-    found = name.replace("<", "(").replace(">", ")")
-    # The names of the library's own types are in capitals.
-    return re.sub(r"\b[A-Z]{3,}\b", lambda match: _GO_TYPES.get(found := match[0].lower(), found), found)
-
-
-@lru_cache(maxsize=64)
-def _environment(*, typed: bool = False, shapes: frozenset[str] = frozenset()) -> Any:
-    """`shapes`: types that are made by functions of their names."""
-    # Here, because most servers never see an expression, and the library takes long to load.
-    from cel_expr_python import cel
-    from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
-
-    kind = cel.Type
-    types = {
-        "any": kind.DYN,
-        "bool": kind.BOOL,
-        "double": kind.DOUBLE,
-        "int": kind.INT,
-        "list": kind.List(kind.DYN),
-        "map": kind.Map(kind.STRING, kind.DYN),
-        "opaque": kind.BYTES,
-        "string": kind.STRING,
-    }
-    overloads: dict[str, list[Any]] = {}
-
-    def declare(name: str, parameters: tuple[str, ...], result: str, member: bool, does: Any) -> None:
-        overloads.setdefault(name, []).append(
-            cel.Overload(
-                f"{name}_{'_'.join(parameters)}",
-                return_type=types[result],
-                parameters=[types[each] for each in parameters],
-                is_member=member,
-                impl=hashable(does),
-            )
-        )
-
-    for function in (*FUNCTIONS, *library.FUNCTIONS):
-        declare(function.name, function.parameters, function.result, function.is_method, function.does)
-    for method in METHODS:
-        declare(method.name, ("opaque", *["string"] * method.parameters), method.result, True, method.does)
-    for shape in shapes:
-        made = cel.Overload(
-            f"new_{shape.replace('.', '_')}",
-            return_type=kind.AbstractType(shape),
-            parameters=[kind.Map(kind.STRING, kind.DYN)],
-            is_member=False,
-            impl=bytes,
-        )
-        overloads[shape] = [made]
-    declare("jsonpatch.escapeKey", ("string",), "string", False, _escaped)
-    return cel.NewEnv(
-        variables={
-            **dict.fromkeys(VARIABLES, kind.DYN),
-            AUTHORIZER: kind.BYTES,
-            REQUEST_RESOURCE: kind.BYTES,
-            **(_fields(kind) if typed else {}),
-        },
-        extensions=[
-            ext_bindings.ExtBindings(),
-            ext_optional.ExtOptional(),
-            ext_strings.ExtStrings(),
-            ext_math.ExtMath(),
-        ],
-        functions=[cel.FunctionDecl(name, found) for name, found in overloads.items()],
-    )
-
-
-def _fields(kind: Any) -> dict[str, Any]:
-    words, texts = kind.List(kind.STRING), kind.Map(kind.STRING, kind.STRING)
-    return {
-        **dict.fromkeys((*_STRINGS, *_NAMESPACE_STRINGS), kind.STRING),
-        "request.dryRun": kind.BOOL,
-        "request.userInfo.groups": words,
-        "request.userInfo.extra": kind.Map(kind.STRING, words),
-        "namespaceObject.metadata.labels": texts,
-        "namespaceObject.metadata.annotations": texts,
-        "namespaceObject.metadata.finalizers": words,
-        "namespaceObject.spec.finalizers": words,
-        **dict.fromkeys(
-            ("namespaceObject.metadata.creationTimestamp", "namespaceObject.metadata.deletionTimestamp"),
-            kind.TIMESTAMP,
-        ),
-        "namespaceObject.metadata.generation": kind.INT,
-        "namespaceObject.metadata.deletionGracePeriodSeconds": kind.INT,
-    }
-
-
-def _escaped(key: str) -> str:
-    """A name as a part of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")

@@ -55,6 +55,28 @@ def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
     assert _refusal(world) == ""
 
 
+@pytest.mark.parametrize(
+    ("expression", "used"),
+    [
+        ("object.metadata.?labels['a']", "variables.v.orValue('d') == 'd' && has(variables.v)"),
+        ("object.?data['k']", "variables.v.value() == 'v'"),
+        ("[timestamp('2020-01-01T00:00:00Z')]", "variables.v[0] < timestamp('2021-01-01T00:00:00Z')"),
+        ("{1: 'a'}", "variables.v[1] == 'a'"),
+        ("['a'].transformMap(i, x, x)", "variables.v.all(k, x, k == 0 && x == 'a')"),
+        ("2u", "variables.v + 1u == 3u"),
+        ("type(1)", "variables.v == int"),
+        ("format.date()", "!variables.v.validate('2021-01-01').hasValue()"),
+        ("authorizer.path('/').check('get')", "variables.v.allowed()"),
+    ],
+)
+def test_a_variable_keeps_what_is_no_json(expression: str, used: str) -> None:
+    world = Scripted()
+    variables = [{"name": "v", "expression": expression}, {"name": "w", "expression": "variables.v"}]
+    both = f"{used} && {used.replace('variables.v', 'variables.w')}"
+    world.policy("Validating", {"variables": variables, "validations": [{"expression": both}]})
+    assert _refusal(world) == ""
+
+
 def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
     values = {"b": "b'a'", "t": "timestamp('2020-01-01T00:00:00Z')", "d": "duration('90s')"}
     operations = ", ".join(
@@ -122,6 +144,22 @@ def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
     )
     world.policy("Validating", {"validations": [{"expression": expression}]})
     assert _refusal(world) == ""
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("path(' ')", "path must not be empty"),
+        ("group('').resource('')", "resource must not be empty"),
+        ("serviceAccount('default', 'A').path('/')", "Invalid service account name"),
+        ("serviceAccount('a.b', 'a').path('/')", "Invalid service account namespace"),
+    ],
+)
+def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: str) -> None:
+    world = Scripted()
+    expression = f"authorizer.{question}.check('get').allowed()"
+    world.policy("Validating", {"validations": [{"expression": expression}]})
+    assert _refusal(world) == f"expression '{expression}' resulted in error: {said}"
 
 
 def test_the_audit_log_has_failures_and_what_a_policy_publishes() -> None:
@@ -227,6 +265,14 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
             _mutation('[JSONPatch{op: "add", path: "/data", value: [Object.data{}]}]', "JSONPatch"),
             500,
             "cannot be converted to a value",
+        ),
+        (
+            _mutation(
+                '[JSONPatch{op: "add", path: "/metadata", value: Object.metadata{labels: Object.label{a: "b"}}}]',
+                "JSONPatch",
+            ),
+            403,
+            'type mismatch: unexpected type name "Object.label", expected "Object.metadata.labels"',
         ),
         (
             _mutation('[JSONPatch{op: "add", path: "/data", value: 7}]', "JSONPatch"),

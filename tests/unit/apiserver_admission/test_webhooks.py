@@ -208,7 +208,7 @@ async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operati
         (
             {"op": "replace", "path": "/apiVersion", "value": "v9"},
             'Internal error occurred: no kind "ConfigMap" is registered for version "v9" in scheme '
-            '"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"',
+            '"pkg/api/legacyscheme/scheme.go:30"',
         ),
     ],
 )

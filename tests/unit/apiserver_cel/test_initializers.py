@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.cel.initializers import TYPE, as_maps, misplaced, plain
-from embedded_kubernetes.cel.program import CelError, program
+from embedded_kubernetes.cel.names import Names
+from embedded_kubernetes.cel.program import CelError, checked, program
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_an_initializer_is_a_map_that_says_its_type(expression, value) -> None:
 )
 def test_errors_are_where_they_were_written(expression, said) -> None:
     with pytest.raises(CelError) as error:
-        program(expression)
+        checked(expression, Names(patches=True))
     assert str(error.value) == said
 
 
@@ -60,5 +61,14 @@ def test_names_of_types_have_to_be_their_fields_paths() -> None:
     good = {TYPE: "Object", "spec": {TYPE: "Object.spec", "l": [{TYPE: "Object.spec.l"}], "m": {"a": 1}}}
     assert misplaced(good) == ""
     assert plain(good) == {"spec": {"l": [{}], "m": {"a": 1}}}
+    several = {
+        TYPE: "Object",
+        "a": {TYPE: "Object.x"},
+        "m": {"k": {TYPE: "Object.m"}, "l": [{TYPE: "Object.y"}]},
+    }
+    assert [line.partition(",")[0] for line in misplaced(several).split("\n")] == [
+        'unexpected type name "Object.x"',
+        'unexpected type name "Object.y"',
+    ]
     bad = {TYPE: "Object", "spec": {TYPE: "Object.spec", "l": [{TYPE: "Object.l"}]}}
     assert 'unexpected type name "Object.l", expected "Object.spec.l"' in misplaced(bad)

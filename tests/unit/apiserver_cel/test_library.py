@@ -40,6 +40,11 @@ def test_it_holds(expression: str) -> None:
     [
         ("ip('x').family() == 4", 'IP Address "x" parse error during conversion from string: ParseAddr("x")'),
         ("url('x').getHost() == ''", 'URL parse error during conversion from string: parse "x": invalid URI'),
+        ("quantity('x') == quantity('1')", "quantities must match the regular expression"),
+        ("quantity('1MM') == quantity('1')", "unable to parse quantity's suffix"),
+        ("semver('1.2') == semver('1.2.3')", "No Major.Minor.Patch elements found"),
+        ("semver('1.x.3').major() == 1", 'Invalid character(s) found in minor number "x"'),
+        ("semver('01.2.3').major() == 1", 'Major number must not contain leading zeroes "01"'),
         ("int('x') == 1", "type conversion error from 'string' to 'int'"),
         (
             "duration('x') == duration('1s')",

@@ -231,6 +231,30 @@ _CONSTRAINTS = {"resourceRules": [_RULE]}
             ],
         ),
         (
+            {"validations": [{"expression": "int('x') == 1"}]},
+            [
+                "spec.validations[0].expression: Internal error: program instantiation failed: "
+                "type conversion error from 'string' to 'int'",
+            ],
+        ),
+        (
+            {
+                "variables": [
+                    {"name": "names", "expression": "object.spec.containers.map(c, c.name)"},
+                    {"name": "size", "expression": "variables.names.size()"},
+                    {"name": "mixed", "expression": "[1, 'a']"},
+                ],
+                "validations": [{"expression": "variables.size > 'x'"}, {"expression": "variables.mixed"}],
+            },
+            [
+                "spec.variables[2].expression: Invalid value: \"[1, 'a']\": compilation failed: ERROR: <input>:1:5: "
+                "expected type 'int' but found 'string'",
+                "spec.validations[0].expression: Invalid value: \"variables.size > 'x'\": compilation failed: ERROR: "
+                "<input>:1:16: found no matching overload for '_>_' applied to '(int, string)'",
+                'spec.validations[1].expression: Invalid value: "variables.mixed": must evaluate to bool but got dyn',
+            ],
+        ),
+        (
             {"auditAnnotations": [{"key": "k", "valueExpression": "1"}]},
             ["spec.auditAnnotations[0].valueExpression: Invalid value"],
         ),
