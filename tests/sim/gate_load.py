@@ -75,7 +75,9 @@ def add_native(
     gangs.native = True
     names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
     for number in range(rng.randrange(2, 7)):
-        name, size = f"own-{number}", rng.choice((1, 2, 2, 3, 4, 6))
+        size = rng.choice((1, 2, 2, 3, 4, 6))
+        # Groups of either kind may have the same name.
+        name = rng.choice((f"own-{number}", f"g{number}"))
         least = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2)))
         policy: Body = {"basic": {}} if rng.random() < 0.1 else {"gang": {"minCount": least}}
         at, late = rng.uniform(0, 12), rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 4)))
@@ -88,7 +90,7 @@ def add_native(
         spread = rng.choice((0.0, 0.0, 0.05, 4.0))
         for member in range(size):
             own = cpu if rng.random() < 0.9 else 2 * cpu
-            made = pod(f"{name}-{member}", cpu=own, lives=lives, schedulingGroup={"podGroupName": name})
+            made = pod(f"own-{number}-{member}", cpu=own, lives=lives, schedulingGroup={"podGroupName": name})
             made["spec"]["schedulerName"] = scheduler
             said = made["metadata"]["annotations"]
             if queues:

@@ -15,7 +15,7 @@ from ..quotas.book import QuotaBook, Standing
 from ..quotas.queues import queue_info
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
-from ..quotas.waiting import WaitingPods
+from ..quotas.waiting import WaitingPods, Wanted
 from .batchinfo import GroupKey
 from .gatedpods import GatedPods
 from .podclass import PodClass
@@ -244,10 +244,10 @@ class QueueUsage:
             self.wanting.look_again(uid)
             self.call()
 
-    def wait_for(self, name: str, queue: str, vector: Vector, first: PodInfo) -> None:
-        """What waits under this name does so for the queue until so much fits, in the turn of `first`."""
-        self.waiting.add(name, queue, vector, priority=first.priority, created=first.created)
-        self.book.fallen.add(queue)
+    def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
+        """What waits under this name does so for these queues until so much fits, in the turn of `first`."""
+        self.waiting.add(name, wanted, priority=first.priority, created=first.created)
+        self.book.fallen.update(wanted)
 
     # ---- questions
 
@@ -288,7 +288,7 @@ class QueueUsage:
             if uid in self.gated.reserved:
                 self._over.add(uid)
             else:
-                self.waiting.add(uid, queue, vector, priority=pod.priority, created=pod.created)
+                self.waiting.add(uid, {queue: vector}, priority=pod.priority, created=pod.created)
         return short
 
     def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
@@ -315,7 +315,7 @@ class QueueUsage:
                 self._over.add(pod.uid)
             elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)
-                self.waiting.add(pod.uid, queue, vector, priority=pod.priority, created=pod.created)
+                self.waiting.add(pod.uid, {queue: vector}, priority=pod.priority, created=pod.created)
         return next(short for short in shorts if short is not None)
 
     def admit(self, pod: PodInfo) -> str:
