@@ -250,7 +250,7 @@ class GatedPods:
         turns: list[tuple[str, Sequence[PodInfo]]]
         if choice.needed:
             # Those above the minimum come after those that are needed.
-            turns = [(_name_of(key), choice.needed)]
+            turns = [(key.text, choice.needed)]
         else:
             turns = [(pod.uid, (pod,)) for pod in choice.others]
         for name, pods in turns:
@@ -332,18 +332,13 @@ class GatedPods:
         if self._waits_as.get(key):
             return "its gang's minimum comes first"
         if self.choose(key, self._gangs[key].values(), self.reserved.keys()) is None:
-            return f"group {key.namespace}/{key.name} does not exist, or has not its minimum of members"
+            return f"group {key.text} does not exist, or has not its minimum of members"
         return ""
 
     def _called(self, name: str) -> str:
         """What people call what waits under this name."""
         pod = self.held.get(name)
         return name if pod is None else pod.key
-
-
-def _name_of(key: GroupKey) -> str:
-    """Groups of either kind may have the same name."""
-    return f"{key.namespace}/{key.name}{' (scheduling.k8s.io)' if key.native else ''}"
 
 
 def _gang_of(pod: PodInfo) -> GroupKey:
