@@ -38,6 +38,8 @@ class QueueUsage:
         self._placements = placements
         #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
+        #: Called when a pod without a node has given the room back that was reserved for it: no event of it tells so.
+        self.on_unreserved: Callable[[], object] = lambda: None
         #: Called when `active` has changed.
         self.on_active: Callable[[], object] = lambda: None
         #: Names by which pods ask for the batch scheduler, and the queue of those of its pods that name none.
@@ -243,6 +245,7 @@ class QueueUsage:
             self.book.remove(uid)
             self.wanting.look_again(uid)
             self.call()
+            self.on_unreserved()
 
     def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
         """What waits under this name does so for these queues until so much fits, in the turn of `first`."""
