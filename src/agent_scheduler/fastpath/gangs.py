@@ -139,7 +139,7 @@ class GangCycle:
         for uid, pod in list(cluster.groups.members(group.key).items()):
             if uid != popped.pod.uid and cluster.is_ours(pod) and uid not in cluster.ledger.placements:
                 entry = cluster.queue.take(uid)
-                if entry is None and uid in cluster.ledger.usage.waiting:
+                if entry is None and cluster.ledger.usage.is_held(uid):
                     # There may be room for it in its queue, and it was not its turn to be called.
                     cluster.queue.activate([uid])
                     entry = cluster.queue.take(uid)
@@ -157,7 +157,7 @@ class GangCycle:
             return False
         pods = {each.pod.uid: each.pod for each in members if not each.pod.cls.error}
         for uid, pod in self._cluster.groups.members(group.key).items():
-            if uid in usage.waiting:
+            if usage.is_held(uid):
                 pods.setdefault(uid, pod)
         short = usage.gang_full([*pods.values()], missing)
         if short is None:

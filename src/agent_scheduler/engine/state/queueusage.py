@@ -294,6 +294,10 @@ class QueueUsage:
                 self.waiting.add(uid, {queue: vector}, priority=pod.priority, created=pod.created)
         return short
 
+    def is_held(self, uid: str) -> bool:
+        """Whether the pod was refused by its queue, and not called since."""
+        return uid in self.waiting or uid in self._over
+
     def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
         """Why queues cannot hold `minimum` of these pods beside one another, taken in their order: what they lack for
         the first ones. Then each of them waits until there is room for that many."""
