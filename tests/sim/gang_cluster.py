@@ -78,7 +78,9 @@ class GangCluster:
 
     def native_groups(self) -> dict[str, Json]:
         """By name, with `NATIVE` before it, where the API server has any."""
-        return {f"{NATIVE}{record.name}": orjson.loads(record.data) for record in self._records(NATIVE_GROUPS)}
+        return {
+            f"{NATIVE}{record.name}": orjson.loads(record.data) for record in self._records(NATIVE_GROUPS)
+        }
 
     def pods(self) -> list[Json]:
         return [orjson.loads(record.data) for record in self._records(PODS)]

@@ -136,9 +136,7 @@ class GangNemesis:
             return
         self._world.call("DELETE", path)
         body = {"metadata": {"name": name}, "spec": changed}
-        self._later(
-            rng.choice((0.0, 0.5, 4.0)), lambda: self._world.call("POST", NATIVE_OF_DEFAULT, body)
-        )
+        self._later(rng.choice((0.0, 0.5, 4.0)), lambda: self._world.call("POST", NATIVE_OF_DEFAULT, body))
 
     def group_written(self, asked: Request) -> None:
         """Somebody was faster with a PodGroup by a moment."""

@@ -222,7 +222,9 @@ class Standing:
             wanted[resource] = sum(sorted(read.requests(pod)[resource] for pod in pending)[:lacking])
         holds = self.holds(without=(*pending, *without))
         return any(
-            read.above_limits({each: holds[queue][each] + wanted[each] for each in +wanted}, self.queues[queue])
+            read.above_limits(
+                {each: holds[queue][each] + wanted[each] for each in +wanted}, self.queues[queue]
+            )
             for queue in read.chain(*queues, self.queues)
         )
 

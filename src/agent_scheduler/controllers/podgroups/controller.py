@@ -63,8 +63,8 @@ _decode_owner = msgspec.json.Decoder(_Owner).decode
 
 
 def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
-    """Of a pod that names its group, is being deleted or has ended nothing more is kept, not even its scheduler. One that
-    names a group of Kubernetes' own would leave that with one of Volcano's."""
+    """Of a pod that names its group, is being deleted or has ended nothing more is kept, not even its scheduler. With a
+    group of Volcano's a pod would leave the one of Kubernetes' own that it names."""
     pod = _decode_pod(raw)
     native = pod.spec.scheduling_group
     names_group = (pod.metadata.annotations or {}).get(GROUP_NAME) or (native and native.pod_group_name)

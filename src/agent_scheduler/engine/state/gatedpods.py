@@ -263,7 +263,7 @@ class GatedPods:
                 if queue := usage.queue_of(pod):
                     add_to(wanted.setdefault(queue, {}), usage.vector(pod))
             # Where a group says this, all its members are in the queue that it names.
-            for queue, total in wanted.items():
+            for total in wanted.values():
                 for resource, amount in choice.at_least.items():
                     total[resource] = max(total.get(resource, 0), amount)
             if usage.active and wanted and self.asks_queues:

@@ -20,7 +20,7 @@ from .batchinfo import GroupKey
 from .gatedpods import GatedPods
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
-from .wantingpods import WantingPods
+from .wantingpods import Together, WantingPods
 
 #: Classes of which the vector is kept.
 _KEPT = 1024
@@ -133,10 +133,11 @@ class QueueUsage:
             self.call()
             self._ask_who_wants_nodes()
 
-    def wants_node(self, pod: PodInfo, *, nominated: bool) -> None:
-        """No node would take it, and its queue would. `nominated`: others are leaving one for it."""
+    def wants_node(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
+        """No node would take it, and its queue would. `nominated`: others are leaving one for it. `together`: with whom
+        it wants one."""
         if self.concerns(pod):
-            self.wanting.set(pod, nominated=nominated)
+            self.wanting.set(pod, nominated=nominated, together=together)
 
     def _ask_who_wants_nodes(self) -> None:
         """Have those tried again of which it is not true any more that their queue would take them."""
@@ -299,10 +300,12 @@ class QueueUsage:
         return uid in self.waiting or uid in self._over
 
     def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
-        """Why queues cannot hold `minimum` of these pods beside one another, taken in their order: what they lack for
-        the first ones. Then each of them waits until there is room for that many."""
-        if not self.active or len(pods) < minimum:
+        """Why queues cannot hold `minimum` of these pods beside one another, all if they are fewer, as others may have
+        gates, taken in their order: what they lack for the first ones. Then each of them waits until there is room for
+        that many."""
+        if not self.active:
             return None
+        minimum = min(minimum, len(pods))
         headroom, fitting = self.book.headroom(), 0
         for pod in pods:
             queue = self.queue_of(pod)
