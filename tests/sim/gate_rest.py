@@ -214,7 +214,10 @@ def check_gates(world: World, cluster: GateCluster, by: Rules) -> None:
     """At rest."""
     world.safety.checked["L17"] += 1
     served = _Served(world, cluster, by)
-    if any(is_held(pod) for pod in served._standing.pods):
+    held = [pod for pod in served._standing.pods if is_held(pod)]
+    if held:
         world.states.reached("pod waits behind its gate at rest")
+    if any(read.is_native(read.gang_of(pod)) for pod in held):
+        world.states.reached("gang of Kubernetes' own behind its gate at rest")
     for problem in (*served.kept(), *served.unserved(), *served.misled()):
         world.safety.violated("L17", problem)

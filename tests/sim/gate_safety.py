@@ -180,6 +180,8 @@ class GateSafety:
             if pod is None:
                 continue
             self.world.safety.checked["S32"] += 1
+            if read.is_native(read.gang_of(pod)):
+                self.world.states.reached("gang of Kubernetes' own let past")
             name = _name(pod)
             asks_queues = fast_path.ledger.usage.gated.asks_queues
             if not asks_queues and asks(pod) and GATE in gates(pod):
