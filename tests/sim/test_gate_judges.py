@@ -173,14 +173,14 @@ def test_a_gang_that_asks_one_of_its_queues_alone_is_seen(monkeypatch: pytest.Mo
         wait_for(self, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
 
     monkeypatch.setattr(QueueUsage, "wait_for", for_one)
-    assert "would have" in found("gates-native", "S32:")
+    assert "would have" in found("gates-native", "S32:", first=42)
 
 
 def test_a_gang_of_the_fast_path_that_is_not_asked_as_a_whole_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(QueueUsage, "gang_full", lambda *_: None)
-    assert "and of its gang queue" in found("gates-native", "S33:")
+    assert "and of its gang queue" in found("gates-native", "S33:", faults=None, first=115)
 
 
 def test_words_of_a_gang_that_are_true_no_more_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
