@@ -11,7 +11,7 @@ import pytest
 from tests.embedded import until
 
 from .gate_world import BOTH, Gates
-from .test_end_to_end import GROUP, MERGE
+from .test_end_to_end import GROUP, MERGE, PODS
 from .test_native import GROUPS, native_gangs
 
 
@@ -105,3 +105,18 @@ async def test_groups_of_either_kind_may_have_one_name() -> None:
             await world.pod(f"own-{number}", queue="default", schedulingGroup=own)
         await until(lambda: world.world.has_placed("g", 2))
         await until(lambda: world.world.has_placed("own", 2))
+
+
+async def test_a_member_that_has_succeeded_counts_for_its_gang_as_in_sessions() -> None:
+    async with gated("3") as world:
+        await world.cluster.add_node("a", cpu="8")
+        await group(world, "g", 1)
+        await member(world, "g-0", "volcano")
+        await until(lambda: world.is_bound("g-0"))
+        await world.cluster.ask(
+            "PATCH", f"{PODS}/g-0/status", {"status": {"phase": "Succeeded"}}, content_type=MERGE
+        )
+        spec = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+        await world.cluster.ask("PATCH", f"{GROUPS}/g", spec, content_type=MERGE)
+        await member(world, "g-1", "volcano")
+        await until(lambda: world.is_bound("g-1"))
