@@ -9,6 +9,7 @@ import pytest
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.queue_admission import QueueAdmission
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.engine.session import written
@@ -16,7 +17,6 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.state.wantingpods import WantingPods
 from embedded_kubernetes.autoscaler import Autoscaler
 
 from .judging import found
@@ -184,8 +184,15 @@ def test_a_gang_of_the_fast_path_that_is_not_asked_as_a_whole_is_seen(
 
 
 def test_words_of_a_gang_that_are_true_no_more_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WantingPods, "together", lambda *_: None)
-    assert "has no room for its gang" in found("gates-native", "L17:", faults=("queue_changed",))
+    refused = KubeMessenger.refused
+
+    def of_others(self: KubeMessenger, pod: PodInfo, reason: str, message: str, **more: Any) -> None:
+        if reason != "QueueFull" or pod.group is None or not pod.group.native:
+            refused(self, pod, reason, message, **more)
+
+    monkeypatch.setattr(KubeMessenger, "refused", of_others)
+    options = Options(seed=76, scenario="gates-native", faults=("queue_changed",))
+    assert any("has no room for its gang" in each for each in run(options).violations)
 
 
 def test_gates_that_are_left_on_a_gang_of_kubernetes_own_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
