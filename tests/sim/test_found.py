@@ -214,6 +214,7 @@ FOUND = [
         id="a pod of the fast path gives room back that a group of the other kind waits for",
     ),
     pytest.param("gates-native", 139, id="members of a gang hold more room than their queue has by then"),
+    pytest.param("gates-native", 309, id="two conditions are carried out late, soon after one another"),
     pytest.param("gates-native", 163, id="members whose queue is full are beside some that have gates"),
 ]
 
