@@ -125,8 +125,7 @@ class BatchExplainer:
 
     def _job(self, key: GroupKey) -> Job | None:
         last = self._last()
-        job = None if last is None else last.session.jobs.get(key.text)
-        return job if job is not None and job.group.key == key else None
+        return None if last is None else last.session.jobs.get(key.text)
 
     def _gang(self, key: GroupKey) -> Page:
         """`group` is empty for a pod that is a group of its own."""

@@ -112,13 +112,8 @@ class WantingPods:
 
     def _with_others(self, found: list[str]) -> list[str]:
         """And those that want nodes with one of these."""
-        others = (
-            other
-            for uid in found
-            if (together := self._together.get(uid)) is not None
-            for other in together.uids
-            if other in self._kind_of
-        )
+        gangs = {id(each): each.uids for uid in found if (each := self._together.get(uid)) is not None}
+        others = (uid for uids in gangs.values() for uid in uids if uid in self._kind_of)
         return list(dict.fromkeys((*found, *others)))
 
     # ---- questions
