@@ -12,7 +12,7 @@ import yaml
 
 from embedded_kubernetes.store import Record
 
-from .gang_load import API, GROUPS_OF_DEFAULT, Gangs
+from .gang_load import API, GROUPS_OF_DEFAULT, NATIVE, Gangs
 
 if TYPE_CHECKING:
     from .world import World
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 QUEUES, GROUPS = ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "podgroups")
+NATIVE_GROUPS = ("scheduling.k8s.io", "podgroups")
 PODS, JOBS = ("", "pods"), ("batch.volcano.sh", "jobs")
 MERGE = "application/merge-patch+json"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -75,6 +76,12 @@ class GangCluster:
         """By name: all are in one namespace."""
         return {record.name: orjson.loads(record.data) for record in self._records(GROUPS)}
 
+    def native_groups(self) -> dict[str, Json]:
+        """By name, with `NATIVE` before it, where the API server has any."""
+        return {
+            f"{NATIVE}{record.name}": orjson.loads(record.data) for record in self._records(NATIVE_GROUPS)
+        }
+
     def pods(self) -> list[Json]:
         return [orjson.loads(record.data) for record in self._records(PODS)]
 
@@ -83,4 +90,5 @@ class GangCluster:
         return [orjson.loads(record.data) for record in self._records(JOBS)]
 
     def _records(self, kind: tuple[str, str]) -> Iterator[Record]:
-        return iter(list(self._world.store.tables[kind].scan("")))
+        table = self._world.store.tables.get(kind)
+        return iter([] if table is None else list(table.scan("")))

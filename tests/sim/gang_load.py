@@ -13,6 +13,9 @@ Body = dict[str, Any]
 NAME = "volcano"
 API = "/apis/scheduling.volcano.sh/v1beta1"
 GROUPS_OF_DEFAULT = f"{API}/namespaces/default/podgroups"
+#: Before the names of Kubernetes' own groups where they stand beside those of Volcano's.
+NATIVE = "scheduling.k8s.io/"
+NATIVE_OF_DEFAULT = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 ROLE = "volcano.sh/task-spec"
@@ -45,6 +48,8 @@ class Gangs:
     controllers: int = 0
     #: Groups that are there or will be, by name.
     groups: dict[str, Body] = field(default_factory=dict)
+    #: Whether the API server has groups of Kubernetes' own, too.
+    native: bool = False
 
     @property
     def text(self) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from embedded_kubernetes.requests import Request
 
 from . import gang_reading as read
-from .gang_cluster import GangCluster
-from .gang_load import API, GROUPS_OF_DEFAULT, PRIORITIES
+from .gang_cluster import MERGE, GangCluster
+from .gang_load import API, GROUPS_OF_DEFAULT, NATIVE_OF_DEFAULT, PRIORITIES
 from .gang_load import group as made_group
 from .gang_load import queue as made_queue
 
@@ -95,10 +95,13 @@ class GangNemesis:
     # -- groups
 
     def group_changed(self) -> None:
-        groups = self._cluster.groups()
+        groups = {**self._cluster.groups(), **self._cluster.native_groups()}
         if not groups:
             return
         name = self._rng.choice(sorted(groups))
+        if read.is_native(name):
+            self._native_changed(groups[name])
+            return
         group, rng = groups[name], self._rng
         change = rng.choice(("minimum", "minimum", "queue", "class", "delete", "recreate", "phase"))
         if change == "minimum":
@@ -121,6 +124,19 @@ class GangNemesis:
             wait = 0.0 if change == "recreate" else rng.choice((0.5, 4.0))
             body = made_group(name, **{"minimum": 1, **group["spec"]})
             self._later(wait, lambda: self._world.call("POST", GROUPS_OF_DEFAULT, body))
+
+    def _native_changed(self, group: Json) -> None:
+        """Its minimum, or it goes, and comes back by and by."""
+        name, spec, rng = group["metadata"]["name"], group["spec"], self._rng
+        path = f"{NATIVE_OF_DEFAULT}/{name}"
+        least = max(1, read.minimum(group).members + rng.choice((-1, -1, 0, 1)))
+        changed = {**spec, "schedulingPolicy": {"gang": {"minCount": least}}}
+        if rng.random() < 0.4:
+            self._world.call("PATCH", path, {"spec": changed}, MERGE)
+            return
+        self._world.call("DELETE", path)
+        body = {"metadata": {"name": name}, "spec": changed}
+        self._later(rng.choice((0.0, 0.5, 4.0)), lambda: self._world.call("POST", NATIVE_OF_DEFAULT, body))
 
     def group_written(self, asked: Request) -> None:
         """Somebody was faster with a PodGroup by a moment."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_scheduler.objects.quantity import resource_value
 
-from .gang_load import GROUP_NAME, NAME, QUEUE_NAME, ROLE
+from .gang_load import GROUP_NAME, NAME, NATIVE, QUEUE_NAME, ROLE
 
 Json = dict[str, Any]
 Amounts = Mapping[str, int]
@@ -44,8 +44,20 @@ def annotation(pod: Json, name: str) -> str:
 
 
 def group_of(pod: Json) -> str:
-    """The name of its group; empty for none."""
-    return annotation(pod, GROUP_NAME)
+    """The name of its group: of one of Kubernetes' own with `NATIVE` before it; empty for none."""
+    own = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    return annotation(pod, GROUP_NAME) or (f"{NATIVE}{own}" if own else "")
+
+
+def is_native(group: str) -> bool:
+    """Whether a group, by its name, is one of Kubernetes' own."""
+    return group.startswith(NATIVE)
+
+
+def gang_of(pod: Json) -> str:
+    """The group with whose minimum it is scheduled: one of Volcano's is the batch scheduler's alone. Empty for none."""
+    name = group_of(pod)
+    return name if is_native(name) or is_batch(pod) else ""
 
 
 def is_batch(pod: Json) -> bool:
@@ -65,9 +77,10 @@ def has_ended(pod: Json) -> bool:
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether it counts for its gang (`ReadyTaskNum`): it has room, or has done its part."""
+    """Whether it counts for its gang (`ReadyTaskNum`): it has room, or has done its part. kube-scheduler, and the fast
+    path with it, knows of no pod that has ended."""
     if phase(pod) == "Succeeded":
-        return True
+        return is_batch(pod)
     return bool(pod["spec"].get("nodeName")) and not is_leaving(pod) and phase(pod) != "Failed"
 
 
@@ -98,6 +111,8 @@ class Minimum:
 def minimum(group: Json, members: Iterable[Json] = ()) -> Minimum:
     """`members`: all that it has. For roles of which it has none as they wait for others, nobody waits."""
     spec = group.get("spec") or {}
+    if "schedulingPolicy" in spec:
+        return Minimum((spec["schedulingPolicy"].get("gang") or {}).get("minCount", 1), {})
     # The definition of the kind gives a group that says nothing a minimum of 1.
     least = spec.get("minMember", 1)
     roles: Mapping[str, int] = spec.get("minTaskMember") or {}
@@ -120,8 +135,10 @@ def queue_of_group(group: Json) -> str:
 
 def queue_of(pod: Json, group: Callable[[str], Json | None]) -> str:
     """The queue in which a pod counts: that of its group, or the one that it names; empty for none. `group`: by
-    name."""
+    name. Kubernetes' own name no queue: the batch scheduler has them in its default one."""
     name = group_of(pod)
+    if is_native(name):
+        return DEFAULT if is_batch(pod) else annotation(pod, QUEUE_NAME)
     found = group(name) if name else None
     if found is not None:
         return queue_of_group(found)

@@ -44,13 +44,14 @@ class Standing:
         self._by = by
         self.divides = cluster.shape.divides
         self._enqueues = "enqueue" in cluster.shape.actions
-        self.groups, self.queues = cluster.groups(), cluster.queues()
+        self.groups = {**cluster.groups(), **cluster.native_groups()}
+        self.queues = cluster.queues()
         self.pods = cluster.pods()
         self.nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
         self.members: dict[str, list[Json]] = {}
         for pod in self.pods:
-            if read.is_batch(pod):
-                self.members.setdefault(read.group_of(pod), []).append(pod)
+            if (gang := read.gang_of(pod)) or read.is_batch(pod):
+                self.members.setdefault(gang, []).append(pod)
         there = {node["metadata"]["name"] for node in self.nodes}
         self.placed = [
             pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
@@ -91,8 +92,9 @@ class Standing:
         """Whether a fault of the queues keeps members from being placed: those that ask for nothing are asked of no
         queue once their group is let in."""
         phase = ((group or {}).get("status") or {}).get("phase") or "Pending"
-        is_asked = (self._enqueues and phase == "Pending") or not all(map(read.asks_for_nothing, pending))
-        return bool(self.fault) and is_asked
+        in_sessions = list(filter(read.is_batch, pending))
+        is_asked = (self._enqueues and phase == "Pending") or not all(map(read.asks_for_nothing, in_sessions))
+        return bool(self.fault and in_sessions) and is_asked
 
     # -- who should have been bound
 
@@ -110,7 +112,7 @@ class Standing:
                 continue
             if not self._gpus_are_enough([pod], 1):
                 continue
-            if self._fits([pod], 1) and self._may_hold(read.queue_of(pod, self.groups.get), [pod], 1):
+            if self._fits([pod], 1) and self._may_hold([pod], 1):
                 found.append(f"{pod['metadata']['name']} would fit by itself")
         return found
 
@@ -131,7 +133,7 @@ class Standing:
             return ""
         if not self._gpus_are_enough(pending, needed):
             return ""
-        if not self._may_hold(read.queue_of_group(group), pending, needed):
+        if not self._may_hold(pending, needed):
             return ""
         return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
 
@@ -145,7 +147,7 @@ class Standing:
             return True
         if not self._admits(read.queue_of_group(group), read.amounts(least)):
             return False
-        others = (pods for each, pods in self.members.items() if each != name)
+        others = (pods for each, pods in self.members.items() if each != name and read.is_batch(pods[0]))
         phases = ((other.get("status") or {}).get("phase") for other in self.groups.values())
         return "Inqueue" not in phases and not any(read.waits(pod) for pods in others for pod in pods)
 
@@ -187,16 +189,70 @@ class Standing:
         return places >= needed
 
     def is_held(self, pod: Json) -> bool:
-        """Whether the queue of a pod of the fast path's has no room for it."""
-        queue = read.queue_of(pod, self.groups.get)
-        return bool(queue) and bool(self.queues) and not self.declares_room(queue, [pod], 1)
+        """Whether the queue of a pod of the fast path's has no room for it, or for what its gang lacks."""
+        if not self.has_room([pod], 1):
+            return True
+        name = read.gang_of(pod)
+        if not name or name not in self.groups:
+            return False
+        members = self.members[name]
+        lacking = read.minimum(self.groups[name]).members - sum(map(read.is_ready, members))
+        pending = [each for each in members if read.waits(each) and not each["spec"].get("schedulingGates")]
+        return lacking > 1 and not self.has_room(pending, lacking)
 
-    def _may_hold(self, queue: str, pending: list[Json], needed: int) -> bool:
+    def lacks_members(self, pod: Json) -> bool:
+        """Whether a pod of the fast path's is not tried as its gang is not there, or not enough of it."""
+        name = read.gang_of(pod)
+        if not name or read.is_batch(pod):
+            return False
+        there = [each for each in self.members[name] if not read.has_ended(each)]
+        return name not in self.groups or bool(read.minimum(self.groups[name]).lacks(there))
+
+    def refuses_gang(self, name: str, *, without: Iterable[Json]) -> bool:
+        """Whether the queue of a gang has not declared room for what that lacks of its minimum, however few that are;
+        of several it is not said which has to have room for how many."""
+        members = self.members[name]
+        pending = [each for each in members if read.waits(each) and not each["spec"].get("schedulingGates")]
+        queues = {read.queue_of(pod, self.groups.get) for pod in pending}
+        lacking = read.minimum(self.groups[name]).members - sum(map(read.is_ready, members))
+        if len(queues) != 1 or lacking <= 1:
+            return False
+        wanted: Counter[str] = Counter()
+        for resource in read.RESOURCES:
+            wanted[resource] = sum(sorted(read.requests(pod)[resource] for pod in pending)[:lacking])
+        holds = self.holds(without=(*pending, *without))
+        return any(
+            read.above_limits(
+                {each: holds[queue][each] + wanted[each] for each in +wanted}, self.queues[queue]
+            )
+            for queue in read.chain(*queues, self.queues)
+        )
+
+    def has_room(self, pending: list[Json], needed: int, *, beside: Iterable[Json] = ()) -> bool:
+        """Whether the queues of these, all in one group or one alone, have declared room for so many of them; where
+        they name several, for all."""
+        queues = {read.queue_of(pod, self.groups.get) for pod in pending}
+        if not self.queues or queues == {""}:
+            return True
+        if len(queues) == 1:
+            return self.declares_room(*queues, pending, needed, beside=beside)
+        if not all(read.is_open(self.queues.get(each)) for each in queues if each):
+            return False
+        reserved = {pod["metadata"]["uid"] for pod in self.reserved}
+        more = [pod for pod in (*pending, *beside) if pod["metadata"]["uid"] not in reserved]
+        holds = self.holds(beside={pod["metadata"]["uid"]: pod for pod in more}.values())
+        above = {name for queue in queues for name in read.chain(queue, self.queues)}
+        return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
+
+    def _may_hold(self, pending: list[Json], needed: int) -> bool:
         """Whether the queue and those above it have room for so many, by what they declare; and, where the cluster is
         divided by weight, whether there is enough for all that anybody asks for; where by capacity, whether the queue
         then holds no more than all nodes offer, as it may where nodes have shrunk."""
-        if not self.declares_room(queue, pending, needed):
+        if not self.has_room(pending, needed):
             return False
+        if not read.is_batch(pending[0]):
+            return True
+        queue = read.queue_of(pending[0], self.groups.get)
         if self.divides == "capacity":
             total = self._total()
             held = self._with(queue, pending, needed)[queue]
@@ -296,7 +352,7 @@ class Standing:
         found = []
         for name, group in self.groups.items():
             members = self.members.get(name, [])
-            if read.queue_of_group(group) not in self.queues or not members:
+            if read.queue_of_group(group) not in self.queues or not members or read.is_native(name):
                 continue
             status = group.get("status") or {}
             counted = Counter(read.phase(pod) for pod in members if not read.is_leaving(pod))
@@ -334,8 +390,8 @@ class Standing:
         found = []
         for name, members in self.members.items():
             group = self.groups.get(name)
-            for pod in members:
-                queue = read.queue_of_group(group) if group else read.queue_of(pod, self.groups.get)
+            for pod in filter(read.is_batch, members):
+                queue = read.queue_of(pod, self.groups.get)
                 if not read.waits(pod) or (name and group is None) or queue not in self.queues:
                     continue
                 if pod["spec"].get("schedulingGates"):
@@ -365,6 +421,14 @@ async def until_gangs_stand(world: World, by: Rules) -> bool:
             return False
         await asyncio.sleep(1.0)
     return True
+
+
+def incomplete(world: World, pods: list[Json], by: Rules) -> set[str]:
+    """UIDs of those pods of the fast path's that are not tried before others of their gang are there."""
+    if world.gangs is None or not world.gangs.shape.native or not pods:
+        return set()
+    standing = Standing(world, world.gangs, by)
+    return {pod["metadata"]["uid"] for pod in pods if standing.lacks_members(pod)}
 
 
 def have_said_why(world: World, by: Rules) -> bool:

@@ -24,8 +24,8 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .gang_cluster import GROUPS, QUEUES, GangCluster
-from .gang_load import PRIORITIES
+from .gang_cluster import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
+from .gang_load import NATIVE, PRIORITIES
 
 if TYPE_CHECKING:
     from agent_scheduler.batch.scheduler import BatchScheduler
@@ -56,11 +56,11 @@ class SeenGangs:
         self._fast_path = fast_path
         self._groups = _batch(process)._pictures._groups
 
-    def groups(self) -> list[GroupKey]:
-        return list(self._groups.groups)
+    def groups(self) -> list[str]:
+        return list(map(_name_of, self._groups.groups))
 
     def group(self, name: str) -> Json | None:
-        known = self._groups.groups.get(GroupKey("default", name))
+        known = self._groups.groups.get(_key(name))
         return self._object(None if known is None else known.object)
 
     def queues(self) -> dict[str, Json]:
@@ -76,8 +76,12 @@ class SeenGangs:
 
     def members(self, name: str) -> list[Json]:
         """On the nodes that the process has given them, too."""
-        known = self._groups.groups.get(GroupKey("default", name))
+        known = self._groups.groups.get(_key(name))
         return [] if known is None else [self._placed(pod) for pod in known.members.values()]
+
+    def gang(self, name: str) -> list[Json]:
+        """Those of them that are scheduled with one another."""
+        return [each for each in self.members(name) if read.gang_of(each) == name]
 
     def _placed(self, pod: Any) -> Json:
         found = self._safety.world.evictions.object(pod.uid, pod.resource_version)
@@ -147,8 +151,9 @@ class GangSafety:
         self.read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         #: (Process, pod's UID) of those that a session had evicted.
         self._victims: set[tuple[str, str]] = set()
-        for kind in (GROUPS, QUEUES):
-            world.store.tables[kind].subscribers.append(self._note)
+        for kind in (GROUPS, QUEUES, NATIVE_GROUPS):
+            if kind in world.store.tables:
+                world.store.tables[kind].subscribers.append(self._note)
 
     def _note(self, event: Event) -> None:
         record = event.record
@@ -184,7 +189,7 @@ class GangSafety:
         self.read[process.identity] = groups, queues
 
         def group_is_read(key: GroupKey, found: Any) -> Any:
-            groups[key.name] = found
+            groups[_name_of(key)] = found
             return read_group(key, found)
 
         def queue_is_read(found: Any) -> Any:
@@ -243,8 +248,8 @@ class GangSafety:
         if pod is None:
             return
         self._judge_queues(process, seen, pod)
-        name = read.group_of(pod)
-        if not name or not read.is_batch(pod):
+        name = read.gang_of(pod)
+        if not name:
             return
         now = self.world.loop.time()
         self._given[process.identity, uid] = name, now
@@ -252,7 +257,7 @@ class GangSafety:
         if group is None:
             self._lacked[process.identity, name, now] = "a group"
             return
-        members = [each for each in seen.members(name) if read.is_batch(each)]
+        members = seen.gang(name)
         # Who asks for nothing has room everywhere, and waits for nobody.
         ready = [each for each in members if read.is_ready(each) or _needs_no_room(each)]
         self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
@@ -366,7 +371,7 @@ class GangSafety:
         group = seen.group(name)
         if group is None:
             return
-        members = [each for each in seen.members(name) if read.is_batch(each)]
+        members = seen.gang(name)
         ready, least = [each for each in members if read.is_ready(each)], read.minimum(group, members)
         if least.lacks(ready):
             # It is none any more.
@@ -381,7 +386,16 @@ class GangSafety:
 
 
 def _needs_no_room(pod: Json) -> bool:
-    return read.waits(pod) and read.asks_for_nothing(pod)
+    return read.is_batch(pod) and read.waits(pod) and read.asks_for_nothing(pod)
+
+
+def _key(group: str) -> GroupKey:
+    native = read.is_native(group)
+    return GroupKey("default", group.removeprefix(NATIVE) if native else group, native=native)
+
+
+def _name_of(key: GroupKey) -> str:
+    return f"{NATIVE}{key.name}" if key.native else key.name
 
 
 def _priority_of_group(seen: SeenGangs, pod: Json) -> int:

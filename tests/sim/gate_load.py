@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs
+from .gang_load import GROUP_NAME, NAME, NATIVE_OF_DEFAULT, QUEUE_NAME, Gangs
 
 Body = dict[str, Any]
 
@@ -56,11 +56,57 @@ def hold(rng: random.Random, gangs: Gangs, pods: list[tuple[float, Body]], pod: 
         if asks if rng.random() < 0.95 else drawn[0]:
             said[GATE] = "true" if rng.random() < 0.97 else "True"
         if special:
-            body["spec"]["nodeSelector"] = {POOL: SPECIAL}
-            body["spec"]["tolerations"] = [{"key": POOL, "operator": "Exists"}]
+            _send_to_special(body)
         if rng.random() < 0.05:
             body["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
     return replace(gates, off=rng.random() < 0.06, timeout=rng.choice((0, 0, 0, 0, 5, 30)))
+
+
+def add_native(
+    rng: random.Random,
+    gangs: Gangs,
+    gates: Gates,
+    pods: list[tuple[float, Body]],
+    acts: list[tuple[float, str, str, Body | None]],
+    pod: Callable[..., Body],
+) -> None:
+    """Gangs of Kubernetes' own groups, each of one of the two schedulers. Their groups name no queue: members for the
+    fast path do, for the batch scheduler it makes no difference."""
+    gangs.native = True
+    names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
+    for number in range(rng.randrange(2, 7)):
+        size = rng.choice((1, 2, 2, 3, 4, 6))
+        # Groups of either kind may have the same name.
+        name = rng.choice((f"own-{number}", f"g{number}"))
+        least = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2)))
+        policy: Body = {"basic": {}} if rng.random() < 0.1 else {"gang": {"minCount": least}}
+        at, late = rng.uniform(0, 12), rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 4)))
+        body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
+        acts.append((at + late, "POST", NATIVE_OF_DEFAULT, body))
+        scheduler = rng.choice(("agent-scheduler", "agent-scheduler", NAME))
+        queues = rng.choice((names, names, [])) if rng.random() < 0.1 else [rng.choice(names)]
+        asks, special = rng.random() < gates.asked, len(gates.rules) > 1 and rng.random() < 0.2
+        cpu, lives = rng.choice((0, 300, 500, 1000)), rng.choice((None, None, 4.0, 12.0))
+        spread = rng.choice((0.0, 0.0, 0.05, 4.0))
+        for member in range(size):
+            own = cpu if rng.random() < 0.9 else 2 * cpu
+            made = pod(f"own-{number}-{member}", cpu=own, lives=lives, schedulingGroup={"podGroupName": name})
+            made["spec"]["schedulerName"] = scheduler
+            said = made["metadata"]["annotations"]
+            if queues:
+                said[QUEUE_NAME] = rng.choice(queues)
+            if asks if rng.random() < 0.95 else not asks:
+                said[GATE] = "true"
+            if special:
+                _send_to_special(made)
+            if rng.random() < 0.03:
+                made["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+            pods.append((at + rng.uniform(0, spread), made))
+
+
+def _send_to_special(pod: Body) -> None:
+    pod["spec"]["nodeSelector"] = {POOL: SPECIAL}
+    pod["spec"]["tolerations"] = [{"key": POOL, "operator": "Exists"}]
 
 
 def _is_above(queue: Body) -> bool:

@@ -58,14 +58,13 @@ class _Served:
             members = standing.members.get(name, [])
             held = [pod for pod in members if is_held(pod)]
             if held and self._gang_has_room(group, members, held):
+                queue = read.queue_of(held[0], standing.groups.get)
                 found.append(
-                    f"{len(held)} of {name} are behind their gate, and {read.queue_of_group(group)} has room"
+                    f"{len(held)} of {name} are behind their gate, and {queue or 'no queue'} has room"
                 )
         for pod in standing.pods:
-            if not is_held(pod) or (read.is_batch(pod) and read.group_of(pod)):
-                continue
-            queue = read.queue_of(pod, standing.groups.get)
-            if not queue or not standing.queues or standing.declares_room(queue, [pod], 1):
+            if is_held(pod) and not read.gang_of(pod) and standing.has_room([pod], 1):
+                queue = read.queue_of(pod, standing.groups.get)
                 found.append(f"{_name(pod)} is behind its gate, and {queue or 'no queue'} has room")
         return found
 
@@ -75,21 +74,20 @@ class _Served:
         loose = [pod for pod in members if read.waits(pod) and not gates(pod) and not self._is_reserved(pod)]
         if least.lacks([*holding, *held, *loose]):
             return False
-        if not standing.queues:
-            return True
-        queue = read.queue_of_group(group)
         pending = [*held, *loose]
         needed = least.members - len(holding)
         if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
             # In whatever order they are let past.
             needed = len(pending)
-        if not standing.declares_room(queue, pending, max(1, needed)):
+        if not standing.has_room(pending, max(1, needed)):
             return False
+        if not standing.queues or read.is_native(read.gang_of(held[0])):
+            return True
         asked = read.amounts((group.get("spec") or {}).get("minResources"))
         for pod in holding:
             if not read.has_ended(pod):
                 asked.subtract(read.requests(pod))
-        return standing.has_room_for(queue, +asked)
+        return standing.has_room_for(read.queue_of_group(group), +asked)
 
     # -- nodes
 
@@ -108,26 +106,25 @@ class _Served:
             needed = max(1, least.members - len(ready))
             if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
                 needed = len(pending)
-            queue = read.queue_of_group(group)
             if (
-                standing.divides != "proportion"
-                and self._helps(pending, needed, queue)
+                (standing.divides != "proportion" or not read.is_batch(pending[0]))
+                and self._helps(pending, needed)
                 # Else it has not chosen the nodes as those do who place one member after another.
                 and not self._cluster.packs(pending)
             ):
                 found.append(f"{needed} of {name} fit on nodes to come")
         for pod in standing.pods:
-            if not _is_loose(pod) or (read.is_batch(pod) and read.group_of(pod)):
+            if not _is_loose(pod) or read.gang_of(pod):
                 continue
             if (read.is_batch(pod) and standing.divides == "proportion") or self._cluster.gave_back(pod):
                 continue
             if read.is_batch(pod) and standing.is_stopped([pod]):
                 continue
-            if self._helps([pod], 1, read.queue_of(pod, standing.groups.get)):
+            if self._helps([pod], 1):
                 found.append(f"{_name(pod)} fits on a node to come")
         return found
 
-    def _helps(self, pending: list[Json], needed: int, queue: str) -> bool:
+    def _helps(self, pending: list[Json], needed: int) -> bool:
         """Whether there may be so many more nodes that each of these has one to itself."""
         standing = self._standing
         # Of those that a queue has room for one after another, the first are to have nodes (docs/decisions/0032).
@@ -136,9 +133,7 @@ class _Served:
             for pod in standing.pods
             if _is_loose(pod) and _wants_a_node(pod) and not self._is_reserved(pod)
         ]
-        if queue and standing.queues and not standing.declares_room(queue, pending, needed, beside=first):
-            return False
-        if queue not in standing.queues and standing.queues and queue:
+        if not standing.has_room(pending, needed, beside=first):
             return False
         spare: Counter[str] = Counter()
         for pod in pending:
@@ -166,12 +161,14 @@ class _Served:
             queue = read.queue_of(pod, standing.groups.get)
             if not _is_loose(pod) or not _wants_a_node(pod) or not queue or not standing.queues:
                 continue
-            group = standing.groups.get(read.group_of(pod)) if read.is_batch(pod) else None
-            members = standing.members.get(read.group_of(pod), [])
+            gang = read.gang_of(pod)
+            group, members = standing.groups.get(gang), standing.members.get(gang, [])
+            if group is None and read.is_native(gang):
+                continue
             if group is not None and read.minimum(group).lacks(
                 [each for each in members if _is_loose(each) or read.is_ready(each)]
             ):
-                # Sessions look at no gang that lacks members, and leave what was said.
+                # Nobody looks at a gang that lacks members, and what was said is left.
                 continue
             if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
                 found.append(f"{_name(pod)} says Unschedulable, and no node helps: {standing.fault}")
@@ -179,6 +176,8 @@ class _Served:
             others = silent if self._is_reserved(pod) else []
             if not standing.declares_room(queue, [pod], 1, without=others):
                 found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room")
+            elif read.is_native(gang) and standing.refuses_gang(gang, without=others):
+                found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room for its gang")
         return found
 
 
@@ -215,7 +214,10 @@ def check_gates(world: World, cluster: GateCluster, by: Rules) -> None:
     """At rest."""
     world.safety.checked["L17"] += 1
     served = _Served(world, cluster, by)
-    if any(is_held(pod) for pod in served._standing.pods):
+    held = [pod for pod in served._standing.pods if is_held(pod)]
+    if held:
         world.states.reached("pod waits behind its gate at rest")
+    if any(read.is_native(read.gang_of(pod)) for pod in held):
+        world.states.reached("gang of Kubernetes' own behind its gate at rest")
     for problem in (*served.kept(), *served.unserved(), *served.misled()):
         world.safety.violated("L17", problem)

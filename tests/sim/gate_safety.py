@@ -180,6 +180,8 @@ class GateSafety:
             if pod is None:
                 continue
             self.world.safety.checked["S32"] += 1
+            if read.is_native(read.gang_of(pod)):
+                self.world.states.reached("gang of Kubernetes' own let past")
             name = _name(pod)
             asks_queues = fast_path.ledger.usage.gated.asks_queues
             if not asks_queues and asks(pod) and GATE in gates(pod):
@@ -233,13 +235,13 @@ class GateSafety:
 
     def _lacks(self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json) -> str:
         """What its gang lacks of the minimum, with all that were let past."""
-        name = read.group_of(pod)
-        if not name or not read.is_batch(pod):
+        name = read.gang_of(pod)
+        if not name:
             return ""
         group = seen.group(name)
         if group is None:
             return "no group"
-        members = [each for each in seen.members(name) if read.is_batch(each)]
+        members = seen.gang(name)
         # Who was never held needs no leave.
         there = [
             each
@@ -263,9 +265,9 @@ class GateSafety:
         if problem := self._refuses(process, fast_path, seen, pod, words=True):
             self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and {problem}: {message}")
             return
-        gang = read.group_of(pod)
+        gang = read.gang_of(pod)
         # As its session began it was so, too.
-        if not read.is_batch(pod) or gang not in self._refused.get(process.identity, ()):
+        if not gang or (read.is_batch(pod) and gang not in self._refused.get(process.identity, ())):
             return
         claims = _CLAIMS.search(message)
         if claims is not None and int(claims[1]) >= int(claims[2]):
@@ -278,15 +280,15 @@ class GateSafety:
 
     def session_begins(self, process: Process, fast_path: FastPath) -> None:
         seen = self._seen(process, fast_path)
-        names = [key.name for key in seen.groups()]
-        self._refused[process.identity] = {name for name in names if self._refuses_gang(seen, name)}
+        self._refused[process.identity] = {name for name in seen.groups() if self._refuses_gang(seen, name)}
 
     def _refuses_gang(self, seen: SeenGangs, name: str) -> str:
         """Why a gang's queue has not what the gang lacks of its minimum, however few that are."""
-        group, queues = seen.group(name), seen.queues()
-        if group is None or read.queue_of_group(group) not in queues:
+        group, queues, members = seen.group(name), seen.queues(), seen.gang(name)
+        named = set(map(seen.queue_of, members))
+        # Of several it is not said which has to have room for how many.
+        if group is None or len(named) != 1 or not named <= queues.keys():
             return ""
-        members = [each for each in seen.members(name) if read.is_batch(each)]
         waiting = [each for each in members if read.waits(each) and not gates(each)]
         lacking = read.minimum(group).members - sum(map(read.is_ready, members))
         if lacking <= 1:
@@ -294,7 +296,7 @@ class GateSafety:
         wanted: Counter[str] = Counter()
         for resource in read.RESOURCES:
             wanted[resource] = sum(sorted(read.requests(each)[resource] for each in waiting)[:lacking])
-        chain = read.chain(read.queue_of_group(group), queues)
+        chain = read.chain(*named, queues)
         for above, holds in seen.holds(chain, queues).items():
             counted = {resource: holds[resource] + amount for resource, amount in wanted.items() if amount}
             if problem := read.above_limits(counted, queues[above]):

@@ -38,7 +38,8 @@ from agent_scheduler.config.schema import Configuration
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
-from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
+from .gang_reading import gang_of, is_native
+from .gang_rest import check_gangs, have_said_why, held_by_queues, incomplete, until_gangs_stand
 from .gate_rest import check_gates, until_served
 from .gpu_rest import check_gpus, note_gpus
 from .job_rest import check_jobs, may_stand_by
@@ -161,7 +162,8 @@ def _late(
     schedulers = _names(world)
     held = held_by_queues(world, waits, by)
     for pod in waits:
-        if pod["metadata"]["uid"] in held:
+        # Of gangs it is asked whether they fit whole (`gang_rest`).
+        if pod["metadata"]["uid"] in held or is_native(gang_of(pod)):
             continue
         ours = None
         if world.shards is not None:
@@ -263,6 +265,7 @@ async def come_to_rest(world: World) -> None:
             not misnamed(world)
             and all(
                 is_gated(world, pod)
+                or pod["metadata"]["uid"] in incomplete(world, [pod], rules(world))
                 or _condition(pod).get("reason") == "QueueFull"
                 or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
                 for pod in waiting(world)
@@ -272,7 +275,10 @@ async def come_to_rest(world: World) -> None:
             break
         await asyncio.sleep(5.0)
     held = held_by_queues(world, waiting(world), rules(world))
+    parts = incomplete(world, waiting(world), rules(world))
     for pod in waiting(world):
+        if pod["metadata"]["uid"] in parts:
+            continue
         if pod["metadata"]["uid"] in held and _condition(pod).get("reason") == "QueueFull":
             continue
         if world.gates is not None and world.gates.gave_back(pod):
@@ -399,7 +405,7 @@ def _check_metrics(world: World, process: Process) -> None:
     waits = waiting(world, rules(world, process.scheduler).names)
     # Those whose claims have gone since they were refused are not behind the gate; and that their queue is full may not
     # be said of some, as the server has refused that.
-    held = held_by_queues(world, waits, rules(world))
+    held = held_by_queues(world, waits, rules(world)) | incomplete(world, waits, rules(world))
     gated = sum(
         is_gated(world, pod) or pod["metadata"]["uid"] in held or _condition(pod).get("reason") == "QueueFull"
         for pod in waits

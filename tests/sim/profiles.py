@@ -23,13 +23,14 @@ _KEPT = {
     "batch": 10,
     "mixed-batch": 8,
     "gates": 8,
-    "gates-slow": 2,
+    "gates-slow": 4,
+    "gates-native": 8,
     "batch-claims": 6,
     "jobs": 10,
     "gpus": 9,
     "gpus-batch": 5,
 }
-_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "jobs": 2}
+_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "gates-native": 2, "jobs": 2}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (
@@ -68,7 +69,14 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
         (108, 110, 112, 129, 150, 155),
         ("crash", "queue_changed", "webhook_down", "webhook_lies", "lost_after", "slow", "denied", "stop"),
     ),
-    "gates-slow": (range(100, 104), ("webhook_slow", "crash", "queue_changed", "lost_after")),
+    "gates-slow": (range(100, 103), ("webhook_slow", "queue_changed", "crash")),
+    "gates-native": (
+        range(100, 106),
+        (
+            *("crash", "queue_changed", "group_changed", "members_deleted", "webhook_down", "webhook_lies"),
+            *("lost_after", "denied"),
+        ),
+    ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
     "jobs": (range(100, 104), ("crash", "pod_failed", "job_commanded", "lost_after")),
     "gpus": (

@@ -16,7 +16,7 @@ from .device_load import Devices, fill
 from .gang_claims import equip
 from .gang_load import Gangs, count_in_queues
 from .gang_load import fill as gather
-from .gate_load import Gates, hold
+from .gate_load import Gates, add_native, hold
 from .gpu_load import Gpus, fill_gangs
 from .gpu_load import fill as share
 from .job_load import Jobs, employ
@@ -349,6 +349,14 @@ def gates_slow(rng: random.Random) -> Shape:
     return shape
 
 
+def gates_native(rng: random.Random) -> Shape:
+    """The same beside gangs of Kubernetes' own groups, of both schedulers."""
+    shape = gates(rng)
+    assert shape.gangs is not None and shape.gates is not None, "it has both"
+    add_native(rng, shape.gangs, shape.gates, shape.pods, shape.acts, pod)
+    return shape
+
+
 def jobs(rng: random.Random) -> Shape:
     """Jobs of Volcano's whose tasks depend on one another, beside a few gangs, on few nodes."""
     shape = _shape(rng, nodes=rng.randrange(1, 5))
@@ -403,6 +411,7 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "batch-claims": batch_claims,
     "gates": gates,
     "gates-slow": gates_slow,
+    "gates-native": gates_native,
     "jobs": jobs,
     "gpus": gpus,
     "gpus-batch": gpus_batch,

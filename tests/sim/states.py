@@ -97,13 +97,16 @@ WANTED_OF_GANGS = (
     *("queue changed in mid-session", "crash in mid-session", "status of a group refused"),
     "crash between status of a group and answer",
 )
-#: What the runs of `gates` must have reached between them.
+#: What the runs of `gates`, `gates-slow` and `gates-native` must have reached between them.
 WANTED_OF_GATES = (
     *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
     "held pod told",
     *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
     *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
     "queue changed between removal of a gate and bind",
+    *("gate that comes late", "pod came without its gate after a timeout"),
+    "pod refused as the webhook was late",
+    *("gang of Kubernetes' own let past", "gang of Kubernetes' own behind its gate at rest"),
 )
 #: What the runs of `jobs` must have reached between them.
 WANTED_OF_JOBS = (

@@ -208,6 +208,14 @@ FOUND = [
     pytest.param("jobs", 4008547, id="a job has more pods in its first stage than its controller has seen"),
     pytest.param("jobs", 4006620, id="a gang whose bind was refused fits nowhere at first, and then it does"),
     pytest.param("jobs", 4100577, id="a job is resumed whose first stage had ended before it was aborted"),
+    pytest.param(
+        "gates-native",
+        67,
+        id="a pod of the fast path gives room back that a group of the other kind waits for",
+    ),
+    pytest.param("gates-native", 139, id="members of a gang hold more room than their queue has by then"),
+    pytest.param("gates-native", 309, id="two conditions are carried out late, soon after one another"),
+    pytest.param("gates-native", 163, id="members whose queue is full are beside some that have gates"),
 ]
 
 #: With the faults that it takes.

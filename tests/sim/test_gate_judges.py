@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.queue_admission import QueueAdmission
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.engine.session import written
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
@@ -144,3 +147,110 @@ def test_pods_that_wait_for_one_another_s_reservations_are_seen(monkeypatch: pyt
 def test_pods_for_which_no_node_comes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Autoscaler, "_scale_up", lambda *_: None)
     assert "to come" in found("gates", "L17:")
+
+
+# -- gangs of Kubernetes' own groups
+
+
+def test_half_a_gang_of_kubernetes_own_that_is_let_past_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = GangChoice.__call__
+
+    def half(self: GangChoice, key: Any, gated: Collection[PodInfo], reserved: Any) -> Choice | None:
+        choice = choose(self, key, gated, reserved)
+        if choice is None or len(choice.needed) < 2 or not key.native:
+            return choice
+        return Choice(choice.needed[:1], (), choice.at_least)
+
+    monkeypatch.setattr(GangChoice, "__call__", half)
+    assert "whose gang has" in found("gates-native", "S32:")
+
+
+def test_a_gang_that_asks_one_of_its_queues_alone_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for = QueueUsage.wait_for
+
+    def for_one(self: QueueUsage, name: str, wanted: Any, first: PodInfo) -> None:
+        queue = self.queue_of(first)
+        wait_for(self, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
+
+    monkeypatch.setattr(QueueUsage, "wait_for", for_one)
+    assert "would have" in found("gates-native", "S32:", first=42)
+
+
+def test_a_gang_of_the_fast_path_that_is_not_asked_as_a_whole_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(QueueUsage, "gang_full", lambda *_: None)
+    assert "and of its gang queue" in found("gates-native", "S33:", faults=None, first=115)
+
+
+def test_words_of_a_gang_that_are_true_no_more_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = KubeMessenger.refused
+
+    def of_others(self: KubeMessenger, pod: PodInfo, reason: str, message: str, **more: Any) -> None:
+        if reason != "QueueFull" or pod.group is None or not pod.group.native:
+            refused(self, pod, reason, message, **more)
+
+    monkeypatch.setattr(KubeMessenger, "refused", of_others)
+    options = Options(seed=76, scenario="gates-native", faults=("queue_changed",))
+    assert any("has no room for its gang" in each for each in run(options).violations)
+
+
+def test_gates_that_are_left_on_a_gang_of_kubernetes_own_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    group_of = GangChoice._group
+
+    def unknown(self: GangChoice, key: Any, gated: Collection[PodInfo]) -> Any:
+        return None if key.native else group_of(self, key, gated)
+
+    monkeypatch.setattr(GangChoice, "_group", unknown)
+    assert "of scheduling.k8s.io/" in found("gates-native", "L17:")
+
+
+def test_a_gang_of_kubernetes_own_for_which_no_node_comes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell = FailureHandler.unschedulable
+
+    def quiet(self: FailureHandler, entry: Any, pod: PodInfo, refusal: Any, **more: Any) -> Any:
+        if pod.group is None or not pod.group.native:
+            return tell(self, entry, pod, refusal, **more)
+        return self._failed(entry, pod, "Waiting", "", plugins=refusal.plugins, started=more["started"])
+
+    monkeypatch.setattr(FailureHandler, "unschedulable", quiet)
+    assert "of scheduling.k8s.io/" in found("gates-native", "L17:")
+
+
+def test_part_of_a_gang_of_kubernetes_own_that_is_bound_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = Binder.commit_group
+
+    def any_number(self: Binder, members: Any, minimum: int, admission: Any) -> Any:
+        return commit(self, members, 0, admission)
+
+    monkeypatch.setattr(Binder, "commit_group", any_number)
+    monkeypatch.setattr(
+        "agent_scheduler.fastpath.gangs.is_feasible",
+        lambda tried: any(each.node_name for each in tried) and not any(each.attempt for each in tried),
+    )
+    assert "binds a member of scheduling.k8s.io/" in found("gates-native", "S27:")
+
+
+def test_a_reservation_of_a_gang_of_kubernetes_own_that_is_forgotten_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_pod = GatedPods.set
+
+    def forgetful(self: GatedPods, pod: PodInfo) -> None:
+        if pod.gates or pod.uid in self or pod.group is None or not pod.group.native:
+            set_pod(self, pod)
+
+    monkeypatch.setattr(GatedPods, "set", forgetful)
+    assert "keeps no room" in found("gates-native", "S34:", faults=("webhook_down", "crash"))
+
+
+def test_room_that_is_given_back_and_still_counts_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueUsage, "unreserve", lambda *_: None)
+    assert "given its room back" in found("gates-native", "S34:")
+
+
+def test_groups_of_either_kind_that_are_taken_for_one_another_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(GroupKey, "text", property(lambda self: f"{self.namespace}/{self.name}"))
+    assert found("gates-native")

@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from embedded_kubernetes import controllers, kubelet
-from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.disruption import Budgets
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.pacing import CollectorTurns
@@ -174,7 +174,8 @@ class World:
             clock=lambda: self.time_of_day().timestamp(),
             uid=random_uids(random.Random(f"{options.seed} uids").getrandbits),
         )
-        self.api = Api(self.store, BUILTIN)
+        native = self.shape.gangs is not None and self.shape.gangs.native
+        self.api = Api(self.store, (*BUILTIN, *ALPHA) if native else BUILTIN)
         self.kubelets = kubelet.Kubelets(self.store, stop_seconds=self.shape.stop_seconds)
         self.volumes = VolumeBinding(self.api)
         self.budgets = Budgets(self.api.registry)

@@ -135,14 +135,13 @@ class BatchExplainer:
 
     def _job(self, key: GroupKey) -> Job | None:
         last = self._last()
-        job = None if last is None else last.session.jobs.get(f"{key.namespace}/{key.name}")
-        return job if job is not None and job.group.key == key else None
+        return None if last is None else last.session.jobs.get(key.text)
 
     def _gang(self, key: GroupKey) -> Page:
         """`group` is empty for a pod that is a group of its own."""
         last, job = self._last(), self._job(key)
         known = self._groups.groups.get(key)
-        found: Page = {"group": "" if known is None else f"{key.namespace}/{key.name}"}
+        found: Page = {"group": "" if known is None else key.text}
         if last is None or job is None:
             return {**found, "waits_for": "session", "why": self._why_no_session(known)}
         book = self._cluster.ledger.usage.book

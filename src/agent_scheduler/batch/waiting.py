@@ -105,6 +105,7 @@ class WaitingPods:
         self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
         cluster.queue.given_up = self.given_up
+        cluster.ledger.usage.on_unreserved = self.unreserved
 
     def tell(
         self,
@@ -179,6 +180,11 @@ class WaitingPods:
             self._heard = True
             behind = lambda pod: pod.priority <= nominated.priority  # noqa: E731
             self.queue.move_all(ASSIGNED_POD_DELETE, nominated, pre_check=behind)
+
+    def unreserved(self) -> None:
+        """A queue has room again that was kept for a pod without a node."""
+        if self._some_not_tried:
+            self.due.set()
 
     def _frees_quota(self, event: ClusterEvent, pod: PodInfo) -> bool:
         """Whether some that wait for room in the cluster as a whole may have it."""

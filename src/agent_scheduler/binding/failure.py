@@ -21,6 +21,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL, Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
+from agent_scheduler.engine.state.wantingpods import Together
 
 from .history import History
 from .queue_gate import NAME as QUEUE_CAPACITY
@@ -97,10 +98,11 @@ class FailureHandler:
         nominated: str | None = None,
         again: bool = False,
         shard_full: str | None = None,
+        together: Together | None = None,
     ) -> bool:
         """Every node was refused, or there is none. `nominated` as for `Messenger.refused`. `again`: the pod is tried
         again after a backoff, whatever happens. `shard_full`: as `shard_full` says of it and those that it is placed
-        with; None: it is alone.
+        with; None: it is alone. `together`: with whom it wants a node.
 
         Others may have taken what was left in its queue meanwhile, or do so now that it needs it no more: then that is
         what it waits for, and not for nodes.
@@ -114,7 +116,7 @@ class FailureHandler:
                 self.queue_full(entry, pod, short, started=started)
                 return False
             kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
-            self._usage.wants_node(pod, nominated=kept)
+            self._usage.wants_node(pod, nominated=kept, together=together)
         plugins = () if again else refusal.plugins or {NO_NODES}
         message = refusal.message
         reason, given_back = UNSCHEDULABLE, self._usage.gated.given_back.get(pod.uid)

@@ -72,7 +72,12 @@ class GangChoice:
             native = self._cluster.groups.get(key)
             if native is None:
                 return None
-            return of_native(native.object), self._cluster.groups.members(key).values()
+            members = self._cluster.groups.members(key)
+            schedulers = self._cluster.ledger.usage.batch_schedulers
+            if self._groups is not None and any(pod.scheduler_name in schedulers for pod in gated):
+                # Sessions count those that have succeeded, the fast path does not.
+                members = self._groups.groups[key].members
+            return of_native(native.object), members.values()
         if self._groups is None:
             return None, ()
         known = self._groups.groups.get(key)

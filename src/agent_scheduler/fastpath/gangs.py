@@ -32,6 +32,7 @@ from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, Nativ
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.wantingpods import Together
 
 from .gang_trial import Failed, GroupTrial, Member, Tried, is_feasible, is_reached, not_nominated
 from .worker import Decide
@@ -139,7 +140,7 @@ class GangCycle:
         for uid, pod in list(cluster.groups.members(group.key).items()):
             if uid != popped.pod.uid and cluster.is_ours(pod) and uid not in cluster.ledger.placements:
                 entry = cluster.queue.take(uid)
-                if entry is None and uid in cluster.ledger.usage.waiting:
+                if entry is None and cluster.ledger.usage.is_held(uid):
                     # There may be room for it in its queue, and it was not its turn to be called.
                     cluster.queue.activate([uid])
                     entry = cluster.queue.take(uid)
@@ -157,7 +158,7 @@ class GangCycle:
             return False
         pods = {each.pod.uid: each.pod for each in members if not each.pod.cls.error}
         for uid, pod in self._cluster.groups.members(group.key).items():
-            if uid in usage.waiting:
+            if usage.is_held(uid):
                 pods.setdefault(uid, pod)
         short = usage.gang_full([*pods.values()], missing)
         if short is None:
@@ -221,16 +222,18 @@ class GangCycle:
         self._messenger.group_decided(
             group, "False", "Unschedulable", PREEMPTING if reached else UNSCHEDULABLE
         )
-        full = self._failures.shard_full([each.member.pod for each in tried])
+        pods = [each.member.pod for each in tried]
+        full = self._failures.shard_full(pods)
+        together = self._cluster.ledger.usage.wanting.together(pods, group.minimum - self._scheduled(group))
         coming_back = _coming_back(tried)
         if coming_back and all(each.attempt is None for each in tried):
             self._remember(group)
         for each in tried:
             again = each.member.pod.uid in coming_back
             if each.node_name is None:
-                self._refused(each, started, again=again, shard_full=full)
+                self._refused(each, started, again=again, shard_full=full, together=together)
             else:
-                self._back(each, waits_for_victims=reached, again=again, started=started, shard_full=full)
+                self._back(each, full, together, waits_for_victims=reached, again=again, started=started)
 
     def _bind(self, placed: Sequence[Tried], group: NativeGroup, started: float) -> None:
         version, owner = self._cluster.catalogue.version, self._owner
@@ -265,7 +268,13 @@ class GangCycle:
                 self._failures.error(entry, pod, f"{UNSCHEDULABLE}, {refused[pod.uid]}", started=started)
 
     def _refused(
-        self, tried: Tried, started: float, *, again: bool = False, shard_full: str | None = None
+        self,
+        tried: Tried,
+        started: float,
+        *,
+        again: bool = False,
+        shard_full: str | None = None,
+        together: Together | None = None,
     ) -> None:
         """No node would do for it, nor would evictions help."""
         (entry, pod), decided = tried.member, tried.decided
@@ -276,11 +285,23 @@ class GangCycle:
         )
         again = again or decided.is_partial
         self._failures.unschedulable(
-            entry, pod, refusal, started=started, nominated=nominated, again=again, shard_full=shard_full
+            *(entry, pod, refusal),
+            started=started,
+            nominated=nominated,
+            again=again,
+            shard_full=shard_full,
+            together=together,
         )
 
     def _back(
-        self, tried: Tried, *, waits_for_victims: bool, again: bool, started: float, shard_full: str
+        self,
+        tried: Tried,
+        shard_full: str,
+        together: Together | None,
+        *,
+        waits_for_victims: bool,
+        again: bool,
+        started: float,
     ) -> None:
         """It had a place, and its group has not got enough of them, or has to wait for victims."""
         (entry, pod), attempt = tried.member, tried.attempt
@@ -295,7 +316,12 @@ class GangCycle:
         if attempt is not None:
             refusal = refusal._replace(plugins=refusal.plugins | attempt.refusal.plugins)
         waits = self._failures.unschedulable(
-            entry, pod, refusal, started=started, nominated=nominated, again=again, shard_full=shard_full
+            *(entry, pod, refusal),
+            started=started,
+            nominated=nominated,
+            again=again,
+            shard_full=shard_full,
+            together=together,
         )
         if attempt is not None and attempt.candidate is not None and self._preemption is not None:
             self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)

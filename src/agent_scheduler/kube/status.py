@@ -9,6 +9,7 @@ newer report for the pod replaces it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -118,6 +119,8 @@ class StatusWriter:
         # holds no more than the pods that were reported and still wait to be scheduled. Invariant: what waits in the
         # dispatcher is a pod's last report.
         self._last: dict[str, _Report] = {}
+        #: What waits before it is written again; None while this does not run.
+        self._tasks: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
         """Reports that are not yet written."""
@@ -173,13 +176,20 @@ class StatusWriter:
         last, now = self._last.get(pod.uid), self._timing.clock()
         if last is None or last.written_at is None or not is_older(last.version, version):
             return
-        if _says(known, last.condition) or now - last.restored_at < _WATCH_LAG:
+        at = max(now, last.restored_at + _WATCH_LAG)
+        if _says(known, last.condition) or (at > now and self._tasks is None):
             return
-        again = _Report(
-            last.condition, last.nominated, known.status != last.condition.status, restored_at=now
-        )
+        again = _Report(last.condition, last.nominated, known.status != last.condition.status, restored_at=at)
         self._last[pod.uid] = again
-        self._dispatcher.put(pod, again)
+        if at > now and self._tasks is not None:
+            self._tasks.create_task(self._later(at - now, pod, again))
+        else:
+            self._dispatcher.put(pod, again)
+
+    async def _later(self, seconds: float, pod: PodKey, report: _Report) -> None:
+        await self._timing.sleep(seconds)
+        if self._last.get(pod.uid) is report:
+            self._dispatcher.put(pod, report)
 
     def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
         """Sets nominatedNodeName, "" removes it, and says nothing else of the pod. `known` as for `report`."""
@@ -205,7 +215,11 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Writes until cancelled."""
-        await self._dispatcher.run()
+        async with asyncio.TaskGroup() as self._tasks:
+            try:
+                await self._dispatcher.run()
+            finally:
+                self._tasks = None
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109
         """Waits until all is written, at most `timeout` seconds; gives the number of reports that were not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .wire import Metadata, Resources, Wire
+from .wire import Metadata, Resources, SchedulingGroup, Wire
 
 
 class Requirements(Wire, frozen=True):
@@ -24,6 +24,7 @@ class TemplateSpec(Wire, frozen=True):
     init_containers: tuple[TemplateContainer, ...] | None = None
     overhead: Resources | None = None
     resources: Requirements | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class MemberStatus(Wire, frozen=True):

@@ -270,3 +270,17 @@ async def test_a_gang_whose_minimum_is_raised_keeps_the_room_that_it_has() -> No
         await world.stays_held("late")
         await world.cluster.add_node("a", cpu="8")
         await until(lambda: world.world.has_placed("g", 5))
+
+
+async def test_a_gang_has_the_room_that_a_pod_of_the_fast_path_had_reserved_and_leaves_without_a_node() -> (
+    None
+):
+    async with gated() as world:
+        await world.cluster.add_node("a", cpu="8")
+        await world.pod("first", scheduler="agent-scheduler", queue="full", nodeSelector={"not": "there"})
+        await until(lambda: world.is_let_past("first"))
+        await world.pod("next", queue="full", gates=(), annotation="false")
+        await until(lambda: world.says("next", "QueueFull"))
+        await world.world.rest()
+        await world.delete("first")
+        await until(lambda: world.is_bound("next"))

@@ -11,7 +11,7 @@ import pytest
 from tests.embedded import until
 
 from .gate_world import BOTH, Gates
-from .test_end_to_end import GROUP, MERGE
+from .test_end_to_end import GROUP, MERGE, PODS
 from .test_native import GROUPS, native_gangs
 
 
@@ -76,3 +76,47 @@ async def test_one_that_has_not_its_minimum_any_more_is_not_let_past_when_room_c
             await world.cluster.ask("DELETE", f"{GROUPS}/g")
         await world.delete("first")
         await world.stays_held("g-0", "g-1")
+
+
+async def test_a_gang_whose_members_name_several_queues_has_room_in_all_of_them() -> None:
+    async with gated("9") as world:
+        await world.cluster.add_node("a", cpu="8")
+        for queue in ("one", "two"):
+            await world.world.queue(queue, capability={"cpu": "2"})
+        await group(world, "g", 4)
+        own = {"podGroupName": "g"}
+        for number in range(4):
+            queue = "one" if number < 3 else "two"
+            await world.pod(f"g-{number}", scheduler="agent-scheduler", queue=queue, schedulingGroup=own)
+        await world.stays_held(*(f"g-{number}" for number in range(4)))
+        spec = {"spec": {"capability": {"cpu": "3"}}}
+        await world.cluster.ask("PATCH", f"{GROUP}/queues/one", spec, content_type=MERGE)
+        await until(lambda: world.all_let_past("g", 4))
+
+
+async def test_groups_of_either_kind_may_have_one_name() -> None:
+    async with gated("3") as world:
+        await world.cluster.add_node("a", cpu="8")
+        await world.world.queue("q", capability={"cpu": "3"})
+        await group(world, "g", 2)
+        await world.gang("g", 2)
+        for number in range(2):
+            own = {"podGroupName": "g"}
+            await world.pod(f"own-{number}", queue="default", schedulingGroup=own)
+        await until(lambda: world.world.has_placed("g", 2))
+        await until(lambda: world.world.has_placed("own", 2))
+
+
+async def test_a_member_that_has_succeeded_counts_for_its_gang_as_in_sessions() -> None:
+    async with gated("3") as world:
+        await world.cluster.add_node("a", cpu="8")
+        await group(world, "g", 1)
+        await member(world, "g-0", "volcano")
+        await until(lambda: world.is_bound("g-0"))
+        await world.cluster.ask(
+            "PATCH", f"{PODS}/g-0/status", {"status": {"phase": "Succeeded"}}, content_type=MERGE
+        )
+        spec = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+        await world.cluster.ask("PATCH", f"{GROUPS}/g", spec, content_type=MERGE)
+        await member(world, "g-1", "volcano")
+        await until(lambda: world.is_bound("g-1"))

@@ -35,16 +35,19 @@ async def add_pod(
     scheduler: str = "volcano",
     cpu: str = "1",
     namespace: str = "default",
+    native_group: str = "",
     **annotations: str,
 ) -> Any:
     requests = {"cpu": cpu, "memory": "512Mi"}
     metadata: dict[str, Any] = {"name": name, "annotations": annotations}
     if owner is not None:
         metadata["ownerReferences"] = [owner]
-    spec = {
+    spec: dict[str, Any] = {
         "schedulerName": scheduler,
         "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}],
     }
+    if native_group:
+        spec["schedulingGroup"] = {"podGroupName": native_group}
     return await cluster.ask(
         "POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec}
     )
@@ -212,6 +215,7 @@ async def test_pods_of_other_schedulers_with_a_group_or_at_their_end_get_none() 
     async with batch_world() as it:
         await add_pod(it.cluster, "other", scheduler="default-scheduler")
         await add_pod(it.cluster, "named", **{GROUP_NAME: "mine"})
+        await add_pod(it.cluster, "of-kubernetes-own", native_group="own")
         await add_pod(it.cluster, "ended")
         await it.patch(f"{PODS}/ended/status", {"status": {"phase": "Succeeded"}})
         it.start(PODGROUP, schedulers=("volcano", "second"))

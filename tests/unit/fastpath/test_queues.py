@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,14 @@ class Queues:
         )
 
     async def add_gang(
-        self, name: str, members: int, queue: str, *, minimum: int = 0, cpu: str = "1"
+        self, name: str, members: int, queue: str, *, minimum: int = 0, cpu: str = "1", **more: Any
     ) -> None:
         policy = {"gang": {"minCount": minimum or members}}
         body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
         await self.cluster.ask("POST", f"{NATIVE_API}/namespaces/default/podgroups", body)
         for number in range(members):
-            await self.add(f"{name}-{number}", queue, cpu=cpu, schedulingGroup={"podGroupName": name})
+            own = {"podGroupName": name}
+            await self.add(f"{name}-{number}", queue, cpu=cpu, schedulingGroup=own, **more)
 
     async def waits(self, name: str) -> str:
         """Until the API server has been told that the pod's queue is full; the message."""
@@ -172,14 +174,15 @@ async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_wi
             spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}, **gated}
             await found.add(f"g-{number}", "a", opts_in=True, **spec)
         waiting, held = found.usage.waiting, found.usage.gated.held
-        await until(lambda: len(held) == 3 and "default/g" in waiting)
+        name = "default/g (scheduling.k8s.io)"
+        await until(lambda: len(held) == 3 and name in waiting)
         if loses == "a member":
             await found.delete("g-2")
             await until(lambda: len(held) == 2)
         elif loses == "its object":
             await found.cluster.ask("DELETE", f"{groups}/g")
         if loses != "nothing":
-            await until(lambda: "default/g" not in waiting)
+            await until(lambda: name not in waiting)
         await found.delete("first")
         if loses == "nothing":
             await found.placed("g-0", "g-1", "g-2")
@@ -367,6 +370,37 @@ async def test_a_gang_that_its_queue_cannot_hold_says_how_much_is_missing_for_it
         await found.placed("one")
         await found.set("a", "4")
         await found.placed("one", "g-0", "g-1", "g-2")
+
+
+async def test_members_that_their_queue_cannot_hold_say_so_while_others_of_their_gang_have_gates() -> None:
+    async with queues() as found:
+        await found.set("a", "1")
+        await found.add_gang("g", 2, "a", minimum=3)
+        gates = [{"name": "example.com/gate"}]
+        await found.add("g-2", "a", schedulingGroup={"podGroupName": "g"}, schedulingGates=gates)
+        for number in range(2):
+            await found.waits(f"g-{number}")
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(
+    reserved: bool,
+) -> None:
+    async with queues() as found:
+        await found.set("a", "3")
+        await found.add_gang("g", 2, "a", opts_in=reserved, nodeSelector={"not": "there"})
+        for number in range(2):
+            await until(partial(_says, found, f"g-{number}", "Unschedulable"))
+        if reserved:
+            await found.set("a", "1")
+        else:
+            await found.add("one", "a", cpu="2")
+            await found.placed("one")
+        for number in range(2):
+            await found.waits(f"g-{number}")
+        await found.set("a", "4")
+        for number in range(2):
+            await until(partial(_says, found, f"g-{number}", "Unschedulable"))
 
 
 async def test_a_gang_whose_members_were_kept_out_one_by_one_goes_when_there_is_room_for_all() -> None:

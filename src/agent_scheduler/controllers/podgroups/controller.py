@@ -63,9 +63,11 @@ _decode_owner = msgspec.json.Decoder(_Owner).decode
 
 
 def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
-    """Of a pod that names its group, is being deleted or has ended nothing more is kept, not even its scheduler."""
+    """Of a pod that names its group, is being deleted or has ended nothing more is kept, not even its scheduler. With a
+    group of Volcano's a pod would leave the one of Kubernetes' own that it names."""
     pod = _decode_pod(raw)
-    names_group = (pod.metadata.annotations or {}).get(GROUP_NAME)
+    native = pod.spec.scheduling_group
+    names_group = (pod.metadata.annotations or {}).get(GROUP_NAME) or (native and native.pod_group_name)
     if names_group or pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED:
         metadata = msgspec.structs.replace(pod.metadata, annotations=None, labels=None, owner_references=None)
         return MemberPod(metadata)

@@ -73,8 +73,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def name(self) -> str:
-        """`namespace/name`."""
-        return f"{self.key.namespace}/{self.key.name}"
+        """Of no other group."""
+        return self.key.text
 
 
 def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int, Mapping[str, int]]:

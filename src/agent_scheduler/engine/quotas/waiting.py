@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from .book import QuotaBook
+from .book import Headroom, QuotaBook
+from .shortfall import Shortfall
 from .vector import Vector
+
+#: By queue, what there has to be room for. A gang whose members name several waits for all of these at once.
+Wanted = Mapping[str, Vector]
+
+
+def take_all(headroom: Headroom, wanted: Wanted) -> Shortfall | None:
+    """Takes it where there is so much left in all of these queues; else what the first one is short of."""
+    taken: list[str] = []
+    for queue, vector in wanted.items():
+        short = headroom.take(queue, vector)
+        if short is not None:
+            for each in taken:
+                headroom.give(each, wanted[each])
+            return short
+        taken.append(queue)
+    return None
 
 
 class _Kind(NamedTuple):
     """What is alike to a full queue: of the pods of one kind all are refused if one is."""
 
-    queue: str
-    wanted: tuple[tuple[str, float], ...]
+    wanted: tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
+
+    def reaches(self, book: QuotaBook, above: Collection[str]) -> bool:
+        return any(book.reaches(queue, above) for queue, _ in self.wanted)
 
 
 class _Turn(NamedTuple):
@@ -28,10 +47,10 @@ class _Turn(NamedTuple):
 class _Line:
     """The pods of one kind. Those that have left are in the heap until they are its first."""
 
-    __slots__ = ("heap", "turns", "vector")
+    __slots__ = ("heap", "turns", "wanted")
 
-    def __init__(self, vector: Vector) -> None:
-        self.vector = vector
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
         self.heap: list[_Turn] = []
         self.turns: dict[str, _Turn] = {}
 
@@ -43,7 +62,7 @@ class _Line:
 
 
 class WaitingPods:
-    """Owner of who waits for a queue. Invariant: a pod is in one line, that of its queue and of what it asks for."""
+    """Owner of who waits for a queue. Invariant: a pod is in one line, that of its queues and of what it asks for."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
@@ -56,24 +75,25 @@ class WaitingPods:
         return uid in self._kinds
 
     def queue_of(self, uid: str) -> str:
-        """The queue that the pod waits for; empty if it does not."""
+        """The queue that the pod waits for, the first of several; empty if it does not."""
         kind = self._kinds.get(uid)
-        return "" if kind is None else kind.queue
+        return "" if kind is None else kind.wanted[0][0]
 
-    def wanted(self, uid: str) -> Vector:
+    def wanted(self, uid: str) -> Wanted:
         """What the pod waits for room for."""
-        return self._lines[self._kinds[uid]].vector
+        return self._lines[self._kinds[uid]].wanted
 
-    def add(self, uid: str, queue: str, vector: Vector, *, priority: int, created: str) -> None:
-        """The pod waits for `queue` from now on, as it may have done already."""
-        kind, turn = _Kind(queue, tuple(sorted(vector.items()))), _Turn(-priority, created, uid)
+    def add(self, uid: str, wanted: Wanted, *, priority: int, created: str) -> None:
+        """The pod waits for these queues from now on, one at least, as it may have done already."""
+        kind = _Kind(tuple((queue, tuple(sorted(each.items()))) for queue, each in wanted.items()))
+        turn = _Turn(-priority, created, uid)
         if self._kinds.get(uid) == kind and self._lines[kind].turns[uid] == turn:
             return
         self.remove(uid)
         self._kinds[uid] = kind
         line = self._lines.get(kind)
         if line is None:
-            line = self._lines[kind] = _Line(vector)
+            line = self._lines[kind] = _Line(wanted)
         line.turns[uid] = turn
         heapq.heappush(line.heap, turn)
 
@@ -96,7 +116,7 @@ class WaitingPods:
         turns = (
             turn
             for each, line in self._lines.items()
-            if book.reaches(each.queue, (queue,))
+            if each.reaches(book, (queue,))
             for turn in line.turns.values()
             if turn < own
         )
@@ -117,14 +137,14 @@ class WaitingPods:
         """
         headroom, found = book.headroom(), []
         lines = [
-            (first, line, kind.queue)
+            (first, line, kind.wanted[0][0])
             for kind, line in self._lines.items()
-            if book.reaches(kind.queue, fallen) and (first := line.first()) is not None
+            if kind.reaches(book, fallen) and (first := line.first()) is not None
         ]
         heapq.heapify(lines)
         while lines:
             turn, line, queue = lines[0]
-            if headroom.take(queue, line.vector) is not None:
+            if take_all(headroom, line.wanted) is not None:
                 heapq.heappop(lines)
                 continue
             found.append((turn.uid, queue))

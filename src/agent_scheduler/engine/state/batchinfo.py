@@ -26,6 +26,11 @@ class GroupKey(NamedTuple):
     name: str
     native: bool = False
 
+    @property
+    def text(self) -> str:
+        """`namespace/name`, and which kind where it is not Volcano's: a group of either may have the same name."""
+        return f"{self.namespace}/{self.name}{' (scheduling.k8s.io)' if self.native else ''}"
+
 
 class BatchInfo(msgspec.Struct, frozen=True, gc=False):
     """Of a pod that says at least one of these."""

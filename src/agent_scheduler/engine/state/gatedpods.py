@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 from ..quotas.vector import EMPTY, Total, Vector, add_to
+from ..quotas.waiting import take_all
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -228,12 +229,12 @@ class GatedPods:
         again; and once more if it comes to wait for another queue."""
         usage = self._usage
         for name in self._waits_as.get(key, ()):
-            queue = usage.waiting.queue_of(name)
+            queue, wanted = usage.waiting.queue_of(name), usage.waiting.wanted(name)
             uids = self._chosen[name].uids
             new = [self.held[uid] for uid in uids if self._told.get(uid) != queue]
             if new:
                 self._told.update((pod.uid, queue) for pod in new)
-                short = usage.book.shortfall(queue, usage.waiting.wanted(name))
+                short = take_all(usage.book.headroom(), wanted)
                 why = f"others come first in queue {queue}" if short is None else str(short)
                 self.on_held(new, f"{why}, for {len(uids)} pods together" if len(uids) > 1 else why)
 
@@ -246,25 +247,27 @@ class GatedPods:
         if choice is None:
             return
         usage = self._usage
-        turns: list[tuple[str, Sequence[PodInfo], Vector]]
+        turns: list[tuple[str, Sequence[PodInfo]]]
         if choice.needed:
             # Those above the minimum come after those that are needed.
-            wanted: Total = {}
-            for pod in choice.needed:
-                add_to(wanted, usage.vector(pod))
-            for resource, amount in choice.at_least.items():
-                wanted[resource] = max(wanted.get(resource, 0), amount)
-            turns = [(f"{key.namespace}/{key.name}", choice.needed, wanted)]
+            turns = [(key.text, choice.needed)]
         else:
-            turns = [(pod.uid, (pod,), usage.vector(pod)) for pod in choice.others]
-        for name, pods, vector in turns:
+            turns = [(pod.uid, (pod,)) for pod in choice.others]
+        for name, pods in turns:
             uids = tuple(pod.uid for pod in pods if pod.uid in self.held)
             first = min(pods, key=in_turn)
-            queue = usage.queue_of(first)
             self._chosen[name] = _Chosen(key, uids, bool(choice.needed))
             self._waits_as.setdefault(key, set()).add(name)
-            if usage.active and queue and self.asks_queues:
-                usage.wait_for(name, queue, vector, first)
+            wanted: dict[str, Total] = {}
+            for pod in pods:
+                if queue := usage.queue_of(pod):
+                    add_to(wanted.setdefault(queue, {}), usage.vector(pod))
+            # Where a group says this, all its members are in the queue that it names.
+            for total in wanted.values():
+                for resource, amount in choice.at_least.items():
+                    total[resource] = max(total.get(resource, 0), amount)
+            if usage.active and wanted and self.asks_queues:
+                usage.wait_for(name, wanted, first)
             else:
                 self.let_past((name,))
 
@@ -316,8 +319,7 @@ class GatedPods:
         if not names:
             return Held(queue, self._why_not_in_line(key), (), ())
         name = names[0]
-        wanted = usage.waiting.wanted(name)
-        short = usage.book.shortfall(queue, wanted)
+        short = take_all(usage.book.headroom(), usage.waiting.wanted(name))
         before = usage.waiting.before(name, usage.book, queue if short is None else short.queue)
         together = sorted(self.held[uid].key for uid in self._chosen[name].uids if uid != pod.uid)
         return Held(
@@ -330,7 +332,7 @@ class GatedPods:
         if self._waits_as.get(key):
             return "its gang's minimum comes first"
         if self.choose(key, self._gangs[key].values(), self.reserved.keys()) is None:
-            return f"group {key.namespace}/{key.name} does not exist, or has not its minimum of members"
+            return f"group {key.text} does not exist, or has not its minimum of members"
         return ""
 
     def _called(self, name: str) -> str:

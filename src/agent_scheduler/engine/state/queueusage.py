@@ -15,12 +15,12 @@ from ..quotas.book import QuotaBook, Standing
 from ..quotas.queues import queue_info
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
-from ..quotas.waiting import WaitingPods
+from ..quotas.waiting import WaitingPods, Wanted
 from .batchinfo import GroupKey
 from .gatedpods import GatedPods
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
-from .wantingpods import WantingPods
+from .wantingpods import Together, WantingPods
 
 #: Classes of which the vector is kept.
 _KEPT = 1024
@@ -38,6 +38,8 @@ class QueueUsage:
         self._placements = placements
         #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
+        #: Called when a pod without a node has given the room back that was reserved for it: no event of it tells so.
+        self.on_unreserved: Callable[[], object] = lambda: None
         #: Called when `active` has changed.
         self.on_active: Callable[[], object] = lambda: None
         #: Names by which pods ask for the batch scheduler, and the queue of those of its pods that name none.
@@ -131,10 +133,11 @@ class QueueUsage:
             self.call()
             self._ask_who_wants_nodes()
 
-    def wants_node(self, pod: PodInfo, *, nominated: bool) -> None:
-        """No node would take it, and its queue would. `nominated`: others are leaving one for it."""
+    def wants_node(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
+        """No node would take it, and its queue would. `nominated`: others are leaving one for it. `together`: with whom
+        it wants one."""
         if self.concerns(pod):
-            self.wanting.set(pod, nominated=nominated)
+            self.wanting.set(pod, nominated=nominated, together=together)
 
     def _ask_who_wants_nodes(self) -> None:
         """Have those tried again of which it is not true any more that their queue would take them."""
@@ -243,11 +246,12 @@ class QueueUsage:
             self.book.remove(uid)
             self.wanting.look_again(uid)
             self.call()
+            self.on_unreserved()
 
-    def wait_for(self, name: str, queue: str, vector: Vector, first: PodInfo) -> None:
-        """What waits under this name does so for the queue until so much fits, in the turn of `first`."""
-        self.waiting.add(name, queue, vector, priority=first.priority, created=first.created)
-        self.book.fallen.add(queue)
+    def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
+        """What waits under this name does so for these queues until so much fits, in the turn of `first`."""
+        self.waiting.add(name, wanted, priority=first.priority, created=first.created)
+        self.book.fallen.update(wanted)
 
     # ---- questions
 
@@ -288,14 +292,20 @@ class QueueUsage:
             if uid in self.gated.reserved:
                 self._over.add(uid)
             else:
-                self.waiting.add(uid, queue, vector, priority=pod.priority, created=pod.created)
+                self.waiting.add(uid, {queue: vector}, priority=pod.priority, created=pod.created)
         return short
 
+    def is_held(self, uid: str) -> bool:
+        """Whether the pod was refused by its queue, and not called since."""
+        return uid in self.waiting or uid in self._over
+
     def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
-        """Why queues cannot hold `minimum` of these pods beside one another, taken in their order: what they lack for
-        the first ones. Then each of them waits until there is room for that many."""
-        if not self.active or len(pods) < minimum:
+        """Why queues cannot hold `minimum` of these pods beside one another, all if they are fewer, as others may have
+        gates, taken in their order: what they lack for the first ones. Then each of them waits until there is room for
+        that many."""
+        if not self.active:
             return None
+        minimum = min(minimum, len(pods))
         headroom, fitting = self.book.headroom(), 0
         for pod in pods:
             queue = self.queue_of(pod)
@@ -315,7 +325,7 @@ class QueueUsage:
                 self._over.add(pod.uid)
             elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)
-                self.waiting.add(pod.uid, queue, vector, priority=pod.priority, created=pod.created)
+                self.waiting.add(pod.uid, {queue: vector}, priority=pod.priority, created=pod.created)
         return next(short for short in shorts if short is not None)
 
     def admit(self, pod: PodInfo) -> str:

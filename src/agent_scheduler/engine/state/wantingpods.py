@@ -6,10 +6,11 @@ has what was left, it is to be tried again, to say so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..quotas.book import QuotaBook, Standing
+from ..quotas.vector import Total, Vector, add_to
 from .podinfo import PodInfo
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ class _Kind(NamedTuple):
     reserved: bool
 
 
+class Together(NamedTuple):
+    """Members of a gang that want nodes with one another, by UID; and by queue, for what it is to have room beside what
+    is reserved for them. Where it has not, none of them has any use for a node."""
+
+    uids: tuple[str, ...]
+    wanted: Mapping[str, Vector]
+
+
 class WantingPods:
     """Owner of who says so. Told of by `usage`. Invariant: a pod is of one kind, by its queue, what it asks for and
     whether it is reserved, or of none where it waits for others to leave a node for its sake."""
@@ -32,20 +41,36 @@ class WantingPods:
     def __init__(self, usage: QueueUsage) -> None:
         self._usage = usage
         self._pods: dict[str, PodInfo] = {}
+        #: Of those of them that are members of a gang without its minimum.
+        self._together: dict[str, Together] = {}
         self._kind_of: dict[str, _Kind] = {}
         self._kinds: dict[_Kind, dict[str, None]] = {}
 
-    def set(self, pod: PodInfo, *, nominated: bool) -> None:
+    def set(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
         """It says so from now on. `nominated`: it waits for others to leave a node. No autoscaler adds one for it, and
         it keeps its nomination while the queue holds those who leave, and others."""
         self.drop(pod.uid)
         self._pods[pod.uid] = pod
+        if together is not None:
+            self._together[pod.uid] = together
         if not nominated:
             self._put(pod)
+
+    def together(self, pods: Sequence[PodInfo], minimum: int) -> Together | None:
+        """Of members of a gang that lacks `minimum` of these; None if it lacks none."""
+        if minimum <= 0:
+            return None
+        usage = self._usage
+        wanted: dict[str, Total] = {}
+        for pod in pods[:minimum]:
+            if pod.uid not in usage.gated.reserved:
+                add_to(wanted.setdefault(usage.queue_of(pod), {}), usage.vector(pod))
+        return Together(tuple(pod.uid for pod in pods), wanted)
 
     def drop(self, uid: str) -> None:
         """It says so no more. Unknown is fine."""
         if self._pods.pop(uid, None) is not None:
+            self._together.pop(uid, None)
             self._take(uid)
 
     def look_again(self, uid: str, pod: PodInfo | None = None) -> None:
@@ -63,8 +88,9 @@ class WantingPods:
 
     def _put(self, pod: PodInfo) -> None:
         usage = self._usage
-        wanted = tuple(sorted(usage.vector(pod).items()))
-        kind = _Kind(usage.queue_of(pod), wanted, pod.uid in usage.gated.reserved)
+        queue = usage.queue_of(pod)
+        wanted = tuple(sorted(self._wanted(pod, queue).items()))
+        kind = _Kind(queue, wanted, pod.uid in usage.gated.reserved)
         self._kind_of[pod.uid] = kind
         self._kinds.setdefault(kind, {})[pod.uid] = None
 
@@ -76,16 +102,31 @@ class WantingPods:
             if not alike:
                 del self._kinds[kind]
 
+    def _wanted(self, pod: PodInfo, queue: str) -> Vector:
+        """Of one that has room reserved its own is asked for."""
+        together = self._together.get(pod.uid)
+        of_all = None
+        if together is not None and pod.uid not in self._usage.gated.reserved:
+            of_all = together.wanted.get(queue)
+        return of_all or self._usage.vector(pod)
+
+    def _with_others(self, found: list[str]) -> list[str]:
+        """And those that want nodes with one of these."""
+        gangs = {id(each): each.uids for uid in found if (each := self._together.get(uid)) is not None}
+        others = (uid for uids in gangs.values() for uid in uids if uid in self._kind_of)
+        return list(dict.fromkeys((*found, *others)))
+
     # ---- questions
 
     def refused(self) -> list[str]:
         """Those whose queue would not take them any more."""
         usage = self._usage
-        return [
+        found = [
             uid
             for uid, pod in self._pods.items()
-            if (queue := usage.queue_of(pod)) and usage.book.shortfall(queue, usage.vector(pod), uid)
+            if (queue := usage.queue_of(pod)) and usage.book.shortfall(queue, self._wanted(pod, queue), uid)
         ]
+        return self._with_others(found)
 
     def refused_since(self, queue: str) -> list[str]:
         """Those whose queue would not take them any more, as more is held in `queue` than before.
@@ -104,7 +145,7 @@ class WantingPods:
                     found += alike
             elif _is_above_limits(book, kind.queue, wanted):
                 found += _last_of(book, kind.queue, wanted, alike)
-        return found
+        return self._with_others(found)
 
 
 def _is_above_limits(book: QuotaBook, queue: str, wanted: Mapping[str, float]) -> bool:

@@ -25,7 +25,7 @@ def waiting(*pods: tuple[str, str, int, int]) -> WaitingPods:
     """UID, queue, cpu, priority; created in this order."""
     found = WaitingPods()
     for number, (uid, queue, cpu, priority) in enumerate(pods):
-        found.add(uid, queue, {"cpu": cpu}, priority=priority, created=f"{number:03}")
+        found.add(uid, {queue: {"cpu": cpu}}, priority=priority, created=f"{number:03}")
     return found
 
 
@@ -50,13 +50,28 @@ def test_who_was_called_and_refused_again_has_its_old_turn() -> None:
     found = waiting(("first", "a", 400, 0), ("second", "a", 400, 0))
     empty = book(a=400)
     assert found.fitting(empty, {"a"}) == [("first", "a")]
-    found.add("first", "a", {"cpu": 400}, priority=0, created="000")
+    found.add("first", {"a": {"cpu": 400}}, priority=0, created="000")
     assert found.fitting(empty, {"a"}) == [("first", "a")]
+
+
+def test_who_waits_for_several_queues_has_room_in_all_or_takes_none() -> None:
+    found = waiting(("next", "a", 400, 0))
+    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, priority=5, created="000")
+    assert found.fitting(book(a=400, b=300), {"a"}) == [("next", "a")]
+    assert found.fitting(book(a=400, b=400), {"c"}) == []
+    assert found.fitting(book(a=400, b=400), {"b"}) == [("both", "a")]
+
+
+def test_room_in_two_queues_below_one_is_counted_once() -> None:
+    found = waiting()
+    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, priority=0, created="000")
+    assert found.fitting(book(p=700, a=900, b=900), {"p"}) == []
+    assert found.fitting(book(p=800, a=900, b=900), {"p"}) == [("both", "a")]
 
 
 def test_a_pod_waits_for_one_queue_at_a_time() -> None:
     found = waiting(("u", "a", 400, 0))
-    found.add("u", "b", {"cpu": 400}, priority=0, created="000")
+    found.add("u", {"b": {"cpu": 400}}, priority=0, created="000")
     assert found.queue_of("u") == "b"
     assert found.fitting(book(a=400), {"a"}) == []
     found.remove("u")
@@ -80,7 +95,7 @@ def test_those_that_may_try_again_fit_and_nobody_before_them_was_passed_over(
     for number, queue, cpu, priority, stays in changes:
         uid = str(number)
         if stays:
-            found.add(uid, queue, {"cpu": cpu}, priority=priority, created=uid)
+            found.add(uid, {queue: {"cpu": cpu}}, priority=priority, created=uid)
             kept[uid] = (-priority, uid, queue, cpu)
         else:
             found.remove(uid)
