@@ -13,6 +13,7 @@ from embedded_kubernetes.scale_up import scale_up
 
 from . import gang_reading as read
 from .gate_load import GATE, Gates
+from .gate_shards import Operator
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -20,16 +21,19 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: Names by which pods ask for a scheduler whose pods have the gate.
-OURS = ("agent-scheduler", "volcano")
 #: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
 _TIMEOUT, _RETRY = 5.0, 1.0
 _PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
 
 
+def is_ours(pod: Json) -> bool:
+    """Whether it asks for a scheduler whose pods may have the gate."""
+    return read.is_batch(pod) or str(pod["spec"].get("schedulerName", "")).startswith("agent-")
+
+
 def asks(pod: Json) -> bool:
     """Whether the pod takes part."""
-    return read.annotation(pod, GATE) == "true" and pod["spec"].get("schedulerName") in OURS
+    return read.annotation(pod, GATE) == "true" and is_ours(pod)
 
 
 def gates(pod: Json) -> list[str]:
@@ -63,6 +67,7 @@ class GateCluster:
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
+        self.operator = None if world.shards is None else Operator(world, world.shards)
 
     def gave_back(self, pod: Json) -> bool:
         """Whether it holds its room no more. It says something else if its queue would not have any now."""
@@ -108,7 +113,7 @@ class GateCluster:
             if plan.strikes("webhook_down", now=now, share=3.0):
                 states.reached("pod came without its gate")
                 return pod
-        elif pod["spec"].get("schedulerName") in OURS and plan.strikes("webhook_lies", now=now, share=5.0):
+        elif is_ours(pod) and plan.strikes("webhook_lies", now=now, share=5.0):
             states.reached("gate of a pod that asks for none")
         else:
             return pod

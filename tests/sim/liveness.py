@@ -38,13 +38,13 @@ from agent_scheduler.config.schema import Configuration
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
-from .gang_rest import check_gangs, have_said_why, held_by_queues, until_gangs_stand
+from .gang_rest import check_gangs, have_said_why, held_by_queues, misnamed_members, until_gangs_stand
 from .gate_rest import check_gates, until_served
 from .gpu_rest import check_gpus, note_gpus
 from .job_rest import check_jobs, may_stand_by
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
-from .rules import Rules, cluster_of, readable, refusal, rules_of
+from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_still, unsettled, until_handed_over
 from .states import samples
 from .volumes import has_its_volumes
@@ -134,7 +134,7 @@ def misnamed(world: World) -> list[str]:
     if world.shards is None:
         return []
     fit = {pod["metadata"]["uid"]: node for pod, node in elsewhere(world)}
-    found = []
+    found = misnamed_members(world, rules(world))
     for pod in waiting(world):
         reason, node = _condition(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
@@ -171,7 +171,7 @@ def _late(
         asking = without_extended(pod)
         for node in nodes:
             name = node["metadata"]["name"]
-            if outside and (ours is None or name in ours or not _is_ready(node)):
+            if outside and (ours is None or name in ours or not is_ready(node)):
                 continue
             if not outside and ours is not None and name not in ours:
                 continue
@@ -190,11 +190,6 @@ def _late(
 def _as_counted(world: World, pod: dict[str, Any]) -> dict[str, Any]:
     """With all GPUs on which a process may count it."""
     return pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
-    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions") or ()}
-    return conditions.get("Ready", "True") == "True"
 
 
 def _priority(pod: dict[str, Any]) -> int:
@@ -252,6 +247,9 @@ async def come_to_rest(world: World) -> None:
         return
     if world.gangs is not None and not await until_gangs_stand(world, rules(world)):
         return
+    if world.shards is not None and world.gates is not None:
+        # Nodes have come and gone meanwhile.
+        owners = await until_handed_over(world, world.shards)
     # Conditions and events have budgets of their own, and series are told every half minute.
     await asyncio.sleep(40.0)
     await _rest(world)

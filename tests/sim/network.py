@@ -207,6 +207,8 @@ class SimTransport(Troubles):
             world.evictions.sending(self._process, path, body or b"{}")
         if verb == "bind" and world.gang_safety is not None:
             world.gang_safety.sending_bind(self._process, body or b"")
+        if verb == "pod" and world.gate_safety is not None:
+            world.gate_safety.sending(self._process, body or b"")
         if verb == "shard" and world.plan_safety is not None and not self._process.scheduler:
             world.plan_safety.sent(self._process, method, path)
         loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ import yaml
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 
+from .gang_load import NAME as BATCH
 from .shard_load import PEER, Shards
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ class ShardMap:
     def get(self, name: str) -> View | None:
         record = self._world.store.tables[SHARDS].records.get(name) if self.is_known else None
         return None if record is None else view(record)
+
+    def of_pod(self, pod: dict[str, Any]) -> str:
+        """The shard of the scheduler that a pod asks for."""
+        name: str = pod["spec"]["schedulerName"]
+        return self.shape.batch if name == BATCH else name
 
     def mode(self, scheduler: str) -> str:
         return self.shape.modes.get(scheduler, "none")
