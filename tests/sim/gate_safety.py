@@ -100,6 +100,8 @@ class GateSafety:
         if GATE in there and _says_unschedulable(pod):
             self._judge_gated(pod, there)
         before = None if event.previous is None else orjson.loads(event.previous.data)
+        if before is not None and self._shared is not None:
+            self._shared.changed(pod, before)
         if before is None or GATE not in gates(before) or GATE in there:
             return
         actor, _ = self.world.safety.author()
@@ -107,8 +109,6 @@ class GateSafety:
             self.world.safety.violated(
                 "S32", f"{actor.identity} takes the gate of {_name(pod)}, which did not ask"
             )
-        elif self._shared is not None:
-            self._shared.gate_went(event, pod)
 
     def _judge_gated(self, pod: Json, there: list[str]) -> None:
         actor, _ = self.world.safety.author()
@@ -330,6 +330,8 @@ class GateSafety:
             )
 
     def session_begins(self, process: Process, fast_path: FastPath) -> None:
+        if self._shared is not None:
+            self._shared.session_begins(process)
         seen = self._seen(process, fast_path)
         names = [key.name for key in seen.groups()]
         self._refused[process.identity] = {name for name in names if self._refuses_gang(seen, name)}

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from agent_scheduler.process.leading import GATES_LEASE
-from embedded_kubernetes.store import Event
-
 from . import gang_reading as read
 from .claims import Seen
 from .gang_cluster import GangCluster
 from .gang_load import NAME as BATCH
 from .gate_cluster import GateCluster, asks, gates
+from .gate_load import GATE
 from .rules import is_ready, readable
 from .shard_load import LEASE_NAMESPACE
 
@@ -46,8 +46,10 @@ class SharedGates:
         self.world = world
         self._gangs = gangs
         self._cluster = cluster
-        #: Identity -> UID of a pod -> whether nodes outside would do, as the process has last found.
+        #: Identity -> UID of a pod -> whether nodes outside would do, as was last found for what is said of it.
         self._found: dict[str, dict[str, bool]] = {}
+        #: The same, of what the session that goes on has asked for.
+        self._found_by_session: dict[str, dict[str, bool]] = {}
         #: UIDs of those whose gate went by a process that might write then.
         self._let_past: set[str] = set()
 
@@ -70,24 +72,41 @@ class SharedGates:
 
     # -- what queues hold
 
-    def gate_went(self, event: Event, pod: Json) -> None:
-        """By a process, for a pod that asks for it."""
+    def changed(self, pod: Json, before: Json) -> None:
+        """A pod that waits has lost its gate, or has a node now."""
         actor, may = self.world.safety.author()
-        if actor is not None and may and not self.world.backups.is_unaware(actor):
-            self._let_past.add(event.record.uid)
-            self._judge_queues(actor, pod)
+        if actor is None or not may or self.world.backups.is_unaware(actor) or not asks(pod):
+            return
+        if GATE in gates(before) and GATE not in gates(pod):
+            self._let_past.add(pod["metadata"]["uid"])
+            self._judge_queues(actor, pod, binds=False)
+        elif pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
+            if actor.fast_path is not None and self._gave_back(actor, pod):
+                # It has room as one that never had the gate, and others may not have seen it yet.
+                self._let_past.discard(pod["metadata"]["uid"])
+            self._judge_queues(actor, pod, binds=True)
 
-    def _judge_queues(self, process: Process, pod: Json) -> None:
+    def _gave_back(self, process: Process, pod: Json) -> bool:
+        fast_path = process.fast_path
+        assert fast_path is not None, "it is a scheduler"
+        return pod["metadata"]["uid"] in fast_path.ledger.usage.gated.given_back
+
+    def _judge_queues(self, process: Process, pod: Json, *, binds: bool) -> None:
+        """Of more that is reserved than there is, as who gave room back is reserved again in a new process, some waits:
+        of a bind that counts which is placed."""
         fired, gates_ = self.world.plan.fired, self.world.shape.gates
         assert gates_ is not None, "pods have gates"
-        if gates_.off or gates_.timeout or any(fired[name] for name in _IRREGULAR):
+        if gates_.off or any(fired[name] for name in _IRREGULAR):
             return
         queues, groups = self._gangs.queues(), self._gangs.groups()
         chain = read.chain(read.queue_of(pod, groups.get), queues)
         holds: dict[str, Counter[str]] = {name: Counter() for name in chain}
         irregular: set[str] = set()
         for each in self._gangs.pods():
-            if read.has_ended(each) or gates(each) or not (each["spec"].get("nodeName") or asks(each)):
+            placed = each["spec"].get("nodeName")
+            if read.has_ended(each) or gates(each) or not (placed or asks(each)):
+                continue
+            if not placed and (binds or self._cluster.gave_back(each)):
                 continue
             for name in read.chain(read.queue_of(each, groups.get), queues):
                 if name in holds:
@@ -99,7 +118,7 @@ class SharedGates:
         for name, held in holds.items():
             counted = {resource: amount for resource, amount in held.items() if resource in wanted}
             if name not in irregular and (problem := read.above_limits(counted, queues[name])):
-                what = f"takes the gate of {pod['metadata']['name']}, and {name} has {problem}"
+                what = f"{'binds' if binds else 'takes the gate of'} {pod['metadata']['name']}, and {name} has {problem}"
                 self._wrong("S32", process, what)
 
     # -- nodes outside
@@ -109,20 +128,31 @@ class SharedGates:
         outside: Any = fast_path.outside
         if outside is None:
             return
-        others_do = outside._others_do
+        others_do, full = outside._others_do, outside.full
+        alone = self._found.setdefault(process.identity, {})
+        of_session = self._found_by_session.setdefault(process.identity, {})
 
         def found(pods: Sequence[Any]) -> bool:
             answer: bool = others_do(pods)
             self._judge_answer(process, fast_path, pods, answer)
             return answer
 
-        outside._others_do = found
+        def ask(known: dict[str, bool], pods: Sequence[Any]) -> str:
+            why: str = full(pods)
+            known.update((pod.uid, bool(why)) for pod in pods)
+            return why
+
+        outside._others_do, outside.full = found, partial(ask, alone)
+        batch: Any = process.runtime.batch if process.runtime is not None else None
+        if batch is not None:
+            batch._shard_full = partial(ask, of_session)
+
+    def session_begins(self, process: Process) -> None:
+        self._found_by_session.get(process.identity, {}).clear()
 
     def _judge_answer(
         self, process: Process, fast_path: FastPath, pods: Sequence[Any], others_do: bool
     ) -> None:
-        known = self._found.setdefault(process.identity, {})
-        known.update((pod.uid, others_do) for pod in pods)
         if self.world.backups.is_unaware(process) or fast_path.shard is None:
             return
         self.world.safety.checked["S33"] += 1
@@ -146,8 +176,10 @@ class SharedGates:
         fast_path = process.fast_path
         if fast_path is None or fast_path.outside is None or reason not in ("Unschedulable", "NodeShardFull"):
             return
-        found = self._found.get(process.identity, {}).get(pod.uid)
-        if found is None and pod.scheduler_name == BATCH:
+        of_session = pod.scheduler_name == BATCH
+        answers = self._found_by_session if of_session else self._found
+        found = answers.get(process.identity, {}).get(pod.uid)
+        if found is None and of_session and reason == "Unschedulable":
             # Of a gang that lacks its minimum nobody asks for those above that.
             return
         if found is not (reason == "NodeShardFull"):
