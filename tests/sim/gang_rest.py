@@ -177,8 +177,8 @@ class Standing:
         )
 
     def _fits(self, pending: list[Json], needed: int, *, anywhere: bool = False) -> bool:
-        """Whether so many find room, however they are laid out: each is taken to be as large as the largest. `anywhere`:
-        on ready nodes outside of their shard, too."""
+        """Whether so many find room, however they are laid out: each is taken to be as large as the largest.
+        `anywhere`: on ready nodes outside of their shard, too."""
         if any(is_gated(self._world, pod) for pod in pending):
             # Whose claims are not there.
             return False
@@ -353,7 +353,7 @@ class Standing:
 
     def misnamed(self) -> list[str]:
         """Members that say that nodes are missing where all nodes of the cluster, not those of their shard alone, hold
-        what lacks of the minimum, or a member above it; and such that say the contrary where no other node takes any."""
+        what lacks of the minimum, or a member above it; and such that say the contrary where no other node does."""
         found = []
         for name, members in self.members.items():
             pending = [pod for pod in members if read.waits(pod) and not pod["spec"].get("schedulingGates")]

@@ -1,4 +1,4 @@
-"""What holds of gates where several processes share nodes and queues, besides what holds of each of them (`gate_safety`).
+"""What holds of gates where several processes share nodes and queues, besides what holds of each (`gate_safety`).
 
 S32 gates go by one process alone: one with a batch scheduler, which holds the lease for it; and where all pods of a
     queue came by their gates, what it holds and what is reserved in it is never more than it declares
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.process.leading import GATES_LEASE
+
 from . import gang_reading as read
 from .claims import Seen
 from .gang_cluster import GangCluster
@@ -118,8 +119,8 @@ class SharedGates:
         for name, held in holds.items():
             counted = {resource: amount for resource, amount in held.items() if resource in wanted}
             if name not in irregular and (problem := read.above_limits(counted, queues[name])):
-                what = f"{'binds' if binds else 'takes the gate of'} {pod['metadata']['name']}, and {name} has {problem}"
-                self._wrong("S32", process, what)
+                does = "binds" if binds else "takes the gate of"
+                self._wrong("S32", process, f"{does} {pod['metadata']['name']}, and {name} has {problem}")
 
     # -- nodes outside
 

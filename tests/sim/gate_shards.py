@@ -30,7 +30,9 @@ _TIDIED = (5.0, 15.0)
 
 def divide(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]], gangs: Gangs) -> Shards:
     """Nodes in turn, one or the other to nobody or to both; pods of the fast path are mostly `FAST`'s."""
-    modes = rng.choice((("hard", "hard"), ("hard", "hard"), ("hard", "hard"), ("soft", "soft"), ("hard", "soft")))
+    modes = rng.choice(
+        (("hard", "hard"), ("hard", "hard"), ("hard", "hard"), ("soft", "soft"), ("hard", "soft"))
+    )
     shards = Shards(
         modes=dict(zip((FAST, BATCH), modes, strict=True)),
         desired={FAST: [], BATCH: []},
@@ -63,6 +65,8 @@ class Operator:
         #: Node group -> the shards for which nodes of it are on their way, by the size that the group is to have then.
         self._awaited: dict[str, dict[str, str]] = {}
         self._tidies = False
+        #: How often it has changed what a shard desires.
+        self.writes = 0
         world.store.tables[NODES].subscribers.append(self._node)
         world.store.tables[EVENTS].subscribers.append(self._event)
         shards.subscribers.append(lambda _event: self._tidy_soon())
@@ -92,7 +96,7 @@ class Operator:
     def _give(self, node: str, owner: str) -> None:
         shard = self._shards.get(owner)
         if shard is not None and not any(node in each.desired for each in self._shards.all()):
-            self._shards.desire(owner, shard.desired | {node})
+            self._desire(owner, shard.desired | {node})
 
     def _tidy_soon(self) -> None:
         if not self._tidies:
@@ -117,7 +121,11 @@ class Operator:
             wanted[owner].add(node)
         for each in shards:
             if (nodes := Names(wanted[each.name])) != each.desired:
-                self._shards.desire(each.name, nodes)
+                self._desire(each.name, nodes)
+
+    def _desire(self, name: str, nodes: Names) -> None:
+        self.writes += 1
+        self._shards.desire(name, nodes)
 
     def _later(self, seconds: float, act: Any) -> None:
         self._world.plan.lasts(self._world.loop.time() + seconds)

@@ -38,6 +38,7 @@ from agent_scheduler.config.schema import Configuration
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
+from .gang_load import NAME as BATCH
 from .gang_rest import check_gangs, have_said_why, held_by_queues, misnamed_members, until_gangs_stand
 from .gate_rest import check_gates, until_served
 from .gpu_rest import check_gpus, note_gpus
@@ -72,6 +73,9 @@ _FLUSHED = 345.0
 _QUIET, _QUIET_A_POD = 10, 4
 #: More of them for each process: it has two dozen watches, which end by their time and are begun anew.
 _QUIET_A_PROCESS = 4
+#: More of them for each process, and each member of a gang that waits, each time that a node is given to a shard, or
+#: taken from one: schedulers look at all shards, write their own, and say anew why pods wait.
+_QUIET_A_NODE = 4
 #: More of them for each shard that waits for a node which another one uses: it looks every two seconds whether that one
 #: still lives.
 _QUIET_A_SHARD = 32
@@ -319,7 +323,7 @@ async def _rest(world: World) -> None:
     """
     moves, looked = 0, 0
     while looked < 3:
-        sent, before = world.requests, _positions(world)
+        sent, before, given = world.requests, _positions(world), _nodes_given(world)
         await asyncio.sleep(_REST)
         now, left = world.requests - sent, waiting(world)
         if world.gangs is not None and moves < _MOVES and before != _positions(world):
@@ -329,6 +333,8 @@ async def _rest(world: World) -> None:
         most = _QUIET + _QUIET_A_PROCESS * len(world.processes) + _QUIET_A_POD * len(left)
         if world.shards is not None:
             most += _QUIET_A_SHARD * world.shards.waiting()
+            those = len(world.processes) + len(waiting(world, {BATCH}))
+            most += _QUIET_A_NODE * those * (_nodes_given(world) - given)
         if now <= most:
             break
     else:
@@ -336,6 +342,12 @@ async def _rest(world: World) -> None:
     world.safety.checked["L3"] += 1
     if left:
         world.states.reached("all places full")
+
+
+def _nodes_given(world: World) -> int:
+    """How often the operator who gives an autoscaler's nodes to shards has done so."""
+    operator = None if world.gates is None else world.gates.operator
+    return 0 if operator is None else operator.writes
 
 
 def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:
