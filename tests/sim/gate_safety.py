@@ -86,7 +86,9 @@ class GateSafety:
         self._refused: dict[str, set[str]] = {}
         #: UIDs of pods behind their gate of which somebody spoke who had not seen that the store went back.
         self._misled: set[str] = set()
-        self._shared = None if world.shards is None else SharedGates(world, gangs.cluster, cluster)
+        self._shared = (
+            None if world.shards is None else SharedGates(world, world.shards, gangs.cluster, cluster)
+        )
         world.store.tables[PODS].subscribers.append(self._pod)
         world.store.tables[EVENTS].subscribers.append(self._event)
 

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.process.leading import GATES_LEASE
+from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
 from .claims import Seen
 from .gang_cluster import GangCluster
 from .gang_load import NAME as BATCH
-from .gate_cluster import GateCluster, asks, gates
+from .gate_cluster import GateCluster, asks, gates, is_reserved
 from .gate_load import GATE
 from .rules import is_ready, readable
 from .shard_load import LEASE_NAMESPACE
+from .shard_map import ShardMap, view
 
 if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -43,7 +45,7 @@ _IRREGULAR = ("queue_changed", "group_changed", "rolled_back", "pod_changed")
 class SharedGates:
     """Made with its world. Owner of what processes found of nodes outside of their shards."""
 
-    def __init__(self, world: World, gangs: GangCluster, cluster: GateCluster) -> None:
+    def __init__(self, world: World, shards: ShardMap, gangs: GangCluster, cluster: GateCluster) -> None:
         self.world = world
         self._gangs = gangs
         self._cluster = cluster
@@ -53,6 +55,9 @@ class SharedGates:
         self._found_by_session: dict[str, dict[str, bool]] = {}
         #: UIDs of those whose gate went by a process that might write then.
         self._let_past: set[str] = set()
+        #: Identity of the process that removed the last one.
+        self._remover = ""
+        shards.subscribers.append(self._shard)
 
     # -- who removes gates
 
@@ -79,6 +84,7 @@ class SharedGates:
         if actor is None or not may or self.world.backups.is_unaware(actor) or not asks(pod):
             return
         if GATE in gates(before) and GATE not in gates(pod):
+            self._note_removal(actor, pod)
             self._let_past.add(pod["metadata"]["uid"])
             self._judge_queues(actor, pod, binds=False)
         elif pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
@@ -86,6 +92,22 @@ class SharedGates:
                 # It has room as one that never had the gate, and others may not have seen it yet.
                 self._let_past.discard(pod["metadata"]["uid"])
             self._judge_queues(actor, pod, binds=True)
+
+    def _note_removal(self, actor: Process, pod: Json) -> None:
+        states, shards = self.world.states, self.world.shards
+        assert shards is not None, "they share nodes"
+        if shards.of_pod(pod) != actor.scheduler:
+            states.reached("gate of another process's pod removed")
+        if self._remover not in ("", actor.identity):
+            states.reached("gates taken over")
+        self._remover = actor.identity
+
+    def _shard(self, event: Event) -> None:
+        if event.previous is None or self.world.backups.restoring:
+            return
+        moved = view(event.previous).desired - view(event.record).desired
+        if moved and any(map(is_reserved, self._gangs.pods())):
+            self.world.states.reached("node moved while room is reserved")
 
     def _gave_back(self, process: Process, pod: Json) -> bool:
         fast_path = process.fast_path
@@ -105,9 +127,9 @@ class SharedGates:
         irregular: set[str] = set()
         for each in self._gangs.pods():
             placed = each["spec"].get("nodeName")
-            if read.has_ended(each) or gates(each) or not (placed or asks(each)):
+            if read.has_ended(each) or not (placed or (is_reserved(each) and not binds)):
                 continue
-            if not placed and (binds or self._cluster.gave_back(each)):
+            if not placed and self._cluster.gave_back(each):
                 continue
             for name in read.chain(read.queue_of(each, groups.get), queues):
                 if name in holds:
@@ -135,11 +157,12 @@ class SharedGates:
 
         def found(pods: Sequence[Any]) -> bool:
             answer: bool = others_do(pods)
-            self._judge_answer(process, fast_path, pods, answer)
+            self._judge_answer(process, fast_path, pods, others_do=answer)
             return answer
 
         def ask(known: dict[str, bool], pods: Sequence[Any]) -> str:
             why: str = full(pods)
+            self._judge_answer(process, fast_path, pods, others_do=bool(why))
             known.update((pod.uid, bool(why)) for pod in pods)
             return why
 
@@ -152,7 +175,7 @@ class SharedGates:
         self._found_by_session.get(process.identity, {}).clear()
 
     def _judge_answer(
-        self, process: Process, fast_path: FastPath, pods: Sequence[Any], others_do: bool
+        self, process: Process, fast_path: FastPath, pods: Sequence[Any], *, others_do: bool
     ) -> None:
         if self.world.backups.is_unaware(process) or fast_path.shard is None:
             return
@@ -177,6 +200,8 @@ class SharedGates:
         fast_path = process.fast_path
         if fast_path is None or fast_path.outside is None or reason not in ("Unschedulable", "NodeShardFull"):
             return
+        if reason == "NodeShardFull":
+            self.world.states.reached("shard full, and others not")
         of_session = pod.scheduler_name == BATCH
         answers = self._found_by_session if of_session else self._found
         found = answers.get(process.identity, {}).get(pod.uid)

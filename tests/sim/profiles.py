@@ -23,12 +23,13 @@ _KEPT = {
     "batch": 10,
     "mixed-batch": 8,
     "gates": 8,
+    "gates-shards": 8,
     "batch-claims": 6,
     "jobs": 10,
     "gpus": 9,
     "gpus-batch": 5,
 }
-_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "jobs": 2}
+_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "gates-shards": 2, "jobs": 2}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (
@@ -66,6 +67,10 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "gates": (
         (108, 110, 112, 129, 150, 155),
         ("crash", "queue_changed", "webhook_down", "webhook_lies", "lost_after", "slow", "denied", "stop"),
+    ),
+    "gates-shards": (
+        range(100, 106),
+        ("crash", "sigterm", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop"),
     ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
     "jobs": (range(100, 104), ("crash", "pod_failed", "job_commanded", "lost_after")),

@@ -105,6 +105,11 @@ WANTED_OF_GATES = (
     *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
     "queue changed between removal of a gate and bind",
 )
+#: What the runs of `gates-shards` must have reached between them.
+WANTED_OF_SHARED_GATES = (
+    *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
+    "shard full, and others not",
+)
 #: What the runs of `jobs` must have reached between them.
 WANTED_OF_JOBS = (
     *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
@@ -132,6 +137,7 @@ WANTED_IN_ALL = (
     *WANTED_OF_PLANS,
     *WANTED_OF_GANGS,
     *WANTED_OF_GATES,
+    *WANTED_OF_SHARED_GATES,
     *WANTED_OF_JOBS,
     *WANTED_OF_GPUS,
 )

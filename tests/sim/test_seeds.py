@@ -95,6 +95,7 @@ def test_every_fault_is_in_the_documentation() -> None:
         (3, "batch"),
         (9, "mixed-batch"),
         (5, "gates"),
+        (7, "gates-shards"),
         (8, "gpus"),
     ],
 )
