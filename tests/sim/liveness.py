@@ -12,7 +12,7 @@ L8  preemption ends: no pod waits that would fit if lesser ones left, none is no
 L9  the configuration in effect is what the file says, and every worker works
 L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
 L11 every hand-over of nodes ends (`shard_rest`)
-L18 no pod of a shard of mode hard says Unschedulable that fits on a node outside of it, and none the contrary
+L18 no pod or gang of a shard of mode hard says Unschedulable that nodes outside of it fit, and none the contrary
 L12 every node is where the controller of the shards plans it to be (`plan_rest`)
 L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
 L14 who leads while a kind cannot be listed decides all the same (`takeovers`)
