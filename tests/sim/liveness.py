@@ -139,7 +139,12 @@ def misnamed(world: World) -> list[str]:
         return []
     fit = {pod["metadata"]["uid"]: node for pod, node in elsewhere(world)}
     found = misnamed_members(world, rules(world))
-    for pod in waiting(world):
+    waits = waiting(world)
+    held = held_by_queues(world, waits, rules(world))
+    for pod in waits:
+        if pod["metadata"]["uid"] in held:
+            # Where more is reserved than there is those alone say that it is full for whom it was reserved later.
+            continue
         reason, node = _condition(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
             found.append(f"{pod['metadata']['name']} says {reason}; outside of its shard it fits on {node!r}")
