@@ -13,7 +13,7 @@ from embedded_kubernetes.scale_up import scale_up
 
 from . import gang_reading as read
 from .gate_load import GATE, Gates
-from .gate_shards import Operator
+from .gate_shards import FOR_EVER, Operator
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -67,7 +67,10 @@ class GateCluster:
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
-        self.operator = None if world.shards is None else Operator(world, world.shards)
+        #: Where no controller gives nodes to shards.
+        self.operator = (
+            None if world.shards is None or world.plans is not None else Operator(world, world.shards)
+        )
 
     def gave_back(self, pod: Json) -> bool:
         """Whether it holds its room no more. It says something else if its queue would not have any now."""
@@ -160,6 +163,7 @@ class GateCluster:
                 scaler._picture.books[name].pods
                 or name in scaler._awaited
                 or node.group not in scaler._by_name
+                or scaler._by_name[node.group].idle >= FOR_EVER
             )
             for name, node in scaler._picture.nodes.items()
         )

@@ -4,7 +4,9 @@ whose pods and nodes are whose, and the operator who gives the nodes of the auto
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,6 +16,8 @@ from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
 from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs
+from .gate_load import Gates
+from .plan_load import Plans
 from .shard_load import Shards
 from .shard_map import Names, ShardMap
 
@@ -24,6 +28,8 @@ Body = dict[str, Any]
 
 FAST, BATCH = "agent-fast", "agent-batch"
 PODS, NODES, EVENTS = ("", "pods"), ("", "nodes"), ("", "events")
+#: Seconds for which a node that nobody uses stays, where none goes.
+FOR_EVER = 1_000_000
 #: Seconds until the operator has put right what is desired by nobody or by two, and what is no more.
 _TIDIED = (5.0, 15.0)
 
@@ -53,6 +59,29 @@ def divide(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]]
             group = gangs.groups.get(said.get(GROUP_NAME, ""), {})
             said[QUEUE_NAME] = read.queue_of_group(group)
     return shards
+
+
+def plan(rng: random.Random, shards: Shards) -> Plans:
+    """The sharding controller divides the nodes, and gives those of the autoscaler to either."""
+    shards.desired = {}
+    names = list(shards.modes)
+    return Plans(
+        names=names,
+        flags=",".join(f"{name}:agent:0.0:1.0:false:0:0" for name in names),
+        sync_period=rng.choice((2.0, 10.0, 60.0)),
+        event_trigger=rng.random() < 0.7,
+        lease=rng.choice(((15, 10.0, 2.0), (5, 3.0, 0.5))),
+        replicas=rng.choice((1, 2)),
+        has_first=False,
+    )
+
+
+def keep_nodes(gates: Gates) -> Gates:
+    """No node goes. Where a new one may be given to a shard whose pods did not ask for it, it would go again, and the
+    pods for which it came would ask for another, for ever (docs/sharding.md#with-an-autoscaler)."""
+    return replace(
+        gates, rules=tuple(re.sub(r"idle=[0-9.]+", f"idle={FOR_EVER}", each) for each in gates.rules)
+    )
 
 
 class Operator:

@@ -17,7 +17,7 @@ from .gang_claims import equip
 from .gang_load import Gangs, count_in_queues
 from .gang_load import fill as gather
 from .gate_load import Gates, hold
-from .gate_shards import divide
+from .gate_shards import divide, keep_nodes, plan
 from .gpu_load import Gpus, fill_gangs
 from .gpu_load import fill as share
 from .job_load import Jobs, employ
@@ -356,6 +356,9 @@ def gates_shards(rng: random.Random) -> Shape:
     shape.nodes += [node(f"more-{number}") for number in range(rng.choice((0, 1, 2, 3)))]
     assert shape.gangs is not None, "it has queues"
     shape.shards = divide(rng, shape.nodes, shape.pods, shape.gangs)
+    if rng.random() < 0.3 and shape.gates is not None:
+        shape.plans = plan(rng, shape.shards)
+        shape.gates = keep_nodes(shape.gates)
     return shape
 
 
