@@ -367,6 +367,10 @@ class GateSafety:
             return
         self.world.safety.checked["S34"] += 1
         seen = self._seen(process, fast_path)
+        for uid, info in usage.gated.reserved.items():
+            pod = seen.pod(uid)
+            if uid not in fast_path.ledger.placements and (pod is None or not read.waits(pod)):
+                self._wrong("S34", process, f"keeps room for {info.key}, which waits no more")
         for uid in list(fast_path.cluster.pods):
             pod = seen.pod(uid)
             if pod is None:

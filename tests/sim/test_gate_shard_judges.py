@@ -53,6 +53,16 @@ def test_room_that_one_process_has_reserved_and_the_other_gives_away_is_seen(
     assert "takes the gate of" in found(SCENARIO, "S32:")
 
 
+def test_room_that_is_kept_for_another_process_s_pod_that_is_gone_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = QueueUsage.left
+    monkeypatch.setattr(
+        QueueUsage, "left", lambda self, uid: None if uid in self.gated.reserved else left(self, uid)
+    )
+    assert "waits no more" in found(SCENARIO, "S34:", faults=("pod_deleted", "webhook_down"))
+
+
 def test_a_queue_that_the_fast_process_fills_beyond_its_limits_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
