@@ -75,6 +75,9 @@ class SharedGates:
         holder = "" if record is None else orjson.loads(record.data)["spec"].get("holderIdentity")
         if holder != process.identity:
             self._wrong("S32", process, f"removes a gate while {holder!r} holds {GATES_LEASE}")
+        fast_path = process.fast_path
+        if fast_path is not None and not fast_path.ledger.usage.gated.admits:
+            self._wrong("S32", process, "removes a gate when it is not its turn any more")
 
     # -- what queues hold
 
