@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.autoscaler import Autoscaler
 from embedded_kubernetes.node_groups import NodeGroup, read_rules
 from embedded_kubernetes.podgc import PodCollector
@@ -23,6 +24,8 @@ Json = dict[str, Any]
 
 #: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
 _TIMEOUT, _RETRY = 5.0, 1.0
+#: Of the removals of gates that are sent when a turn is about to be lost.
+_LOST_FOR = 0.1
 _PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
 
 
@@ -62,6 +65,8 @@ class GateCluster:
         self._world = world
         self._is_off = shape.off
         self._rng = random.Random(f"{world.seed} gates")
+        #: In between nobody gets the lease of who removes gates.
+        self._unleased_since = self._unleased_until = 0.0
         self._slow = random.Random(f"{world.seed} webhook_slow")
         self._policy = self._slow.choice(("Ignore", "Fail"))
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
@@ -84,6 +89,14 @@ class GateCluster:
     def has_room_reserved(self, pod: Json) -> bool:
         """Where gates are switched off no room is kept for who had one, and others may be told to want nodes for it."""
         return is_reserved(pod) and not self._is_off and not self.gave_back(pod)
+
+    def hides(self, verb: str, path: str) -> bool:
+        """Whether requests for the lease of who removes gates come to nothing, and this is one, or the first ones that
+        remove some."""
+        now = self._world.loop.time()
+        if verb == "pod":
+            return now < self._unleased_since + _LOST_FOR
+        return path.endswith(GATES_LEASE) and now < self._unleased_until
 
     def create(self, pod: Json) -> None:
         """Of the load: the webhook is asked, and may take its time."""
@@ -131,6 +144,11 @@ class GateCluster:
         if plan.strikes("crash", now=now, share=2.0):
             self._world.states.reached("crash between decision and removal of a gate")
             self._soon(process.kill)
+        if self._world.shards is not None and plan.strikes("lease", now=now, share=5.0):
+            self._world.states.reached("turn to remove gates lost while a gate was to go")
+            self._unleased_since = now
+            self._unleased_until = now + self._rng.choice((12.0, 30.0))
+            plan.lasts(self._unleased_until)
         self._change_queue("queue changed as a gate was to go")
 
     def gate_removed(self, process: Process) -> None:

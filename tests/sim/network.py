@@ -214,6 +214,8 @@ class SimTransport(Troubles):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         fate = "unlistable" if self._is_unlistable(verb, path) else self._fate(method, verb)
+        if world.gates is not None and world.gates.hides(verb, path):
+            fate = "lost_before"
         world.trace(self._process.name, f"{verb} {path} {fate or ''}")
         asked = requests.Request(
             method,

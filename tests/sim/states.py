@@ -108,7 +108,7 @@ WANTED_OF_GATES = (
 #: What the runs of `gates-shards` must have reached between them.
 WANTED_OF_SHARED_GATES = (
     *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
-    "shard full, and others not",
+    *("shard full, and others not", "turn to remove gates lost while a gate was to go"),
 )
 #: What the runs of `jobs` must have reached between them.
 WANTED_OF_JOBS = (
