@@ -91,8 +91,8 @@ class SharedGates:
             self._let_past.add(pod["metadata"]["uid"])
             self._judge_queues(actor, pod, binds=False)
         elif pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
-            if actor.fast_path is not None and self._gave_back(actor, pod):
-                # It has room as one that never had the gate, and others may not have seen it yet.
+            if self._cluster.gave_back(pod):
+                # To some it has room as one that never had the gate, and they may not have seen it yet.
                 self._let_past.discard(pod["metadata"]["uid"])
             self._judge_queues(actor, pod, binds=True)
 
@@ -111,11 +111,6 @@ class SharedGates:
         moved = view(event.previous).desired - view(event.record).desired
         if moved and any(map(is_reserved, self._gangs.pods())):
             self.world.states.reached("node moved while room is reserved")
-
-    def _gave_back(self, process: Process, pod: Json) -> bool:
-        fast_path = process.fast_path
-        assert fast_path is not None, "it is a scheduler"
-        return pod["metadata"]["uid"] in fast_path.ledger.usage.gated.given_back
 
     def _judge_queues(self, process: Process, pod: Json, *, binds: bool) -> None:
         """Of more that is reserved than there is, as who gave room back is reserved again in a new process, some waits:

@@ -69,8 +69,8 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
         ("crash", "queue_changed", "webhook_down", "webhook_lies", "lost_after", "slow", "denied", "stop"),
     ),
     "gates-shards": (
-        range(100, 106),
-        ("crash", "sigterm", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop"),
+        (106, 107, 109, 116, 117, 122),
+        ("crash", "sigterm", "lease", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop"),
     ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
     "jobs": (range(100, 104), ("crash", "pod_failed", "job_commanded", "lost_after")),
