@@ -144,7 +144,7 @@ class GateCluster:
         if plan.strikes("crash", now=now, share=2.0):
             self._world.states.reached("crash between decision and removal of a gate")
             self._soon(process.kill)
-        if self._world.shards is not None and plan.strikes("lease", now=now, share=5.0):
+        if self._world.shards is not None and plan.strikes("lease", now=now, share=15.0):
             self._world.states.reached("turn to remove gates lost while a gate was to go")
             self._unleased_since = now
             self._unleased_until = now + self._rng.choice((12.0, 30.0))
