@@ -378,8 +378,13 @@ class Standing:
             needed = least.members - len(ready)
             if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
                 needed = len(pending)
-            # Of more than lack some say it each for itself.
-            whole = len(want) == len(pending) and self._fits(pending, max(1, needed), anywhere=True)
+            # Of more than lack some say it each for itself; and who fits in its shard waits for something else.
+            needed = max(1, needed)
+            whole = (
+                len(want) == len(pending)
+                and self._fits(pending, needed, anywhere=True)
+                and not self._fits(pending, needed)
+            )
             return [f"other nodes hold {needed} of {name}"] if whole else []
         return [f"other nodes hold {pod['metadata']['name']}" for pod in want if self.fits_outside(pod)]
 
