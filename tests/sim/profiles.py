@@ -69,7 +69,7 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
         ("crash", "queue_changed", "webhook_down", "webhook_lies", "lost_after", "slow", "denied", "stop"),
     ),
     "gates-shards": (
-        (106, 107, 109, 116, 117, 122),
+        (106, 109, 112, 116, 118, 122),
         ("crash", "sigterm", "lease", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop"),
     ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
