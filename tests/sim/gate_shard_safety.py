@@ -115,9 +115,9 @@ class SharedGates:
     def _judge_queues(self, process: Process, pod: Json, *, binds: bool) -> None:
         """Of more that is reserved than there is, as who gave room back is reserved again in a new process, some waits:
         of a bind that counts which is placed."""
-        fired, gates_ = self.world.plan.fired, self.world.shape.gates
-        assert gates_ is not None, "pods have gates"
-        if gates_.off or any(fired[name] for name in _IRREGULAR):
+        fired, shape = self.world.plan.fired, self.world.shape.gates
+        assert shape is not None, "pods have gates"
+        if shape.off or any(fired[name] for name in _IRREGULAR):
             return
         queues, groups = self._gangs.queues(), self._gangs.groups()
         chain = read.chain(read.queue_of(pod, groups.get), queues)
