@@ -78,6 +78,9 @@ class File:
             return text
         for mine, its in zip(names_of(ALONE), names_of(scheduler), strict=True):
             text = text.replace(f"schedulerName: {mine}", f"schedulerName: {its}")
+        if self._shape.shards.batch not in ("", scheduler):
+            lines = text.splitlines(keepends=True)
+            text = "".join(line for line in lines if not line.startswith("batch:"))
         sharding = (
             f"sharding: {{mode: {self._shape.shards.modes[scheduler]}, name: {scheduler}, "
             f"leaseNamespace: {LEASE_NAMESPACE}, fencePeriod: {FENCE:g}s}}\n"

@@ -104,7 +104,8 @@ class GangNemesis:
             return
         group, rng = groups[name], self._rng
         change = rng.choice(("minimum", "minimum", "queue", "class", "delete", "recreate", "phase"))
-        if change == "minimum":
+        # A process without a batch scheduler knows queues by the annotations of pods alone, which stay as they are.
+        if change == "minimum" or (change == "queue" and self._world.shards is not None):
             least = max(1, group["spec"].get("minMember", 1) + rng.choice((-1, -1, 1)))
             self._cluster.patch_group(name, {"spec": {"minMember": least}})
         elif change == "queue":

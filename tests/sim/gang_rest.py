@@ -22,7 +22,7 @@ from .gang_claims import places_by_claims
 from .gang_cluster import GangCluster
 from .gpu_reading import are_enough, places_by_gpus
 from .job_reading import stands_by
-from .rules import Rules, cluster_of, readable, refusal
+from .rules import Rules, cluster_of, is_ready, readable, refusal
 
 if TYPE_CHECKING:
     from .world import World
@@ -152,7 +152,9 @@ class Standing:
         return "Inqueue" not in phases and not any(read.waits(pod) for pods in others for pod in pods)
 
     def _admits(self, queue: str, asked: Mapping[str, int]) -> bool:
-        total = self._total()
+        shards = self._world.shards
+        # As many as the nodes offer that may be used.
+        total = self._total(None if shards is None else shards.open_to(shards.shape.batch))
         for name in read.chain(queue, self.queues):
             more = {resource: self.holds()[name][resource] + amount for resource, amount in asked.items()}
             if read.above_limits(more, self.queues[name]):
@@ -161,8 +163,24 @@ class Standing:
                 return False
         return True
 
-    def _fits(self, pending: list[Json], needed: int) -> bool:
-        """Whether so many find room, however they are laid out: each is taken to be as large as the largest."""
+    def _open_to(self, pod: Json) -> frozenset[str] | None:
+        """The nodes of its shard, where those alone may be used."""
+        shards = self._world.shards
+        return None if shards is None else shards.open_to(shards.of_pod(pod))
+
+    def fits_outside(self, pod: Json) -> bool:
+        """Whether a ready node would take it which is not in its shard, and so may not be used."""
+        mine = self._open_to(pod)
+        return mine is not None and any(
+            node["metadata"]["name"] not in mine
+            and is_ready(node)
+            and refusal(pod, node, self._cluster, self._by) is None
+            for node in self.nodes
+        )
+
+    def _fits(self, pending: list[Json], needed: int, *, anywhere: bool = False) -> bool:
+        """Whether so many find room, however they are laid out: each is taken to be as large as the largest.
+        `anywhere`: on ready nodes outside of their shard, too."""
         if any(is_gated(self._world, pod) for pod in pending):
             # Whose claims are not there.
             return False
@@ -170,9 +188,11 @@ class Standing:
         for pod in pending:
             for resource, amount in read.requests(pod).items():
                 largest[resource] = max(largest[resource], amount)
-        places = 0
+        places, mine = 0, self._open_to(pending[0])
         for node in self.nodes:
             name = node["metadata"]["name"]
+            if mine is not None and name not in mine and not (anywhere and is_ready(node)):
+                continue
             if any(refusal(pod, node, self._cluster, self._by) is not None for pod in pending):
                 continue
             allocatable = node["status"]["allocatable"]
@@ -339,10 +359,12 @@ class Standing:
         total = self._total()
         return all(wanted[resource] <= total[resource] for resource in read.RESOURCES)
 
-    def _total(self) -> Counter[str]:
+    def _total(self, of: frozenset[str] | None = None) -> Counter[str]:
+        """`of`: of these nodes; None: of all."""
         total: Counter[str] = Counter()
         for node in self.nodes:
-            total.update(read.amounts(node["status"]["allocatable"]))
+            if of is None or node["metadata"]["name"] in of:
+                total.update(read.amounts(node["status"]["allocatable"]))
         return total
 
     # -- what is said
@@ -385,6 +407,43 @@ class Standing:
             return [f"{name} has {ready} of {minimum} and does not say so: {sorted(conditions)}"]
         return []
 
+    def misnamed(self) -> list[str]:
+        """Members that say that nodes are missing where all nodes of the cluster, not those of their shard alone, hold
+        what lacks of the minimum, or a member above it; and such that say the contrary where no other node does."""
+        found = []
+        for name, members in self.members.items():
+            pending = [pod for pod in members if read.waits(pod) and not pod["spec"].get("schedulingGates")]
+            says = {pod["metadata"]["name"]: _reason(pod) for pod in pending}
+            full = [pod for pod, reason in says.items() if reason == "NodeShardFull"]
+            if full and not any(map(self.fits_outside, pending)):
+                found.append(f"{full} say NodeShardFull, and no node outside of their shard would do")
+            want = [pod for pod in pending if says[pod["metadata"]["name"]] == "Unschedulable"]
+            found += [f"{each}, and say that nodes are missing" for each in self._hold(name, want, pending)]
+        return found
+
+    def _hold(self, name: str, want: list[Json], pending: list[Json]) -> list[str]:
+        """What nodes of the cluster would hold of those that want one."""
+        group = self.groups.get(name)
+        if not want or (name and group is None) or self.is_stopped(want, group):
+            return []
+        ready = [pod for pod in self.members[name] if read.is_ready(pod)]
+        least = read.minimum(group, self.members[name]) if group else read.Minimum(0, {})
+        if group and least.lacks([*pending, *ready]):
+            return []
+        if least.lacks(ready):
+            needed = least.members - len(ready)
+            if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
+                needed = len(pending)
+            # Of more than lack some say it each for itself; and who fits in its shard waits for something else.
+            needed = max(1, needed)
+            whole = (
+                len(want) == len(pending)
+                and self._fits(pending, needed, anywhere=True)
+                and not self._fits(pending, needed)
+            )
+            return [f"other nodes hold {needed} of {name}"] if whole else []
+        return [f"other nodes hold {pod['metadata']['name']}" for pod in want if self.fits_outside(pod)]
+
     def silent(self) -> list[str]:
         """Members that wait and do not say why, of groups that sessions look at."""
         found = []
@@ -400,6 +459,19 @@ class Standing:
                 if conditions.get("PodScheduled", {}).get("status") != "False":
                     found.append(f"{pod['metadata']['name']} waits and says {conditions.get('PodScheduled')}")
         return found
+
+
+def _reason(pod: Json) -> str:
+    conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
+    return str(conditions.get("PodScheduled", {}).get("reason", ""))
+
+
+def misnamed_members(world: World, by: Rules) -> list[str]:
+    """As `Standing.misnamed`, where there are gangs of a shard of mode hard."""
+    shards = world.shards
+    if world.gangs is None or shards is None or shards.mode(shards.shape.batch) != "hard":
+        return []
+    return Standing(world, world.gangs, by).misnamed()
 
 
 def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:

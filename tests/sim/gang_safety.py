@@ -247,7 +247,7 @@ class GangSafety:
         pod = seen.pod(uid)
         if pod is None:
             return
-        self._judge_queues(process, seen, pod)
+        self.judge_queues(process, seen, pod)
         name = read.gang_of(pod)
         if not name:
             return
@@ -262,7 +262,7 @@ class GangSafety:
         ready = [each for each in members if read.is_ready(each) or _needs_no_room(each)]
         self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
 
-    def _judge_queues(self, process: Process, seen: SeenGangs, pod: Json) -> None:
+    def judge_queues(self, process: Process, seen: SeenGangs, pod: Json) -> None:
         queues, name = seen.queues(), seen.queue_of(pod)
         if not queues or not name:
             return

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.autoscaler import Autoscaler
 from embedded_kubernetes.node_groups import NodeGroup, read_rules
 from embedded_kubernetes.podgc import PodCollector
@@ -13,6 +14,7 @@ from embedded_kubernetes.scale_up import scale_up
 
 from . import gang_reading as read
 from .gate_load import GATE, Gates
+from .gate_shards import FOR_EVER, Operator
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -20,16 +22,21 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: Names by which pods ask for a scheduler whose pods have the gate.
-OURS = ("agent-scheduler", "volcano")
 #: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
 _TIMEOUT, _RETRY = 5.0, 1.0
+#: Of the removals of gates that are sent when a turn is about to be lost.
+_LOST_FOR = 0.1
 _PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
+
+
+def is_ours(pod: Json) -> bool:
+    """Whether it asks for a scheduler whose pods may have the gate."""
+    return read.is_batch(pod) or str(pod["spec"].get("schedulerName", "")).startswith("agent-")
 
 
 def asks(pod: Json) -> bool:
     """Whether the pod takes part."""
-    return read.annotation(pod, GATE) == "true" and pod["spec"].get("schedulerName") in OURS
+    return read.annotation(pod, GATE) == "true" and is_ours(pod)
 
 
 def gates(pod: Json) -> list[str]:
@@ -58,11 +65,17 @@ class GateCluster:
         self._world = world
         self._is_off = shape.off
         self._rng = random.Random(f"{world.seed} gates")
+        #: In between nobody gets the lease of who removes gates.
+        self._unleased_since = self._unleased_until = 0.0
         self._slow = random.Random(f"{world.seed} webhook_slow")
         self._policy = self._slow.choice(("Ignore", "Fail"))
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
+        #: Where no controller gives nodes to shards.
+        self.operator = (
+            None if world.shards is None or world.plans is not None else Operator(world, world.shards)
+        )
 
     def gave_back(self, pod: Json) -> bool:
         """Whether it holds its room no more. It says something else if its queue would not have any now."""
@@ -76,6 +89,14 @@ class GateCluster:
     def has_room_reserved(self, pod: Json) -> bool:
         """Where gates are switched off no room is kept for who had one, and others may be told to want nodes for it."""
         return is_reserved(pod) and not self._is_off and not self.gave_back(pod)
+
+    def hides(self, verb: str, path: str) -> bool:
+        """Whether requests for the lease of who removes gates come to nothing, and this is one, or the first ones that
+        remove some."""
+        now = self._world.loop.time()
+        if verb == "pod":
+            return now < self._unleased_since + _LOST_FOR
+        return path.endswith(GATES_LEASE) and now < self._unleased_until
 
     def create(self, pod: Json) -> None:
         """Of the load: the webhook is asked, and may take its time."""
@@ -108,7 +129,7 @@ class GateCluster:
             if plan.strikes("webhook_down", now=now, share=3.0):
                 states.reached("pod came without its gate")
                 return pod
-        elif pod["spec"].get("schedulerName") in OURS and plan.strikes("webhook_lies", now=now, share=5.0):
+        elif is_ours(pod) and plan.strikes("webhook_lies", now=now, share=5.0):
             states.reached("gate of a pod that asks for none")
         else:
             return pod
@@ -123,6 +144,11 @@ class GateCluster:
         if plan.strikes("crash", now=now, share=2.0):
             self._world.states.reached("crash between decision and removal of a gate")
             self._soon(process.kill)
+        if self._world.shards is not None and plan.strikes("lease", now=now, share=15.0):
+            self._world.states.reached("turn to remove gates lost while a gate was to go")
+            self._unleased_since = now
+            self._unleased_until = now + self._rng.choice((12.0, 30.0))
+            plan.lasts(self._unleased_until)
         self._change_queue("queue changed as a gate was to go")
 
     def gate_removed(self, process: Process) -> None:
@@ -155,6 +181,7 @@ class GateCluster:
                 scaler._picture.books[name].pods
                 or name in scaler._awaited
                 or node.group not in scaler._by_name
+                or scaler._by_name[node.group].idle >= FOR_EVER
             )
             for name, node in scaler._picture.nodes.items()
         )

@@ -1,8 +1,8 @@
 """What must become true of gates and of the autoscaler once the faults have ended.
 
 L17 no gate is left on a pod whose queue has declared room, of a gang for the whole minimum; every pod, or gang, that is
-    past it, whose queue has room and that fits an empty node of a group that may have more, brings one, and is bound;
-    and none says Unschedulable whose queue has no room
+    past it, whose queue has room and that fits an empty node of a group that may have more, brings one, and is bound,
+    unless a node of another shard fits it; and none says Unschedulable whose queue has no room
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import gang_reading as read
 from .gang_rest import Standing
-from .gate_cluster import GateCluster, asks, gates, is_held
+from .gate_cluster import GateCluster, asks, gates, is_held, is_ours
 from .gate_load import GATE
 from .rules import Rules, cluster_of, readable, refusal
 
@@ -100,6 +100,9 @@ class _Served:
             least = read.minimum(group)
             if not pending or least.lacks([*pending, *ready]) or not standing.is_let_in(name, group):
                 continue
+            if any(map(standing.fits_outside, pending)):
+                # The cluster has room, if others' (docs/decisions/0043).
+                continue
             if any(map(self._cluster.gave_back, pending)) or standing.is_stopped(pending, group):
                 # They bring no node, and take one that comes; or none would do.
                 continue
@@ -119,6 +122,8 @@ class _Served:
             if (read.is_batch(pod) and standing.divides == "proportion") or self._cluster.gave_back(pod):
                 continue
             if read.is_batch(pod) and standing.is_stopped([pod]):
+                continue
+            if standing.fits_outside(pod):
                 continue
             if self._helps([pod], 1):
                 found.append(f"{_name(pod)} fits on a node to come")
@@ -187,8 +192,7 @@ def _wants_a_node(pod: Json) -> bool:
 
 
 def _is_loose(pod: Json) -> bool:
-    ours = pod["spec"].get("schedulerName") in ("agent-scheduler", "volcano")
-    return ours and read.waits(pod) and not gates(pod)
+    return is_ours(pod) and read.waits(pod) and not gates(pod)
 
 
 def _name(pod: Json) -> str:

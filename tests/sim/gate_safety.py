@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
+from .gang_load import QUEUE_NAME
 from .gang_safety import SeenGangs
 from .gate_cluster import GateCluster, asks, gates, is_reserved
 from .gate_load import GATE
+from .gate_shard_safety import SharedGates
 
 if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -50,6 +53,24 @@ class _Seen(SeenGangs):
         return self._objects(self._counted)
 
 
+class _SeenAlone(_Seen):
+    """By a process without a batch scheduler: it knows no groups, and queues of pods by their annotations alone."""
+
+    def __init__(
+        self, safety: GangSafety, process: Process, fast_path: FastPath, queues: Mapping[str, Any]
+    ) -> None:
+        self._safety, self._fast_path, self._counted = safety, fast_path, queues
+
+    def groups(self) -> list[GroupKey]:
+        return []
+
+    def group(self, name: str) -> Json | None:
+        return None
+
+    def queue_of(self, pod: Json) -> str:
+        return read.annotation(pod, QUEUE_NAME)
+
+
 class GateSafety:
     """Subscribes to the store. Owner of whom each process has let past."""
 
@@ -65,6 +86,9 @@ class GateSafety:
         self._refused: dict[str, set[str]] = {}
         #: UIDs of pods behind their gate of which somebody spoke who had not seen that the store went back.
         self._misled: set[str] = set()
+        self._shared = (
+            None if world.shards is None else SharedGates(world, world.shards, gangs.cluster, cluster)
+        )
         world.store.tables[PODS].subscribers.append(self._pod)
         world.store.tables[EVENTS].subscribers.append(self._event)
 
@@ -78,6 +102,8 @@ class GateSafety:
         if GATE in there and _says_unschedulable(pod):
             self._judge_gated(pod, there)
         before = None if event.previous is None else orjson.loads(event.previous.data)
+        if before is not None and self._shared is not None:
+            self._shared.changed(pod, before)
         if before is None or GATE not in gates(before) or GATE in there:
             return
         actor, _ = self.world.safety.author()
@@ -114,12 +140,14 @@ class GateSafety:
         """Hear of whom it lets past, and of what it says of pods. Idempotent."""
         gated: Any = fast_path.ledger.usage.gated
         batch: Any = process.runtime.batch if process.runtime is not None else None
-        if batch is None or getattr(fast_path, "gates_judged", False):
+        if getattr(fast_path, "gates_judged", False):
             return
         vars(fast_path)["gates_judged"] = True
         admitted = gated.on_admitted
 
         def let_past(pods: Any) -> None:
+            if pods and self._shared is not None:
+                self._shared.admits(process)
             self._judge_admission(process, fast_path, pods)
             admitted(pods)
             if pods:
@@ -150,8 +178,31 @@ class GateSafety:
 
         gated.on_admitted, gated.on_held = let_past, held
         cluster.set_queue, cluster.delete_queue = queue_set, queue_deleted
-        for messenger in (fast_path._messages.messenger, batch._messages.messenger):
-            self._hear(process, fast_path, messenger)
+        self._hear(process, fast_path, fast_path._messages.messenger)
+        if batch is not None:
+            self._hear(process, fast_path, batch._messages.messenger)
+        else:
+            self._count(process, fast_path)
+        if self._shared is not None:
+            self._shared.watch(process, fast_path)
+
+    def _count(self, process: Process, fast_path: FastPath) -> None:
+        """Judge what a process gives away whose sessions nobody watches, as there are none."""
+        ledger: Any = fast_path.ledger
+        assume = ledger.assume
+
+        def assumed(pod: Any, row: int) -> None:
+            assume(pod, row)
+            found = self._seen(process, fast_path)
+            if (there := found.pod(pod.uid)) is not None and not self.world.backups.is_unaware(process):
+                self._gangs.judge_queues(process, found, there)
+
+        ledger.assume = assumed
+
+    def sending(self, process: Process, body: bytes) -> None:
+        """A change of a pod leaves a process."""
+        if self._shared is not None:
+            self._shared.sending(process, body)
 
     def _hear(self, process: Process, fast_path: FastPath, messenger: Any) -> None:
         refused = messenger.refused
@@ -160,12 +211,16 @@ class GateSafety:
             # Who waits for room that others are about to leave says so, whatever they still hold in its queue.
             if reason == "Unschedulable" and "resource is released" not in message:
                 self._judge_words(process, fast_path, pod.uid, message)
+            if self._shared is not None:
+                self._shared.says(process, pod, reason, message)
             refused(pod, reason, message, **more)
 
         messenger.refused = told
 
     def _seen(self, process: Process, fast_path: FastPath) -> SeenGangs:
-        return _Seen(self._gangs, process, fast_path, self._queues.get(process.identity, {}))
+        is_alone = process.runtime is not None and process.runtime.batch is None
+        kind = _SeenAlone if is_alone else _Seen
+        return kind(self._gangs, process, fast_path, self._queues.get(process.identity, {}))
 
     # -- admission
 
@@ -279,6 +334,8 @@ class GateSafety:
             )
 
     def session_begins(self, process: Process, fast_path: FastPath) -> None:
+        if self._shared is not None:
+            self._shared.session_begins(process)
         seen = self._seen(process, fast_path)
         self._refused[process.identity] = {name for name in seen.groups() if self._refuses_gang(seen, name)}
 
@@ -312,6 +369,10 @@ class GateSafety:
             return
         self.world.safety.checked["S34"] += 1
         seen = self._seen(process, fast_path)
+        for uid, info in usage.gated.reserved.items():
+            pod = seen.pod(uid)
+            if uid not in fast_path.ledger.placements and (pod is None or not read.waits(pod)):
+                self._wrong("S34", process, f"keeps room for {info.key}, which waits no more")
         for uid in list(fast_path.cluster.pods):
             pod = seen.pod(uid)
             if pod is None:

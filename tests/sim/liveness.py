@@ -12,7 +12,7 @@ L8  preemption ends: no pod waits that would fit if lesser ones left, none is no
 L9  the configuration in effect is what the file says, and every worker works
 L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
 L11 every hand-over of nodes ends (`shard_rest`)
-L18 no pod of a shard of mode hard says Unschedulable that fits on a node outside of it, and none the contrary
+L18 no pod or gang of a shard of mode hard says Unschedulable that nodes outside of it fit, and none the contrary
 L12 every node is where the controller of the shards plans it to be (`plan_rest`)
 L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
 L14 who leads while a kind cannot be listed decides all the same (`takeovers`)
@@ -38,14 +38,22 @@ from agent_scheduler.config.schema import Configuration
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
+from .gang_load import NAME as BATCH
 from .gang_reading import gang_of, is_native
-from .gang_rest import check_gangs, have_said_why, held_by_queues, incomplete, until_gangs_stand
+from .gang_rest import (
+    check_gangs,
+    have_said_why,
+    held_by_queues,
+    incomplete,
+    misnamed_members,
+    until_gangs_stand,
+)
 from .gate_rest import check_gates, until_served
 from .gpu_rest import check_gpus, note_gpus
 from .job_rest import check_jobs, may_stand_by
 from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
-from .rules import Rules, cluster_of, readable, refusal, rules_of
+from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_still, unsettled, until_handed_over
 from .states import samples
 from .volumes import has_its_volumes
@@ -73,6 +81,9 @@ _FLUSHED = 345.0
 _QUIET, _QUIET_A_POD = 10, 4
 #: More of them for each process: it has two dozen watches, which end by their time and are begun anew.
 _QUIET_A_PROCESS = 4
+#: More of them for each process, and each member of a gang that waits, each time that a node is given to a shard, or
+#: taken from one: schedulers look at all shards, write their own, and say anew why pods wait.
+_QUIET_A_NODE = 4
 #: More of them for each shard that waits for a node which another one uses: it looks every two seconds whether that one
 #: still lives.
 _QUIET_A_SHARD = 32
@@ -135,8 +146,13 @@ def misnamed(world: World) -> list[str]:
     if world.shards is None:
         return []
     fit = {pod["metadata"]["uid"]: node for pod, node in elsewhere(world)}
-    found = []
-    for pod in waiting(world):
+    found = misnamed_members(world, rules(world))
+    waits = waiting(world)
+    held = held_by_queues(world, waits, rules(world))
+    for pod in waits:
+        if pod["metadata"]["uid"] in held:
+            # Where more is reserved than there is those alone say that it is full for whom it was reserved later.
+            continue
         reason, node = _condition(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
             found.append(f"{pod['metadata']['name']} says {reason}; outside of its shard it fits on {node!r}")
@@ -173,7 +189,7 @@ def _late(
         asking = without_extended(pod)
         for node in nodes:
             name = node["metadata"]["name"]
-            if outside and (ours is None or name in ours or not _is_ready(node)):
+            if outside and (ours is None or name in ours or not is_ready(node)):
                 continue
             if not outside and ours is not None and name not in ours:
                 continue
@@ -192,11 +208,6 @@ def _late(
 def _as_counted(world: World, pod: dict[str, Any]) -> dict[str, Any]:
     """With all GPUs on which a process may count it."""
     return pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
-    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions") or ()}
-    return conditions.get("Ready", "True") == "True"
 
 
 def _priority(pod: dict[str, Any]) -> int:
@@ -254,6 +265,9 @@ async def come_to_rest(world: World) -> None:
         return
     if world.gangs is not None and not await until_gangs_stand(world, rules(world)):
         return
+    if world.shards is not None and world.gates is not None:
+        # Nodes have come and gone meanwhile.
+        owners = await until_handed_over(world, world.shards)
     # Conditions and events have budgets of their own, and series are told every half minute.
     await asyncio.sleep(40.0)
     await _rest(world)
@@ -314,7 +328,7 @@ async def come_to_rest(world: World) -> None:
         await _check_itself(world, process)
     if world.shards is not None and owners is not None:
         check_still(world, world.shards, owners)
-    if world.plans is not None:
+    if world.plans is not None and world.gates is None:
         check_planned(world, world.plans, planned)
 
 
@@ -327,7 +341,7 @@ async def _rest(world: World) -> None:
     """
     moves, looked = 0, 0
     while looked < 3:
-        sent, before = world.requests, _positions(world)
+        sent, before, given = world.requests, _positions(world), _nodes_given(world)
         await asyncio.sleep(_REST)
         now, left = world.requests - sent, waiting(world)
         if world.gangs is not None and moves < _MOVES and before != _positions(world):
@@ -337,6 +351,8 @@ async def _rest(world: World) -> None:
         most = _QUIET + _QUIET_A_PROCESS * len(world.processes) + _QUIET_A_POD * len(left)
         if world.shards is not None:
             most += _QUIET_A_SHARD * world.shards.waiting()
+            those = len(world.processes) + len(waiting(world, {BATCH}))
+            most += _QUIET_A_NODE * those * (_nodes_given(world) - given)
         if now <= most:
             break
     else:
@@ -344,6 +360,12 @@ async def _rest(world: World) -> None:
     world.safety.checked["L3"] += 1
     if left:
         world.states.reached("all places full")
+
+
+def _nodes_given(world: World) -> int:
+    """How often the operator who gives an autoscaler's nodes to shards has done so."""
+    operator = None if world.gates is None else world.gates.operator
+    return 0 if operator is None else operator.writes
 
 
 def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:

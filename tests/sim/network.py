@@ -207,11 +207,15 @@ class SimTransport(Troubles):
             world.evictions.sending(self._process, path, body or b"{}")
         if verb == "bind" and world.gang_safety is not None:
             world.gang_safety.sending_bind(self._process, body or b"")
+        if verb == "pod" and world.gate_safety is not None:
+            world.gate_safety.sending(self._process, body or b"")
         if verb == "shard" and world.plan_safety is not None and not self._process.scheduler:
             world.plan_safety.sent(self._process, method, path)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         fate = "unlistable" if self._is_unlistable(verb, path) else self._fate(method, verb)
+        if world.gates is not None and world.gates.hides(verb, path):
+            fate = "lost_before"
         world.trace(self._process.name, f"{verb} {path} {fate or ''}")
         asked = requests.Request(
             method,

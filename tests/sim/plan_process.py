@@ -1,4 +1,5 @@
-"""A replica of the sharding controller: `agent-scheduler controllers --enable sharding`, all of it."""
+"""A replica of the sharding controller: `agent-scheduler controllers --enable sharding`, all of it; where there are
+gangs, with the controllers of queues and groups."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import parse_scheduler_configs
+from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.process.controller_flags import LEASE, ControllersSettings
+from agent_scheduler.process.controller_flags import LEASE, PODGROUP, QUEUE, SHARDING, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
 
+from .gang_load import NAME as BATCH_NAME
 from .plan_load import Plans
 from .processes import Process
 from .shard_load import FENCE, LEASE_NAMESPACE
@@ -42,7 +45,7 @@ class Controller(Process):
         self.began = world.loop.time()
         self.renew_deadline = plans.lease[1]
         self._settings = ControllersSettings(
-            enabled=("sharding",),
+            enabled=(SHARDING,) if world.gangs is None else (SHARDING, PODGROUP, QUEUE),
             kubeconfig="",
             election=LeaderElection(
                 leader_elect=True,
@@ -55,6 +58,7 @@ class Controller(Process):
             serving=Serving(port=0),
             logging=Logging(),
             sharding=ControllerSettings(flags=flags_of(plans), lease_namespace=LEASE_NAMESPACE, fence=FENCE),
+            podgroup=PodGroupSettings(schedulers=(BATCH_NAME,)),
         )
 
     @property

@@ -295,7 +295,7 @@ class Scheduler(Process):
             leases.append((election.resource_namespace, election.resource_name))
         if sharding.mode != "none":
             leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
-        names = names_of(scheduler) if world.gangs is None else (*names_of(scheduler), BATCH_NAME)
+        names = (*names_of(scheduler), *(() if configuration.batch is None else (BATCH_NAME,)))
         super().__init__(world, name, scheduler=scheduler, names=names, leases=leases)
         self.renew_deadline = election.renew_deadline
 

@@ -25,12 +25,13 @@ _KEPT = {
     "gates": 8,
     "gates-slow": 4,
     "gates-native": 8,
+    "gates-shards": 8,
     "batch-claims": 6,
     "jobs": 10,
     "gpus": 9,
     "gpus-batch": 5,
 }
-_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "gates-native": 2, "jobs": 2}
+_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "gates-native": 2, "gates-shards": 2, "jobs": 2}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (
@@ -76,6 +77,10 @@ _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
             *("crash", "queue_changed", "group_changed", "members_deleted", "webhook_down", "webhook_lies"),
             *("lost_after", "denied"),
         ),
+    ),
+    "gates-shards": (
+        (106, 109, 112, 116, 118, 122),
+        ("crash", "sigterm", "lease", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop"),
     ),
     "mixed-batch": ((100, 115, 116, 117, 124, 125, 133, 155), ("crash", "denied")),
     "jobs": (range(100, 104), ("crash", "pod_failed", "job_commanded", "lost_after")),

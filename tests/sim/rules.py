@@ -61,6 +61,11 @@ def readable(obj: Json) -> Json:
     return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
 
 
+def is_ready(node: Json) -> bool:
+    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions") or ()}
+    return conditions.get("Ready", "True") == "True"
+
+
 def cluster_of(nodes: Iterable[Json], placed: Iterable[Json]) -> Cluster:
     """Each of `placed` has its nodeName."""
     return Cluster(tuple(nodes), tuple(placed))

@@ -17,6 +17,7 @@ from .gang_claims import equip
 from .gang_load import Gangs, count_in_queues
 from .gang_load import fill as gather
 from .gate_load import Gates, add_native, hold
+from .gate_shards import divide, keep_nodes, plan
 from .gpu_load import Gpus, fill_gangs
 from .gpu_load import fill as share
 from .job_load import Jobs, employ
@@ -357,6 +358,18 @@ def gates_native(rng: random.Random) -> Shape:
     return shape
 
 
+def gates_shards(rng: random.Random) -> Shape:
+    """The same as `gates`, where NodeShards divide the nodes between two schedulers with a process each."""
+    shape = gates(rng)
+    shape.nodes += [node(f"more-{number}") for number in range(rng.choice((0, 1, 2, 3)))]
+    assert shape.gangs is not None, "it has queues"
+    shape.shards = divide(rng, shape.nodes, shape.pods, shape.gangs)
+    if rng.random() < 0.3 and shape.gates is not None:
+        shape.plans = plan(rng, shape.shards)
+        shape.gates = keep_nodes(shape.gates)
+    return shape
+
+
 def jobs(rng: random.Random) -> Shape:
     """Jobs of Volcano's whose tasks depend on one another, beside a few gangs, on few nodes."""
     shape = _shape(rng, nodes=rng.randrange(1, 5))
@@ -412,6 +425,7 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "gates": gates,
     "gates-slow": gates_slow,
     "gates-native": gates_native,
+    "gates-shards": gates_shards,
     "jobs": jobs,
     "gpus": gpus,
     "gpus-batch": gpus_batch,

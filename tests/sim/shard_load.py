@@ -28,6 +28,10 @@ class Shards:
     desired: dict[str, list[str]] = field(default_factory=dict)
     peer: bool = False
     kind_after: float = 0.0
+    #: The one that has a batch scheduler beside; empty: all are as the rest of the shape says.
+    batch: str = ""
+    #: Whether a scheduler that ends comes back sooner or later.
+    all_return: bool = False
 
 
 def share_out(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]]) -> Shards:

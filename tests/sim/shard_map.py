@@ -13,6 +13,7 @@ import yaml
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 
+from .gang_load import NAME as BATCH
 from .shard_load import PEER, Shards
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .world import World
 
 SHARDS = ("shard.volcano.sh", "nodeshards")
+NODES = ("", "nodes")
 PATH = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _DEFINITION = Path(__file__).parents[2] / "config" / "crd" / "shard.volcano.sh_nodeshards.yaml"
@@ -38,6 +40,11 @@ class View:
     to_add: Names
     to_remove: Names
     updated: str
+
+    def of(self, nodes: Names) -> View:
+        """What it says of these."""
+        of = (each & nodes for each in (self.desired, self.in_use, self.to_add, self.to_remove))
+        return View(self.name, *of, self.updated)
 
 
 def view(record: Record) -> View:
@@ -101,6 +108,11 @@ class ShardMap:
         record = self._world.store.tables[SHARDS].records.get(name) if self.is_known else None
         return None if record is None else view(record)
 
+    def of_pod(self, pod: dict[str, Any]) -> str:
+        """The shard of the scheduler that a pod asks for."""
+        name: str = pod["spec"]["schedulerName"]
+        return self.shape.batch if name == BATCH else name
+
     def mode(self, scheduler: str) -> str:
         return self.shape.modes.get(scheduler, "none")
 
@@ -127,6 +139,17 @@ class ShardMap:
         return any(
             each.leads() and each.transport is not None and not each.transport.closed
             for each in self.processes(shard)
+        )
+
+    def lasting(self, seconds: float) -> Names | None:
+        """Where an autoscaler makes nodes and takes them away, again and again for gangs that do not fit into as many
+        as it may make: the nodes that are there for so long. Else None."""
+        if self._world.gates is None:
+            return None
+        by = self._world.time_of_day(-seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+        nodes = (orjson.loads(record.data) for record in self._world.store.tables[NODES].scan(""))
+        return Names(
+            node["metadata"]["name"] for node in nodes if node["metadata"]["creationTimestamp"] <= by
         )
 
     # -- what administrators do

@@ -67,6 +67,8 @@ class ShardNemesis:
             self._world.stop(process, self._rng.choice(_STOPS))
             return
         back = self._rng.choice(_BACK_AFTER)
+        if back is None and self._shards.shape.all_return:
+            back = 100.0
         process.leave(why=f"{how}, and comes back after {back} s", kill=how == "killed")
         world = self._world
         if back is None:

@@ -108,6 +108,11 @@ WANTED_OF_GATES = (
     "pod refused as the webhook was late",
     *("gang of Kubernetes' own let past", "gang of Kubernetes' own behind its gate at rest"),
 )
+#: What the runs of `gates-shards` must have reached between them.
+WANTED_OF_SHARED_GATES = (
+    *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
+    *("shard full, and others not", "turn to remove gates lost while a gate was to go"),
+)
 #: What the runs of `jobs` must have reached between them.
 WANTED_OF_JOBS = (
     *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
@@ -135,6 +140,7 @@ WANTED_IN_ALL = (
     *WANTED_OF_PLANS,
     *WANTED_OF_GANGS,
     *WANTED_OF_GATES,
+    *WANTED_OF_SHARED_GATES,
     *WANTED_OF_JOBS,
     *WANTED_OF_GPUS,
 )

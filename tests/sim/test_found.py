@@ -268,6 +268,12 @@ FOUND_WITH = [
         ("crash", "denied"),
         id="a member's condition is refused, and said again when it is tried again",
     ),
+    pytest.param(
+        "gates-shards",
+        53,
+        ("lease", "failed", "lost_before", "slow", "held_back", "webhook_down"),
+        id="the removal of a gate is repeated when it is another process's turn",
+    ),
 ]
 
 

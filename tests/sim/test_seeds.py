@@ -96,6 +96,7 @@ def test_every_fault_is_in_the_documentation() -> None:
         (9, "mixed-batch"),
         (5, "gates"),
         (5, "gates-native"),
+        (7, "gates-shards"),
         (8, "gpus"),
     ],
 )

@@ -145,7 +145,8 @@ class World:
             only=options.faults or (),
             likely=self.shape.likely,
             shards=self.shape.shards is not None,
-            plans=self.shape.plans is not None,
+            # By edited plans a scheduler may have no nodes for good, and its pods bring none.
+            plans=self.shape.plans is not None and self.shape.gates is None,
             gangs=self.shape.gangs is not None,
             gates=self.shape.gates is not None,
             jobs=self.shape.jobs is not None,
@@ -387,7 +388,7 @@ class World:
                 controller = Controller(self, f"controllers.{number}", self.plans.plans)
                 self.processes.append(controller)
                 controller.begin()
-        if self.gangs is not None:
+        if self.gangs is not None and self.plans is None:
             for number in range(self.gangs.shape.controllers):
                 keeper = GangController(self, f"keepers.{number}")
                 self.processes.append(keeper)

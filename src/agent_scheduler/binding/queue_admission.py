@@ -170,9 +170,11 @@ class QueueAdmission:
                 self._removals.discard(uid)
             gated.stop()
 
-    def _has_gate(self, uid: str) -> bool:
+    def _is_due(self, uid: str) -> bool:
+        """Whether the pod was let past and has its gate. When this process's turn ends none was that has it: another
+        process may have given the room away."""
         pod = self._cluster.pods.get(uid)
-        return pod is not None and QUEUE_ALLOCATION_GATE in pod.gates
+        return uid in self._gated.reserved and pod is not None and QUEUE_ALLOCATION_GATE in pod.gates
 
     def _remove_at_once(self, uid: str, pod: PodInfo, ended: Ended) -> bool:
         """Every gated pod comes by here: where the first request does it, there is no task."""
@@ -182,7 +184,7 @@ class QueueAdmission:
                 self._removed(uid)
             ended(None if failed is None else partial(self._remove, uid, pod, failed))
 
-        return self._has_gate(uid) and start_patch(
+        return self._is_due(uid) and start_patch(
             self._transport,
             pod_path(pod),
             _removal(uid),
@@ -197,14 +199,14 @@ class QueueAdmission:
             self._transport,
             pod_path(pod),
             _removal(uid),
-            wanted=partial(self._has_gate, uid),
+            wanted=partial(self._is_due, uid),
             strategic=True,
             already_sent=already_sent,
             timing=self._timing,
         )
         if patched.failure is None:
             self._removed(uid)
-        elif self._has_gate(uid):
+        elif self._is_due(uid):
             self._observer.gate_not_removed(pod.key, str(patched.failure))
             self._try_again(uid, pod)
 
@@ -220,7 +222,7 @@ class QueueAdmission:
 
     async def _later(self, delay: float, uid: str, pod: PodInfo) -> None:
         await self._timing.sleep(delay)
-        if self._has_gate(uid) and uid in self._gated.reserved:
+        if self._is_due(uid):
             self._removals.put(uid, pod)
         else:
             self._refused.pop(uid, None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from agent_scheduler.binding.queue_admission import Turn
 from agent_scheduler.engine.quotas.book import Standing
-from agent_scheduler.kube.transport import Response
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.serving.explanation import render
 from tests.batched import add_group, install
@@ -395,3 +397,43 @@ async def test_a_held_pod_that_moves_to_another_queue_is_told_of_that_one() -> N
         await world.cluster.ask("PATCH", f"{PODS}/p", body, content_type=MERGE)
         await until(lambda: world.has_told("p", 2))
         assert "queue other has" in (await world.told("p"))[1]
+
+
+async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends, turns = asyncio.Event(), iter((True,))
+
+    class OneTurn(Turn):
+        async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
+            if next(turns, False):
+                leading = asyncio.ensure_future(lead())
+                await ends.wait()
+                leading.cancel()
+                await asyncio.wait({leading})
+            await asyncio.Event().wait()
+            return False
+
+    monkeypatch.setattr("agent_scheduler.process.runtime.gates_turn", lambda *_, **__: OneTurn())
+    sent, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def never_arrives(_: Send) -> Response:
+        sent.set()
+        await goes_on.wait()
+        raise OutcomeUnknown("no answer")
+
+    async with faulty() as (found, transport):
+        world = Gates(found)
+        transport.ways["PATCH", "/pods/p"] = [never_arrives]
+        await world.pod("p")
+        await sent.wait()
+        ends.set()
+        fast_path = found.runtime.fast_path
+        assert fast_path is not None
+        gated_pods = fast_path.ledger.usage.gated
+        await until(lambda: not gated_pods.admits)
+        goes_on.set()
+        # A request without an answer is followed by another within half a second.
+        await asyncio.sleep(1)
+        await world.stays_held("p")
+        assert [each for each in transport.sent if each.endswith("/pods/p")] == [f"PATCH {PODS}/p"]
