@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "--sample",
         type=_positive,
         metavar="N",
-        help="only N mutants, drawn from those that one file of unit tests is to notice",
+        help="only N mutants, drawn from those that one quick file of unit tests is to notice",
     )
     parser.add_argument("--seed", default="", metavar="TEXT", help="what the sample is drawn from: a commit")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (2)")
@@ -111,18 +111,22 @@ def _positive(text: str) -> int:
     return number
 
 
+#: Files of unit tests of which one takes a minute.
+_SLOW = ("tests/unit/shards/", "tests/unit/controllers/")
+
+
 def sampled(mutants: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
-    """`count` of them, or all there are: the same ones for the same seed. Those that only a directory of tests or a
-    simulation notices would take minutes."""
-    quick = [
-        each
-        for each in mutants
-        if each.caught_by[0].startswith("tests/unit/") and each.caught_by[0].endswith(".py")
-    ]
+    """`count` of them, or all there are: the same ones for the same seed. Those that only a directory of tests, a
+    simulation or a file that runs many processes notices would take minutes."""
+    quick = [each for each in mutants if _is_quick(each.caught_by[0])]
     if not quick:
         raise MutantError("none of these mutants is noticed by one file of unit tests")
     drawn = random.Random(seed).sample(quick, min(count, len(quick)))
     return sorted(drawn, key=lambda mutant: mutant.name)
+
+
+def _is_quick(tests: str) -> bool:
+    return tests.startswith("tests/unit/") and tests.endswith(".py") and not tests.startswith(_SLOW)
 
 
 def _chosen(mutants: list[Mutant], only: Sequence[str] | None, by: str | None) -> list[Mutant]:

@@ -23,15 +23,15 @@ _KEPT = {
     "batch": 10,
     "mixed-batch": 8,
     "gates": 8,
-    "gates-slow": 4,
-    "gates-native": 8,
-    "gates-shards": 8,
+    "gates-slow": 2,
+    "gates-native": 6,
+    "gates-shards": 6,
     "batch-claims": 6,
     "jobs": 10,
     "gpus": 9,
     "gpus-batch": 5,
 }
-_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "gates-native": 2, "gates-shards": 2, "jobs": 2}
+_NEW = {**dict.fromkeys(_KEPT, 1), "batch": 2, "gates": 2, "jobs": 2}
 #: Scenario -> faults that lead there together to what few worlds reach, and the seeds of worlds that have them alone.
 _RARE: dict[str, tuple[Iterable[int], tuple[str, ...]]] = {
     "churn": (

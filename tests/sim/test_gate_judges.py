@@ -214,7 +214,7 @@ def test_a_gang_of_kubernetes_own_for_which_no_node_comes_is_seen(monkeypatch: p
         return self._failed(entry, pod, "Waiting", "", plugins=refusal.plugins, started=more["started"])
 
     monkeypatch.setattr(FailureHandler, "unschedulable", quiet)
-    assert "of scheduling.k8s.io/" in found("gates-native", "L17:")
+    assert "of scheduling.k8s.io/" in found("gates-native", "L17:", first=15)
 
 
 def test_part_of_a_gang_of_kubernetes_own_that_is_bound_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_reservation_of_a_gang_of_kubernetes_own_that_is_forgotten_is_seen(
 
 def test_room_that_is_given_back_and_still_counts_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueueUsage, "unreserve", lambda *_: None)
-    assert "given its room back" in found("gates-native", "S34:")
+    assert "given its room back" in found("gates-native", "S34:", first=4)
 
 
 def test_groups_of_either_kind_that_are_taken_for_one_another_are_seen(
