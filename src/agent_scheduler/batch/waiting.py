@@ -25,6 +25,7 @@ from agent_scheduler.engine.events.events import (
     ClusterEvent,
     Resource,
 )
+from agent_scheduler.engine.gangs.group import PENDING
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
@@ -226,6 +227,9 @@ class WaitingPods:
         decided = {}
         for number, each in enumerate(groups):
             decided[each.group.key] = each.status
+            if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):
+                # It has lost its members, and the next session may let it in. Nothing else may happen before.
+                self.due.set()
             if not number % STRIDE:
                 yield
         self._decided = decided

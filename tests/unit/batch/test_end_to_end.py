@@ -193,6 +193,18 @@ async def test_a_gang_that_nodes_refused_is_not_looked_at_again_for_the_sake_of_
         await until(lambda: world.has_placed("large", 2))
 
 
+async def test_a_gang_that_has_lost_its_pods_is_let_in_again() -> None:
+    async with gangs() as world:
+        await world.cluster.add_node("n1", cpu="4")
+        await world.gang("g", 2)
+        await until(lambda: world.is_in_phase("g", "Running"))
+        now = {"gracePeriodSeconds": 0}
+        for number in range(2):
+            await world.cluster.ask("DELETE", f"{PODS}/g-{number}", now)
+        # Pending first, as it has no pods; and nothing happens after that but what a session decides.
+        await until(lambda: world.is_in_phase("g", "Inqueue"))
+
+
 async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() -> None:
     async with gangs() as world:
         cluster = world.cluster
