@@ -24,7 +24,7 @@ SCENARIO = "gates-shards"
 _FAULTS = ("crash", "sigterm", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop")
 
 
-@pytest.mark.parametrize(("seed", "faults"), [*((seed, _FAULTS) for seed in range(100, 106))])
+@pytest.mark.parametrize(("seed", "faults"), [(seed, _FAULTS) for seed in range(100, 103)])
 def test_all_is_well_in_what_they_see_otherwise(seed: int, faults: tuple[str, ...] | None) -> None:
     assert not run(Options(seed=seed, scenario=SCENARIO, faults=faults)).violations
 
