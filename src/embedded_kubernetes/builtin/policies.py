@@ -62,28 +62,36 @@ def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
             yield required("spec.matchConstraints.resourceRules")
         if mutating:
             yield from _check_mutable(constraints, "spec.matchConstraints")
-    params = spec.get("paramKind") is not None
     yield from check_match_conditions(
-        spec.get("matchConditions") or (), "spec.matchConditions", Names(params=params)
+        spec.get("matchConditions") or (),
+        "spec.matchConditions",
+        Names(params=spec.get("paramKind") is not None),
     )
-    seen: dict[str, str] = {}
-    for index, variable in enumerate(spec.get("variables") or ()):
+    for index, (variable, known) in enumerate(
+        zip(spec.get("variables") or (), _known(spec, patches=mutating), strict=False)
+    ):
         at, name = f"spec.variables[{index}]", variable.get("name", "")
         if not name.strip():
             yield required(f"{at}.name", "name is not specified")
         elif not _identifier(name) or _reserved(name):
             yield invalid(f"{at}.name", name, "must be a valid CEL identifier")
-        known = Names(params=params, variables=seen, patches=mutating)
         yield from _check_text(variable.get("expression", ""), f"{at}.expression", (), known)
-        seen = {**seen, name: _type_of(variable, known)}
+
+
+def _known(spec: Object, *, patches: bool) -> Iterator[Names]:
+    """What the expression of each variable may name, and at last what those that come after all of them may."""
+    variables: dict[str, str] = {}
+    params = spec.get("paramKind") is not None
+    for variable in (*(spec.get("variables") or ()), None):
+        known = Names(params=params, variables=dict(variables), patches=patches)
+        yield known
+        if variable is not None:
+            variables[variable.get("name", "")] = _type_of(variable, known)
 
 
 def _names(spec: Object, *, patches: bool = False) -> Names:
     """What the expressions of a policy may name that are evaluated after its match conditions."""
-    known = Names(params=spec.get("paramKind") is not None, variables={}, patches=patches)
-    for variable in spec.get("variables") or ():
-        found = {**(known.variables or {}), variable.get("name", ""): _type_of(variable, known)}
-        known = known._replace(variables=found)
+    *_, known = _known(spec, patches=patches)
     return known
 
 
@@ -153,8 +161,9 @@ def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
         why = "validations or auditAnnotations must contain at least one item"
         yield required("spec.validations", why)
         yield required("spec.auditAnnotations", why)
+    known = _names(spec)
     for index, validation in enumerate(validations):
-        yield from _check_validation(validation, f"spec.validations[{index}]", _names(spec))
+        yield from _check_validation(validation, f"spec.validations[{index}]", known)
     if len(annotations) > _MOST_ANNOTATIONS:
         shown = [
             {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")}
@@ -167,7 +176,7 @@ def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
         at, key = f"spec.auditAnnotations[{index}]", annotation.get("key", "")
         full = f"{policy['metadata'].get('name', '')}/{key}"
         yield from (invalid(f"{at}.key", full, problem) for problem in names.qualified(full))
-        yield from _check_value(annotation.get("valueExpression", ""), f"{at}.valueExpression", _names(spec))
+        yield from _check_value(annotation.get("valueExpression", ""), f"{at}.valueExpression", known)
         if key in seen:
             yield duplicate(f"{at}.key", key)
         seen.add(key)
@@ -219,8 +228,9 @@ def _check_mutating(policy: Object, old: Object | None) -> Iterator[Cause]:
     mutations = spec.get("mutations") or ()
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
+    known = _names(spec, patches=True)
     for index, mutation in enumerate(mutations):
-        yield from _check_mutation(mutation, f"spec.mutations[{index}]", _names(spec, patches=True))
+        yield from _check_mutation(mutation, f"spec.mutations[{index}]", known)
     yield from check_one_of("spec.reinvocationPolicy", spec.get("reinvocationPolicy"), REINVOCATIONS)
 
 
