@@ -25,13 +25,29 @@ _loose: Final = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?([-+].*)?",
 
 
 class Function(NamedTuple):
-    """Types are `any`, `bool`, `double`, `int`, `list`, `string`, and `opaque` for quantities and versions."""
+    """Types are the words of `types_of`."""
 
     name: str
     parameters: tuple[str, ...]
     result: str
     does: Callable[..., Any]
     is_method: bool = True
+
+
+def types_of(kind: Any) -> dict[str, Any]:
+    """By the words for them in a `Function`, the types of the CEL library, of which `kind` is the class; it is loaded
+    only where there are expressions. `opaque` is for quantities, versions and others that the library has no type for.
+    """
+    return {
+        "any": kind.DYN,
+        "bool": kind.BOOL,
+        "double": kind.DOUBLE,
+        "int": kind.INT,
+        "list": kind.List(kind.DYN),
+        "map": kind.Map(kind.DYN, kind.DYN),
+        "opaque": kind.BYTES,
+        "string": kind.STRING,
+    }
 
 
 # ---- quantities

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from agent_scheduler.objects.celtypes import FUNCTIONS, hashable
+from agent_scheduler.objects.celtypes import FUNCTIONS, hashable, types_of
 
 from . import formats, library, lists
 from .authorizer import METHODS
@@ -47,16 +47,7 @@ _NAMESPACE_STRINGS = tuple(
 def evaluating() -> Any:
     """The environment in which expressions are evaluated."""
     kind = _kinds()
-    types = {
-        "any": kind.DYN,
-        "bool": kind.BOOL,
-        "double": kind.DOUBLE,
-        "int": kind.INT,
-        "list": kind.List(kind.DYN),
-        "map": kind.Map(kind.DYN, kind.DYN),
-        "opaque": kind.BYTES,
-        "string": kind.STRING,
-    }
+    types = types_of(kind)
     overloads = _Overloads()
     every = (*FUNCTIONS, *library.FUNCTIONS, *lists.FUNCTIONS, *formats.FUNCTIONS)
     # Those of this server are in place of those that it has in common with others.

@@ -18,7 +18,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
-from agent_scheduler.objects.celtypes import FUNCTIONS, hashable, quantity_value, version_value
+from agent_scheduler.objects.celtypes import FUNCTIONS, hashable, quantity_value, types_of, version_value
 
 from .celcost import check_cost
 from .devices import Attribute, Facts
@@ -124,15 +124,7 @@ def _environment() -> Any:
     from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 
     kind = cel.Type
-    types = {
-        "any": kind.DYN,
-        "bool": kind.BOOL,
-        "double": kind.DOUBLE,
-        "int": kind.INT,
-        "list": kind.List(kind.DYN),
-        "opaque": kind.BYTES,
-        "string": kind.STRING,
-    }
+    types = types_of(kind)
     declared: dict[str, list[Any]] = {}
     for function in FUNCTIONS:
         declared.setdefault(function.name, []).append(
