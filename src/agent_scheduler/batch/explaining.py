@@ -102,14 +102,14 @@ class BatchExplainer:
         return found
 
     def reasons(self, keys: Iterable[GroupKey]) -> dict[GroupKey, str]:
-        """In a line, why the last session left each of these groups waiting; empty for one that has its minimum.
-        Without those that it did not look at."""
+        """In a line, why each of these groups waits; empty for one that has its minimum."""
+        found = {key: self._why_no_session(self._groups.groups.get(key)) for key in keys}
         last = self._last()
-        jobs = {key: job for key in keys if (job := self._job(key)) is not None}
-        if last is None:
-            return {}
-        told = reasons(last.session, last.result.held, jobs.values())
-        return dict(zip(jobs, told, strict=True))
+        if last is not None:
+            jobs = {key: job for key in found if (job := self._job(key)) is not None}
+            told = reasons(last.session, last.result.held, jobs.values())
+            found.update(zip(jobs, told, strict=True))
+        return found
 
     # ---- where
 

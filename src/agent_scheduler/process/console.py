@@ -224,10 +224,9 @@ class ConsolePicture:
         phases = Counter(map(_phase, groups))
         first = nsmallest(_GANGS_SHOWN, groups, key=lambda each: (_rank(each), str(each.key)))
         reasons = self._batch.explainer.reasons(each.key for each in first)
-        return {"phases": phases, "shown": [self._gang(each, reasons.get(each.key)) for each in first]}
+        return {"phases": phases, "shown": [self._gang(each, reasons[each.key]) for each in first]}
 
-    def _gang(self, group: Group, why: str | None) -> Json:
-        """`why` it waits; None for one that no session has looked at."""
+    def _gang(self, group: Group, why: str) -> Json:
         found = group.object
         assert isinstance(found, PodGroup)
         placed = self._fast_path.ledger.placements
@@ -253,7 +252,7 @@ class ConsolePicture:
             "members": len(group.members),
             # Name, how many have a node, how many there are, how many are needed, whether it waits for others.
             "roles": [(name, *counts, name in waiting) for name, counts in roles.items() if name],
-            "why": "no session has looked at it yet" if why is None else why,
+            "why": why,
         }
 
     def _shard_table(self) -> list[Json]:

@@ -111,8 +111,8 @@ class GangExplanation(Struct, frozen=True, kw_only=True):
 
 def reasons(session: Session, held: Mapping[str, Hold], jobs: Iterable[Job]) -> list[str]:
     """In a line, why each gang waits; empty for one that has its minimum."""
-    not_let_in = {event.group: event.message for event in session.events}
-    return [_why(session, job, held, not_let_in) for job in jobs]
+    told = _not_let_in(session)
+    return [_why(session, job, waits_for(session, job, held), _hold(job, held), told) for job in jobs]
 
 
 def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) -> GangExplanation:
@@ -126,7 +126,7 @@ def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) ->
         phase=job.phase,
         priority=job.priority,
         waits_for=waits,
-        why=reasons(session, held, (job,))[0],
+        why=_why(session, job, waits, hold, _not_let_in(session)),
         minimums=minimums(job),
         would_fit=sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values()),
         members=job.counts,
@@ -163,9 +163,14 @@ def _hold(job: Job, held: Mapping[str, Hold]) -> Hold | None:
     return next((held[uid] for uid in job.tasks if uid in held), None)
 
 
-def _why(session: Session, job: Job, held: Mapping[str, Hold], not_let_in: Mapping[GroupKey, str]) -> str:
-    """`not_let_in`: what the session said last of each group that it did not let into its queue."""
-    waits, hold = waits_for(session, job, held), _hold(job, held)
+def _not_let_in(session: Session) -> dict[GroupKey, str]:
+    """What the session said last of each group that it did not let into its queue."""
+    return {event.group: event.message for event in session.events}
+
+
+def _why(
+    session: Session, job: Job, waits: str, hold: Hold | None, not_let_in: Mapping[GroupKey, str]
+) -> str:
     if waits == "members":
         invalid = session.tiers.invalid(job)
         return "it has no pods" if invalid is None else invalid.message
