@@ -68,17 +68,20 @@ def test_a_slow_webhook_has_its_effects(state: str) -> None:
     pytest.fail(f"no world reached: {state}")
 
 
-def test_half_a_gang_that_is_let_past_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("scenario", "native"), [("gates", False), ("gates-native", True)])
+def test_half_a_gang_that_is_let_past_is_seen(
+    monkeypatch: pytest.MonkeyPatch, scenario: str, native: bool
+) -> None:
     choose = GangChoice.__call__
 
     def half(self: GangChoice, key: Any, gated: Collection[PodInfo], reserved: Any) -> Choice | None:
         choice = choose(self, key, gated, reserved)
-        if choice is None or len(choice.needed) < 2:
+        if choice is None or len(choice.needed) < 2 or key.native is not native:
             return choice
         return Choice(choice.needed[:1], (), choice.at_least)
 
     monkeypatch.setattr(GangChoice, "__call__", half)
-    assert "whose gang has" in found("gates", "S32:")
+    assert "whose gang has" in found(scenario, "S32:")
 
 
 def test_a_pod_that_is_let_past_into_a_full_queue_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,19 +153,6 @@ def test_pods_for_which_no_node_comes_are_seen(monkeypatch: pytest.MonkeyPatch) 
 
 
 # -- gangs of Kubernetes' own groups
-
-
-def test_half_a_gang_of_kubernetes_own_that_is_let_past_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    choose = GangChoice.__call__
-
-    def half(self: GangChoice, key: Any, gated: Collection[PodInfo], reserved: Any) -> Choice | None:
-        choice = choose(self, key, gated, reserved)
-        if choice is None or len(choice.needed) < 2 or not key.native:
-            return choice
-        return Choice(choice.needed[:1], (), choice.at_least)
-
-    monkeypatch.setattr(GangChoice, "__call__", half)
-    assert "whose gang has" in found("gates-native", "S32:")
 
 
 def test_a_gang_that_asks_one_of_its_queues_alone_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
