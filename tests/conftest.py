@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from tests import spreading
-from tests.examples import load_profile
+from tests.support.examples import load_profile
 
 load_profile()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.needed import LACKING
+from tests.support.needed import LACKING
 
 #: Files of whose tests each case may run in any process.
 APART = (
@@ -43,7 +43,7 @@ WAITING = (
     "tests/e2e/",
     "tests/unit/shards/",
     "tests/unit/controllers/",
-    "tests/unit/kubelet/test_cluster",
+    "tests/embedded/kubelet/test_cluster",
     "tests/unit/fastpath/",
     "tests/unit/kube/",
 )

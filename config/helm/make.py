@@ -23,7 +23,7 @@ CONFIG = ROOT / "config"
 CHART = CONFIG / "helm" / "agent-scheduler"
 sys.path.insert(0, str(ROOT))
 
-from tests.kustomize import plainly  # noqa: E402 - of this checkout
+from tests.support.kustomize import plainly  # noqa: E402 - of this checkout
 
 Json = dict[str, Any]
 

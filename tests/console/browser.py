@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.embedded import until
-from tests.needed import need
+from tests.support.embedded import until
+from tests.support.needed import need
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 

@@ -16,16 +16,15 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 from agent_scheduler.bench.processes import free_port
 from agent_scheduler.telemetry.logs import setup
+from tests.support.places import ROOT
 
 from .browser import browser
 from .test_console import until_page
 from .world import ConsoleWorld, console_world
 
-ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 REPORT = ROOT / "out" / "demo-report.html"
 _TERMINAL = "<meta charset=utf-8><body style='background:#0d1117'><pre style='color:#e6edf3'>"

@@ -15,7 +15,7 @@ import pytest
 from agent_scheduler.bench.processes import free_port
 from agent_scheduler.cli.main import main
 from agent_scheduler.serving.http import HttpServer
-from tests.embedded import until
+from tests.support.embedded import until
 from tests.unit.serving.test_console import OneToken
 
 from .browser import Page, browser

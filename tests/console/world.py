@@ -17,8 +17,8 @@ from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.simulated_nodes import GPU, nodes
-from tests.batched import add_queue
-from tests.embedded import PODS, EmbeddedCluster, until
+from tests.support.batched import add_queue
+from tests.support.embedded import PODS, EmbeddedCluster, until
 from tests.unit.controllers.batch_world import batch_world
 from tests.unit.shards.shared import SharedCluster
 

@@ -27,10 +27,10 @@ from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.store import Store
-from tests.in_process import InProcessTransport
-from tests.kustomize import CONFIG
-from tests.needed import recording
-from tests.sim.loop import SimLoop
+from tests.support.in_process import InProcessTransport
+from tests.support.loop import SimLoop
+from tests.support.needed import recording
+from tests.support.places import CONFIG
 
 from .jobs_argued import Argued
 from .jobs_state import KINDS, path_of, recorded, take

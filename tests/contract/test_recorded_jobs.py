@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.needed import need
+from tests.support.needed import need
 
 from .jobs_replay import replay, scenarios
 

@@ -16,8 +16,8 @@ from typing import Any
 from tests.decisions import form
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain.world import namespace
-from tests.needed import CONFORMANCE as RECORDINGS
-from tests.needed import need
+from tests.support.needed import CONFORMANCE as RECORDINGS
+from tests.support.needed import need
 
 
 @dataclass(frozen=True)

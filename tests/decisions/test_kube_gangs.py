@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.needed import LACKING
+from tests.support.needed import LACKING
 
 from .kube_gangs.cases import cases, is_by_chance, judged
 from .kube_gangs.comparing import Obj

@@ -18,7 +18,7 @@ from tests.decisions.drawing import Choices, Draw
 from tests.decisions.engine import AGENT, DEFAULT, Engine
 from tests.decisions.living import Living
 from tests.decisions.plain import Obj, World
-from tests.examples import examples, in_time
+from tests.support.examples import examples, in_time
 
 STEPS = 16
 #: What an engine keeps most of.

@@ -7,7 +7,7 @@ import pytest
 from agent_scheduler.bench.packing.demand import fill
 from agent_scheduler.bench.packing.policies import POLICIES
 from agent_scheduler.bench.traces import read_trace
-from tests.needed import SHARED, need
+from tests.support.needed import SHARED, need
 
 OPENB = SHARED / "traces" / "openb"
 _POLICIES = {policy.name: policy for policy in POLICIES}

@@ -16,7 +16,7 @@ from tests.decisions.plain import decide as plain_decide
 from tests.decisions.plain.world import name
 from tests.decisions.preempting import attempts
 from tests.decisions.recording import PreemptionCase
-from tests.examples import examples
+from tests.support.examples import examples
 
 
 class Outcome(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.decisions.clusters import Drawn, cluster, clusters
 from tests.decisions.comparing import differences
 from tests.decisions.plain import SCORES, Decision, decide
-from tests.examples import examples, in_time
+from tests.support.examples import examples, in_time
 
 EXAMPLES, PARTS = 4_000, 4
 

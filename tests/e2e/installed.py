@@ -18,7 +18,8 @@ import yaml
 
 from agent_scheduler.kube.transport import Response, Transport, TransportError
 from embedded_kubernetes.auth.audit import FURTHER
-from tests.kustomize import CONFIG, render
+from tests.support.kustomize import render
+from tests.support.places import CONFIG
 
 from .processes import Process, Served
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests import needed
+from tests.support import needed
 
 
 class Kubectl:

@@ -16,8 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport, TransportError
-
-from .picture import Object, Picture
+from tests.support.picture import Object, Picture
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"

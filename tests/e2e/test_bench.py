@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from agent_scheduler.bench.manifests import MARK
+from tests.support.places import ROOT
 
 from .plane import ControlPlane
 from .processes import Scheduler
 
 pytestmark = pytest.mark.e2e
-ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = (sys.executable, "-m", "bench.scenarios")
 #: What benchmarks make beside pods, which are in their namespaces.
 MADE = (

@@ -15,9 +15,9 @@ import yaml
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
-from tests.embedded import until
-from tests.kustomize import CONFIG
-from tests.needed import kubectl, tool
+from tests.support.embedded import until
+from tests.support.needed import kubectl, tool
+from tests.support.places import CONFIG
 
 from .installed import Installation
 from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.needed import kubectl
+from tests.support.needed import kubectl
+from tests.support.picture import Picture
 
 from .conftest import Start
-from .picture import Picture
 from .plane import ControlPlane, Run, container
 from .processes import Scheduler
 

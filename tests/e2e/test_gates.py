@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
-from tests.batched import queue
-from tests.embedded import until
+from tests.support.batched import queue
+from tests.support.embedded import until
 
 from .installed import Installation
 from .processes import Served

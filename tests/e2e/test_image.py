@@ -25,7 +25,8 @@ from agent_scheduler import __version__
 from agent_scheduler.bench.processes import free_port
 from embedded_kubernetes import EmbeddedCluster
 from requirements.locks import canonical
-from tests.needed import need, skip_where
+from tests.support.needed import need, skip_where
+from tests.support.places import ROOT
 
 from .dockerfile import parse, sent
 from .image import Image, build, cannot_enter
@@ -34,7 +35,6 @@ from .processes import PATIENCE
 #: The build is the first test's.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).resolve().parents[2]
 POD = """
 apiVersion: v1
 kind: Pod

@@ -21,8 +21,8 @@ import yaml
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.batched import COMMANDS, OWNERS, command, member, owner, pod_group, queue
-from tests.embedded import until
+from tests.support.batched import COMMANDS, OWNERS, command, member, owner, pod_group, queue
+from tests.support.embedded import until
 
 from .conftest import VARIABLE
 from .installed import Installation, Object

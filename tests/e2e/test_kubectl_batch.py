@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batched import CRDS, pod_group, queue
+from tests.support.batched import CRDS, pod_group, queue
 
 from .kubectl import Kubectl, cluster
 

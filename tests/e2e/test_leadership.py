@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.picture import Picture
+
 from .conftest import Start
-from .picture import Picture
 from .plane import ControlPlane
 from .processes import Scheduler
 

@@ -23,8 +23,9 @@ from agent_scheduler.process import controller_flags
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes import EmbeddedCluster
-from tests.documents import PAGES, ROOT, Block, blocks, differs, split
-from tests.needed import kubectl
+from tests.support.documents import PAGES, Block, blocks, differs, split
+from tests.support.needed import kubectl
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.e2e
 

@@ -20,8 +20,8 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.embedded import until
-from tests.sharded import NAME, NAMESPACE, ShardedCluster, limits
+from tests.support.embedded import until
+from tests.support.sharded import NAME, NAMESPACE, ShardedCluster, limits
 
 from .conftest import VARIABLE
 from .processes import PROGRAM, Process, Served

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from agent_scheduler.objects.shard import NODE_SHARDS
+from tests.support.picture import Picture
+from tests.support.places import CONFIG
 
 from .conftest import Start
-from .picture import Picture
 from .plane import MERGE, OF, ControlPlane, Object
 from .processes import Scheduler
 from .test_faults import faulty_cluster
@@ -23,7 +24,7 @@ from .test_faults import faulty_cluster
 pytestmark = pytest.mark.e2e
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_FILE = Path(__file__).parents[2] / "config/crd/shard.volcano.sh_nodeshards.yaml"
+_FILE = CONFIG / "crd/shard.volcano.sh_nodeshards.yaml"
 HOST = "kubernetes.io/hostname"
 OUTSIDE = "node isn't in scheduler node shard"
 

@@ -15,14 +15,14 @@ import pytest
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
-from tests.embedded import until
+from tests.support.embedded import until
+from tests.support.places import ROOT
 
 from .installed import Installation
 from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster
 
 pytestmark = [pytest.mark.e2e, embedded_alone]
 
-ROOT = Path(__file__).resolve().parents[2]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 ACCOUNTS = ("agent-scheduler", "agent-scheduler-controllers", "agent-scheduler-webhook")

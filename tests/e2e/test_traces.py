@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.collector import collector, tracing
-from tests.embedded import until
+from tests.support.collector import collector, tracing
+from tests.support.embedded import until
 
 from .conftest import Start
 from .plane import ControlPlane

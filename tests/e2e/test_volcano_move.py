@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.batched import CRDS, pod_group, queue
+from tests.support.batched import CRDS, pod_group, queue
 
 from .kubectl import Kubectl, cluster
 from .processes import Scheduler, Served

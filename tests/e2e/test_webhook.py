@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
-from tests.embedded import until
+from tests.support.embedded import until
 from tests.unit.admission.reviews import pod, queue
 from tests.unit.webhook.world import review
 

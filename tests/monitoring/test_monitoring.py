@@ -20,10 +20,10 @@ import yaml
 from agent_scheduler.bench.processes import free_port
 from agent_scheduler.serving.http import HttpServer
 from tests.console.world import console_world
-from tests.embedded import until
-from tests.kustomize import CONFIG
-from tests.needed import tool
-from tests.unit.test_docs import PROCESSES
+from tests.project.test_docs import PROCESSES
+from tests.support.embedded import until
+from tests.support.needed import tool
+from tests.support.places import CONFIG
 from tests.unit.webhook.world import webhooks
 
 MONITORING = CONFIG / "components" / "monitoring"

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 
-from tests.needed import SHARED
+from tests.support.needed import SHARED
+from tests.support.places import ROOT
 
 from .mutant import Mutant, MutantError, Tree, check_difference, mutated
 
-ROOT = Path(__file__).resolve().parents[2]
 #: What the tests need of the tree.
 _COPIED = ("src", "tests", "docs", "config", "pyproject.toml")
 
@@ -126,6 +126,12 @@ class Scratch:
             self.restore(before)
             raise
         return before
+
+    def put(self, texts: dict[str, str]) -> dict[str, str]:
+        """Write the files of `texts`, by path; gives what `restore` needs. Whether they can be imported is for the
+        tests to say."""
+        self._write(texts)
+        return {path: self._tree.texts[path] for path in texts}
 
     def restore(self, before: dict[str, str]) -> None:
         self._write(before)

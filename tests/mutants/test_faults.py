@@ -97,7 +97,7 @@ def test_a_sample_is_the_same_for_one_seed_and_another_for_another() -> None:
 
 def test_a_sample_of_more_than_there_are_is_all_that_a_file_of_tests_notices() -> None:
     slow = Mutant("01-slow", "", ("tests/sim/test_seeds.py",), ())
-    quick = Mutant("02-quick", "", ("tests/unit/test_docs.py", "tests/sim"), ())
+    quick = Mutant("02-quick", "", ("tests/unit/cli/test_queues.py", "tests/sim"), ())
     assert sampled([slow, quick], 9, "") == [quick]
     with pytest.raises(MutantError, match="none of these"):
         sampled([slow], 1, "")

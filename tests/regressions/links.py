@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response, Transport
 from embedded_kubernetes.requests import Disturb, Disturbance, Request
-from tests.embedded import EmbeddedCluster
+from tests.support.embedded import EmbeddedCluster
 
 
 class Relay:

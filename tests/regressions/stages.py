@@ -15,7 +15,7 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import AlreadySent, BindResult, UnknownOutcome
-from tests.embedded import EmbeddedCluster, until
+from tests.support.embedded import EmbeddedCluster, until
 
 
 class HeldResults:

@@ -14,7 +14,7 @@ come, is taken for dead and asked for again from where it was.
 from __future__ import annotations
 
 from agent_scheduler.kube.reflector import WatchTimes
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .links import watching_through_a_relay

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from agent_scheduler.binding.calls import RateLimit
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 from tests.unit.fastpath.test_runtime import running as process
 

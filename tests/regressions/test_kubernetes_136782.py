@@ -17,7 +17,7 @@ import asyncio
 import pytest
 
 from agent_scheduler.engine.decide.decide import ConflictPolicy
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .links import watching_through_a_relay

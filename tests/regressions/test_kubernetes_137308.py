@@ -15,7 +15,7 @@ import asyncio
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.process.runtime import Runtime
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.test_runtime import ELECT, HEAD
 from tests.unit.fastpath.test_runtime import running as process
 

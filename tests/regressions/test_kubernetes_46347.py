@@ -12,7 +12,7 @@ process.
 
 from __future__ import annotations
 
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .stages import HeldBinds, millicores

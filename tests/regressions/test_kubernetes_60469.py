@@ -12,7 +12,7 @@ only not queued.
 
 from __future__ import annotations
 
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .stages import millicores, refusal

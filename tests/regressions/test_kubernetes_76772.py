@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.fastpath.running import Running, scheduling
 
 from .stages import refusal

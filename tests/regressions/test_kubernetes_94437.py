@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .links import forget_history, watching_through_a_relay

@@ -12,7 +12,7 @@ carried out: here the room is given back, no success is counted and no Scheduled
 
 from __future__ import annotations
 
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .links import watching_through_a_relay

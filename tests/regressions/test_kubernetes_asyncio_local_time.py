@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.test_runtime import ELECT
 from tests.unit.fastpath.test_runtime import running as process
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.kube.scripted import running
 
 from .links import relayed

@@ -13,7 +13,7 @@ and is woken if the bind comes to nothing.
 from __future__ import annotations
 
 from agent_scheduler.kube.bind import BindOutcome
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .stages import HeldBinds, millicores, refusal

@@ -11,7 +11,7 @@ Ours: what replicas share is the lease alone. Losing the race to create it makes
 from __future__ import annotations
 
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.test_runtime import ELECT
 from tests.unit.fastpath.test_runtime import running as process
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.test_runtime import running as process
 
 from .links import Tap, is_watch

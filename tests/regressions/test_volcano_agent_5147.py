@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import AGENT, scheduling
 
 from .stages import refusal

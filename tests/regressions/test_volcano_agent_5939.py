@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 BURST = 100

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.kube.bind import BindOutcome
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .links import watching_through_a_relay

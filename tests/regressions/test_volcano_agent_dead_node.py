@@ -17,7 +17,7 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.engine.decide.decide import ConflictPolicy
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .stages import HeldBinds, millicores

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .stages import millicores, refusal

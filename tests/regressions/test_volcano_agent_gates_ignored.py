@@ -12,7 +12,7 @@ once.
 
 from __future__ import annotations
 
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 from .links import Tap

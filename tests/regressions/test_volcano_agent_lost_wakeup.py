@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import AGENT, scheduling
 
 

@@ -12,7 +12,7 @@ PriorityClass.
 
 from __future__ import annotations
 
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
 #: The peer's three annotations, as its own binder writes them.

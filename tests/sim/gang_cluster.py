@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import yaml
 
 from embedded_kubernetes.store import Record
+from tests.support.places import CONFIG
 
 from .gang_load import API, GROUPS_OF_DEFAULT, NATIVE, Gangs
 
@@ -24,7 +24,7 @@ NATIVE_GROUPS = ("scheduling.k8s.io", "podgroups")
 PODS, JOBS = ("", "pods"), ("batch.volcano.sh", "jobs")
 MERGE = "application/merge-patch+json"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_DEFINITIONS = Path(__file__).parents[2] / "config" / "crd"
+_DEFINITIONS = CONFIG / "crd"
 
 
 #: Of queues, groups, what is asked of these, and of Jobs.

@@ -34,6 +34,7 @@ import orjson
 
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.schema import Configuration
+from tests.support.loop import PROCESS
 
 from .configuring import ALONE
 from .device_reading import without_extended
@@ -51,7 +52,6 @@ from .gang_rest import (
 from .gate_rest import check_gates, until_served
 from .gpu_rest import check_gpus, note_gpus
 from .job_rest import check_jobs, may_stand_by
-from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_still, unsettled, until_handed_over

@@ -19,10 +19,10 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.process.runtime import Runtime
+from tests.support.loop import PROCESS, START
 
 from .configuring import names_of
 from .gang_load import NAME as BATCH_NAME
-from .loop import PROCESS, START
 from .network import SimTransport
 from .rules import Rules, rules_of
 from .shard_safety import is_version_asked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,6 +11,7 @@ import yaml
 
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
+from tests.support.places import CONFIG
 
 from .gang_load import NAME as BATCH
 from .shard_load import PEER, Shards
@@ -24,7 +24,7 @@ SHARDS = ("shard.volcano.sh", "nodeshards")
 NODES = ("", "nodes")
 PATH = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_DEFINITION = Path(__file__).parents[2] / "config" / "crd" / "shard.volcano.sh_nodeshards.yaml"
+_DEFINITION = CONFIG / "crd" / "shard.volcano.sh_nodeshards.yaml"
 MERGE = "application/merge-patch+json"
 
 Names = frozenset[str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from .loop import SimTask
+from tests.support.loop import SimTask
 
 if TYPE_CHECKING:
     from .processes import Process

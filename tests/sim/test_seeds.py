@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import DOCS
+
 from .faults import KINDS
 from .profiles import kept, worlds
 from .scenarios import SCENARIOS
@@ -78,7 +80,7 @@ def test_every_scenario_is_played() -> None:
 
 
 def test_every_fault_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    page = (DOCS / "reliability.md").read_text()
     missing = [
         name for name, kind in KINDS.items() if f"| {kind.number} | `{name}` | {kind.about} |" not in page
     ]

@@ -28,6 +28,7 @@ from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request, Response
 from embedded_kubernetes.store import Event, Store, random_uids
 from embedded_kubernetes.volume_binding import VolumeBinding
+from tests.support.loop import START, Deadlock, SimLoop
 
 from .allocations import Allocations
 from .backups import Backups
@@ -49,7 +50,6 @@ from .job_nemesis import JobNemesis
 from .job_safety import JobSafety
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
-from .loop import START, Deadlock, SimLoop
 from .nemesis import Nemesis
 from .plan_map import PlanMap
 from .plan_nemesis import PlanNemesis

@@ -12,7 +12,7 @@ from typing import Any
 from tests.decisions import form
 from tests.decisions.devices.validity import Cluster, Obj
 from tests.decisions.recording import RECORDINGS
-from tests.needed import need
+from tests.support.needed import need
 
 DEVICES = RECORDINGS / "kube-scheduler-1.36.2-dra.jsonl"
 MORE_DEVICES = RECORDINGS / "kube-scheduler-1.36.2-dra-2.jsonl"

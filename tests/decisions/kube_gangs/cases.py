@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.needed import need, recording
-from tests.sim.loop import SimLoop
+from tests.support.loop import SimLoop
+from tests.support.needed import need, recording
 
 from .comparing import Kind, Obj, class_of, differences, kinds_of, state_of
 from .replay import LONGEST, Living, living

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from tests.needed import need, recording
+from tests.support.needed import need, recording
 
 VARIABLE = "AGENT_SCHEDULER_VOLCANO_SESSIONS"
 

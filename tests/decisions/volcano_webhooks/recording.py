@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.objects.batch import Queue
-from tests.needed import need, recording
+from tests.support.needed import need, recording
 
 VARIABLE = "AGENT_SCHEDULER_VOLCANO_WEBHOOKS"
 

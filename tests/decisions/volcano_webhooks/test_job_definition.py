@@ -6,9 +6,9 @@ import json
 import re
 
 from agent_scheduler.objects.job import jobs
-from tests.batched import install
 from tests.decisions.volcano_webhooks.recording import read_cases
-from tests.embedded import embedded_cluster
+from tests.support.batched import install
+from tests.support.embedded import embedded_cluster
 
 #: A field at the begin of what is said of it.
 _FIELD = re.compile(r"(?<![\w.])(?:spec|metadata)(?:\.\w+|\[\d+\])+(?=: )")

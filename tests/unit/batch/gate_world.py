@@ -10,8 +10,8 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.batched import add_group
-from tests.embedded import until
+from tests.support.batched import add_group
+from tests.support.embedded import until
 
 from .test_end_to_end import CONFIGURATION, PODS, Gangs, gangs
 

@@ -9,7 +9,7 @@ import pytest
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.pace import Pace
-from tests.embedded import until
+from tests.support.embedded import until
 
 from .test_end_to_end import gangs
 

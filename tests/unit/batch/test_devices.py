@@ -11,8 +11,8 @@ import pytest
 from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.session import nodes
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
-from tests.batched import add_group, install
-from tests.embedded import PODS, until
+from tests.support.batched import add_group, install
+from tests.support.embedded import PODS, until
 from tests.unit.fastpath.test_resource_claims import (
     MERGE,
     Devices,

@@ -11,8 +11,8 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime
-from tests.batched import add_group, add_queue, install
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.batched import add_group, add_queue, install
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 CONFIGURATION = """
 apiVersion: agent-scheduler/v1

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.sources import Sources
-from tests.embedded import until
+from tests.support.embedded import until
 
 from .test_end_to_end import Gangs, gangs
 

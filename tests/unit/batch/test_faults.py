@@ -20,8 +20,8 @@ from agent_scheduler.kube.transport import (
     Transport,
     TransportError,
 )
-from tests.batched import install
-from tests.embedded import embedded_cluster, until
+from tests.support.batched import install
+from tests.support.embedded import embedded_cluster, until
 
 from .test_end_to_end import Gangs, process
 

@@ -12,7 +12,7 @@ import pytest
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.embedded import until
+from tests.support.embedded import until
 
 from .gate_world import BOTH, OTHER, Gates
 from .test_end_to_end import MERGE, PODS

@@ -13,8 +13,8 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.serving.explanation import render
-from tests.batched import add_group, install
-from tests.embedded import embedded_cluster, until
+from tests.support.batched import add_group, install
+from tests.support.embedded import embedded_cluster, until
 
 from .gate_world import BOTH, OTHER, Gates, gated
 from .test_end_to_end import CONFIGURATION, GROUP, MERGE, PODS, Gangs, process

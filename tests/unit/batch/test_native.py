@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from agent_scheduler.objects.batch import NATIVE_API
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
-from tests.batched import install
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.batched import install
+from tests.support.embedded import PODS, embedded_cluster, until
 
 from .test_end_to_end import Gangs, process
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.embedded import until
+from tests.support.embedded import until
 
 from .gate_world import BOTH, Gates
 from .test_end_to_end import GROUP, MERGE, PODS

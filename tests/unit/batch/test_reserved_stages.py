@@ -16,8 +16,8 @@ from agent_scheduler.objects.batch import STAGE_GATE
 from agent_scheduler.objects.job import DEPENDS_ON_GANG
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.runtime import Runtime
-from tests.embedded import PODS, until
-from tests.kustomize import CONFIG
+from tests.support.embedded import PODS, until
+from tests.support.places import CONFIG
 from tests.unit.controllers.batch_world import BatchWorld, batch_world
 
 from .test_end_to_end import CONFIGURATION

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from agent_scheduler.process.runtime import Runtime
-from tests.batched import install
-from tests.embedded import until
+from tests.support.batched import install
+from tests.support.embedded import until
 from tests.unit.shards.shared import SharedCluster, decides_on, scheduler, shared_cluster
 
 from .test_end_to_end import Gangs

@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.process.runtime import Runtime
-from tests.embedded import until
+from tests.support.embedded import until
 from tests.unit.shards.shared import SharedCluster, decides_on, scheduler
 
 from .gate_world import Gates

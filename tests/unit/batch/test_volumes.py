@@ -9,8 +9,8 @@ from typing import Any
 
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
-from tests.batched import add_group, install
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.batched import add_group, install
+from tests.support.embedded import PODS, embedded_cluster, until
 
 from .test_end_to_end import Gangs, process
 

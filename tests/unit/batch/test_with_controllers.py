@@ -15,9 +15,9 @@ from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, WAITING_ROLES
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.runtime import Runtime
-from tests.batched import member, owner
-from tests.embedded import PODS, until
-from tests.kustomize import CONFIG
+from tests.support.batched import member, owner
+from tests.support.embedded import PODS, until
+from tests.support.places import CONFIG
 from tests.unit.controllers.batch_world import BatchWorld, batch_world
 from tests.unit.controllers.jobs_world import GROUPS
 

@@ -23,7 +23,7 @@ from agent_scheduler.bench.judging import (
 from agent_scheduler.bench.model import Batch, Case, Fate, Gang, Nodes, Spread, Template
 from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.transport import OutcomeUnknown, Transport
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 
 
 def tally(fate: Fate = Fate.BOUND, **more: Any) -> Tally:

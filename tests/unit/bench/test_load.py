@@ -16,7 +16,7 @@ from agent_scheduler.bench.requests import retry
 from agent_scheduler.bench.watching import Track
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 
 
 class Server:

@@ -14,8 +14,9 @@ from bench.scenarios.catalogue import SCENARIOS, names
 from bench.tables import spread, table
 
 from agent_scheduler.bench.result import Run, write_runs
+from tests.support.places import ROOT
 
-BENCH = Path(__file__).resolve().parents[3] / "bench"
+BENCH = ROOT / "bench"
 
 
 def test_every_benchmark_is_run_with_the_others_and_documented() -> None:

@@ -17,7 +17,7 @@ from agent_scheduler.bench.specs import (
     paced,
 )
 from agent_scheduler.bench.traces import TraceError, read_trace
-from tests.needed import SHARED, need
+from tests.support.needed import SHARED, need
 
 TRACES = SHARED / "traces"
 

@@ -17,7 +17,7 @@ from agent_scheduler.bench.specs import NodeSpec, PodSpec
 from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 NODES = (
     NodeSpec(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.cli.main import main
-from tests.embedded import embedded_cluster
+from tests.support.embedded import embedded_cluster
 from tests.unit.kube.scripted import Action, Answer, serving
 
 from .test_reach import kubeconfig

@@ -17,8 +17,8 @@ import yaml
 from agent_scheduler.cli.main import main
 from agent_scheduler.process.controller_flags import JOB, QUEUE
 from embedded_kubernetes import EmbeddedCluster
-from tests.embedded import until
-from tests.kustomize import CONFIG
+from tests.support.embedded import until
+from tests.support.places import CONFIG
 from tests.unit.controllers.batch_world import BatchWorld, batch_world
 from tests.unit.controllers.jobs_world import COMMANDS, GROUPS, JOBS, PODS, task
 

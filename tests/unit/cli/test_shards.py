@@ -17,7 +17,7 @@ from agent_scheduler.cli.tables import age, table
 from agent_scheduler.controllers.sharding import writes
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.sharded import CRDS, NAME, NAMESPACE, limits
+from tests.support.sharded import CRDS, NAME, NAMESPACE, limits
 from tests.unit.controllers.world import World, world
 
 Capture = pytest.CaptureFixture[str]

@@ -15,7 +15,7 @@ import pytest
 
 from agent_scheduler.cli.main import main
 from agent_scheduler.cli.top import percentile
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.fastpath.test_runtime import running
 
 from .test_check import served, waiting

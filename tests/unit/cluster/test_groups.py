@@ -17,8 +17,8 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.fastpath import checking
 from agent_scheduler.objects import batch
-from tests.batched import add_group, add_queue, install
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.batched import add_group, add_queue, install
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.fastpath.running import Running, scheduling
 
 G = GroupKey("default", "g")

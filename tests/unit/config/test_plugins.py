@@ -16,10 +16,11 @@ from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile, Score
 from agent_scheduler.engine.framework.registration import Registration
 from agent_scheduler.engine.profiles.guard import PluginError, guarded
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
+from tests.support.places import DOCS
 from tests.unit.fastpath.running import scheduling
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "plugins.md"
+PAGE = DOCS / "plugins.md"
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 ENABLED = HEADER + "profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {}}}]}}}}}}]\n"
 

@@ -18,9 +18,9 @@ from agent_scheduler.kube.transport import Endpoint, Response, Transport
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
-from tests.batched import COMMANDS, command, install
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.kustomize import CONFIG
+from tests.support.batched import COMMANDS, command, install
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.places import CONFIG
 
 MERGE = "application/merge-patch+json"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

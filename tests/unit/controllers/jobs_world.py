@@ -22,8 +22,8 @@ from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.store import Store
-from tests.in_process import InProcessTransport
-from tests.kustomize import CONFIG
+from tests.support.in_process import InProcessTransport
+from tests.support.places import CONFIG
 
 from .batch_world import Dying, settings
 

@@ -12,7 +12,7 @@ import json
 from typing import Any, Final
 
 from agent_scheduler.objects.batch import QUEUES, pod_groups
-from tests.needed import need, recording
+from tests.support.needed import need, recording
 
 from .batch_world import MERGE, BatchWorld
 

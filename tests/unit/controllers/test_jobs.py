@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
-from tests.in_process import InProcessTransport
-from tests.virtual import virtual_time
+from tests.support.in_process import InProcessTransport
+from tests.support.virtual import virtual_time
 
 from .jobs_world import COMMANDS, GROUPS, JOBS, PODS, REST, JobsWorld, jobs_world, policy, task
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.examples import FACTOR, in_time
-from tests.virtual import virtual_time
+from tests.support.examples import FACTOR, in_time
+from tests.support.virtual import virtual_time
 
 from .jobs_world import COMMANDS, GROUPS, JOBS, PODS, REST, JobsWorld, jobs_world, policy, task
 

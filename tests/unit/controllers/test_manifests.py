@@ -12,9 +12,9 @@ import yaml
 from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.config.sharding import load_sharding
 from agent_scheduler.process.controller_flags import add_arguments, settings_of
-from tests.kustomize import by_kubectl
-from tests.needed import kubectl
-from tests.sharded import ROOT
+from tests.support.kustomize import by_kubectl
+from tests.support.needed import kubectl
+from tests.support.places import ROOT
 
 from .world import world
 

@@ -15,9 +15,9 @@ from agent_scheduler.objects.workload import MemberPod
 from agent_scheduler.process.controller_flags import PODGROUP
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.batched import OWNERS, reference
-from tests.batched import owner as owner_of
-from tests.embedded import PODS, EmbeddedCluster, until
+from tests.support.batched import OWNERS, reference
+from tests.support.batched import owner as owner_of
+from tests.support.embedded import PODS, EmbeddedCluster, until
 
 from .batch_world import BatchWorld, batch_world, dies, install_all
 

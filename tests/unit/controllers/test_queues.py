@@ -16,8 +16,8 @@ from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.batch import QUEUES, Command, Queue, pod_group_path, queue_path
 from agent_scheduler.process.controller_flags import QUEUE
-from tests.batched import COMMANDS, add_group, add_queue
-from tests.embedded import until
+from tests.support.batched import COMMANDS, add_group, add_queue
+from tests.support.embedded import until
 
 from .batch_world import BatchWorld, batch_world, dies, install_all
 

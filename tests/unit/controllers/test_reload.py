@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.embedded import until
-from tests.sharded import CONFIG_MAP, NAME, NAMESPACE, limits
+from tests.support.embedded import until
+from tests.support.sharded import CONFIG_MAP, NAME, NAMESPACE, limits
 
 from .world import Rounds, World, world
 

@@ -13,8 +13,8 @@ from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.controllers import ControllersProcess
-from tests.embedded import until
-from tests.sharded import MERGE, limits
+from tests.support.embedded import until
+from tests.support.sharded import MERGE, limits
 
 from .world import Rounds, World, world
 

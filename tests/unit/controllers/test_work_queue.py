@@ -15,8 +15,8 @@ from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import merged
 from agent_scheduler.controllers.work_queue import WorkQueue
 from agent_scheduler.kube.retry import Backoff, Timing
-from tests.sim.loop import SimLoop
-from tests.virtual import virtual_time
+from tests.support.loop import SimLoop
+from tests.support.virtual import virtual_time
 
 NO_JITTER = Backoff(initial=1.0, cap=8.0, jitter=0.0)
 

@@ -13,8 +13,8 @@ from agent_scheduler.controllers.sharding.writes import Result, Step, Writer, ne
 from agent_scheduler.kube.retry import Sleep, Timing
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.embedded import EmbeddedCluster, embedded_cluster
-from tests.sharded import MERGE, ShardedCluster, shard_manifest
+from tests.support.embedded import EmbeddedCluster, embedded_cluster
+from tests.support.sharded import MERGE, ShardedCluster, shard_manifest
 
 
 class Faulty:

@@ -18,8 +18,8 @@ from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controller_flags import ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.sharded import ShardedCluster
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.sharded import ShardedCluster
 
 
 class Rounds:

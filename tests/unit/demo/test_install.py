@@ -14,8 +14,7 @@ from agent_scheduler.kube.credentials import Fixed, bearer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
 from embedded_kubernetes import EmbeddedCluster
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.support.places import ROOT
 
 
 def test_the_wheel_carries_what_is_read_in_a_checkout() -> None:

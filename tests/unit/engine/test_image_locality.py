@@ -27,7 +27,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.plain import image_locality
-from tests.examples import examples
+from tests.support.examples import examples
 
 from .world import World, pod_json, read_pod
 

@@ -19,7 +19,7 @@ from agent_scheduler.engine.plugins.node_resources_fit import (
     RequestedToCapacityRatio,
 )
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.examples import examples
+from tests.support.examples import examples
 
 from .world import World, node
 

@@ -19,7 +19,7 @@ from tests.decisions import plain, recording
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, pod_topology_spread
 from tests.decisions.scene import scenes
-from tests.examples import examples
+from tests.support.examples import examples
 
 from .spread_world import (
     FILTER,

@@ -24,7 +24,7 @@ from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj
-from tests.examples import examples
+from tests.support.examples import examples
 
 from .spread_world import (
     HOSTNAME,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded import PODS, embedded_cluster, until
 from tests.regressions.stages import HeldResults
+from tests.support.embedded import PODS, embedded_cluster, until
 
 from .running import scheduling
 

@@ -20,7 +20,7 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.engine.world import pod_json, read_pod
 
 from .running import AGENT, Running, scheduling

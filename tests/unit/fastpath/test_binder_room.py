@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.kube.transport import Answered, Response
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 
 from .running import scheduling
 from .test_bind_outcomes import Held

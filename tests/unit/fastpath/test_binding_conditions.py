@@ -12,7 +12,7 @@ from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.transport import Response, Transport
 from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED, DRIVER, Attaching
-from tests.embedded import PODS, until
+from tests.support.embedded import PODS, until
 
 from .running import Running, scheduling
 from .test_extended_resources import add_pod as add_pod_with_resources

@@ -16,7 +16,7 @@ from agent_scheduler.fastpath.checking import Report
 from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 

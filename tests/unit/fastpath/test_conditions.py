@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import scheduling
 

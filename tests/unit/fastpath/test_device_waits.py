@@ -18,7 +18,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import FINALIZER, read_claim
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
-from tests.virtual import virtual_time
+from tests.support.virtual import virtual_time
 
 POD = PodRef("default", "p", "uid-p")
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

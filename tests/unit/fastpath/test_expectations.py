@@ -12,7 +12,7 @@ import pytest
 
 from agent_scheduler.binding.messenger import Expectations
 from agent_scheduler.kube.transport import Headers, Response, Transport
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 from .test_resource_claims import devices

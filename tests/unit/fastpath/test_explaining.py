@@ -15,7 +15,7 @@ import pytest
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.transport import Response
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent_scheduler.kube.transport import Response
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
-from tests.embedded import PODS, until
+from tests.support.embedded import PODS, until
 
 from .running import scheduling
 from .test_resource_claims import (

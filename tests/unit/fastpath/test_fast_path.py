@@ -14,7 +14,7 @@ from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import Columns
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import AGENT, SETTINGS, scheduling
 

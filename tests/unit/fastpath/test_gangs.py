@@ -14,7 +14,7 @@ from embedded_kubernetes import controllers
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.decisions.kube_gangs.replay import Living, living
-from tests.virtual import virtual_time
+from tests.support.virtual import virtual_time
 
 KUBE = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
 OTHER = build_profile(ProfileSpec(scheduler_name="other", base="default-scheduler"))

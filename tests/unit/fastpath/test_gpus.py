@@ -12,7 +12,7 @@ from agent_scheduler.fastpath import checking
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.bind import BindOutcome, Binds
 from agent_scheduler.kube.transport import PodKey
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 

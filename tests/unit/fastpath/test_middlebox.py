@@ -13,7 +13,7 @@ from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.transport import Response
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import scheduling
 from .test_preemption import HIGH, end, full_node, has_node, leaving, settled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.binding.result import ScheduleResult
-from tests.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 
 from .running import scheduling
 

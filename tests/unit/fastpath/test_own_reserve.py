@@ -30,7 +30,7 @@ from agent_scheduler.plugin import (
     Rows,
     Writes,
 )
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import scheduling
 

@@ -34,7 +34,7 @@ from agent_scheduler.plugin import (
     WaitingPod,
     Writes,
 )
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 

@@ -12,7 +12,7 @@ import pytest
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.transport import Response
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 

@@ -11,7 +11,7 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 from .test_preemption import HIGH, HIGHEST, TERMINATING, Refusing, end, full_node, leaving, object_of, settled

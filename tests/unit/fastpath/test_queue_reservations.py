@@ -11,8 +11,8 @@ from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, Plugin
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUE_NAME
 from agent_scheduler.plugin import CleanupReservations, PluginArgs, PodInfo, PreEnqueue, Registration
-from tests.batched import add_queue, install
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.batched import add_queue, install
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import scheduling
 

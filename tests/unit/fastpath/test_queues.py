@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,12 @@ import yaml
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.objects.batch import NATIVE_API, QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.places import CONFIG
 
 from .running import Running, scheduling
 
-CRD = Path(__file__).parents[3] / "config" / "crd" / "scheduling.volcano.sh_queues.yaml"
+CRD = CONFIG / "crd" / "scheduling.volcano.sh_queues.yaml"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 

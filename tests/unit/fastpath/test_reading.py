@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 

@@ -11,7 +11,7 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.events.events import NODE_ADD
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 
 from .running import scheduling
 

@@ -22,7 +22,7 @@ from embedded_kubernetes.controllers import Controller
 from embedded_kubernetes.device_driver import DRIVER, Attaching, DeviceAttacher, DeviceDriver, DevicesShape
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import SETTINGS, Running, scheduling
 

@@ -13,7 +13,7 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
 #: One that elects nobody.
 ALONE = "leaderElection: {leaderElect: false}\n"

@@ -11,7 +11,7 @@ from agent_scheduler.serving.health import examine
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.embedded import until
+from tests.support.embedded import until
 
 from .test_runtime import ELECT, Process, embedded_cluster, running
 

@@ -19,7 +19,7 @@ from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.kube.transport import Headers, NotSent, OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 

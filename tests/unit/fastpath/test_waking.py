@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 
 from .running import scheduling
 

@@ -19,7 +19,7 @@ import asyncio
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.kube.reflector import Reflector
 from agent_scheduler.kube.watch_events import View
-from tests.virtual import virtual_time
+from tests.support.virtual import virtual_time
 
 from .walk import Running, Walk, node, pod
 

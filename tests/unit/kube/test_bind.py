@@ -16,7 +16,7 @@ from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import NotSent, PodKey, Response, Transport
-from tests.needed import recorded
+from tests.support.needed import recorded
 
 from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, starting, status
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
 from agent_scheduler.kube.pace import TICK, Pace
-from tests.virtual import virtual_time
+from tests.support.virtual import virtual_time
 
 from .scripted import eventually, running
 

@@ -15,7 +15,7 @@ from agent_scheduler.kube.errors import (
 )
 from agent_scheduler.kube.errors import Status as WireStatus
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
-from tests.needed import recorded
+from tests.support.needed import recorded
 
 
 def response(status: int, body: object = None, **headers: str) -> Response:

@@ -11,7 +11,7 @@ from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.dial import Dialer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent
-from tests.embedded import PODS, embedded_cluster
+from tests.support.embedded import PODS, embedded_cluster
 
 from .raw_server import OK, client, get, saying
 from .scripted import eventually

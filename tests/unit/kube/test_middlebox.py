@@ -22,7 +22,7 @@ from agent_scheduler.kube.status import PodCondition, StatusWriter
 from agent_scheduler.kube.transport import PodKey
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster
 
 from .scripted import FakeTime, running
 

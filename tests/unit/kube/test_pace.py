@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agent_scheduler.kube.pace import PORTION, TICK, Pace
-from tests.virtual import virtual_time
+from tests.support.virtual import virtual_time
 
 
 class Crowd:

@@ -21,8 +21,7 @@ from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects.wire import Pod
 from embedded_kubernetes.fault_plan import WATCH_KINDS, plan_of
 from embedded_kubernetes.faults import Injector
-
-from ...embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 #: Each fault, and how many watches or lists it strikes.
 FAULTS: dict[str, tuple[int, dict[str, Any]]] = {

@@ -12,7 +12,7 @@ import pytest
 from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.http1 import MAX_AGE_SECONDS, Http1Transport
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent, OutcomeUnknown
-from tests.sim.loop import PROCESS, SimLoop
+from tests.support.loop import PROCESS, SimLoop
 
 from .raw_server import OK
 

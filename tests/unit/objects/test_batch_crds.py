@@ -11,9 +11,9 @@ import yaml
 
 from agent_scheduler.objects import batch
 from agent_scheduler.objects.job import Job, job_path, jobs
-from tests.batched import add_group, add_queue, install, pod_group, queue
-from tests.embedded import EmbeddedCluster, embedded_cluster
-from tests.kustomize import CONFIG
+from tests.support.batched import add_group, add_queue, install, pod_group, queue
+from tests.support.embedded import EmbeddedCluster, embedded_cluster
+from tests.support.places import CONFIG
 
 GROUPS = batch.pod_groups("default")
 JOBS = jobs("default")

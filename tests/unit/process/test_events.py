@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.controllers.world import world as controllers
 from tests.unit.fastpath.test_runtime import ELECT, running
 

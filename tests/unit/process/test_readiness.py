@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.serving.health import Check, examine
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.controllers.world import world as controllers
 from tests.unit.fastpath.test_runtime import ELECT, running
 from tests.unit.kube.test_lease import Leases as LeaseServer

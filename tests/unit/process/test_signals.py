@@ -16,7 +16,7 @@ from agent_scheduler.process.base import end_on_signals
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.telemetry.logs import get_logger
-from tests.embedded import embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
 from tests.unit.controllers.world import World as Controllers
 from tests.unit.fastpath.test_runtime import ALONE, HEAD
 

@@ -13,8 +13,8 @@ import pytest
 
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load_text
-from tests.collector import Collector, Span, collector, tracing
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.collector import Collector, Span, collector, tracing
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.batch.test_end_to_end import CONFIGURATION, gangs
 from tests.unit.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, running
 

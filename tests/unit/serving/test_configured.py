@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from agent_scheduler.config.schema import Serving
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import ServingError, Sources
-from tests.needed import ipv6_loopback
+from tests.support.needed import ipv6_loopback
 
 from .test_http import ApiServer, transport
 

@@ -29,7 +29,7 @@ from agent_scheduler.serving.sources import (
     Sources,
 )
 from agent_scheduler.telemetry.metrics import Metrics
-from tests.embedded import until
+from tests.support.embedded import until
 from tests.unit.kube.scripted import eventually
 
 PODS = [{"key": f"ns{index % 2}/p{index}", "place": "active", "api_token": "t0p"} for index in range(250)]

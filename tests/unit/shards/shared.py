@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,10 +14,11 @@ from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Request
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.regressions.links import Tap
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.places import CONFIG
 
-CRD = Path(__file__).parents[3] / "config/crd/shard.volcano.sh_nodeshards.yaml"
+CRD = CONFIG / "crd/shard.volcano.sh_nodeshards.yaml"
 
 
 class SharedCluster:

@@ -15,7 +15,7 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards import coordinator
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.shards.holders import Holders
-from tests.embedded import until
+from tests.support.embedded import until
 
 from .shared import SharedCluster, shared_cluster
 

@@ -15,8 +15,8 @@ from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.shards import coordinator
 from embedded_kubernetes.errors import ApiError, conflict
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.embedded import until
 from tests.regressions.links import Tap
+from tests.support.embedded import until
 
 from .shared import SharedCluster, decides_on, has_looked_again, lists_shards, scheduler, shared_cluster
 

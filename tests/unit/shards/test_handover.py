@@ -15,9 +15,9 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Disturbance
-from tests.embedded import until
 from tests.regressions.links import Tap, watching_through_a_relay
 from tests.regressions.stages import HeldBinds, HeldResults
+from tests.support.embedded import until
 
 from .shared import SharedCluster, decides_on, has_looked_again, scheduler, shared_cluster
 

@@ -13,7 +13,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.shards.holders import Holders, lease_name
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
-from tests.embedded import EmbeddedCluster, embedded_cluster
+from tests.support.embedded import EmbeddedCluster, embedded_cluster
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 

@@ -13,8 +13,8 @@ import yaml
 from agent_scheduler.objects.batch import QUEUES, pod_groups
 from agent_scheduler.objects.job import jobs
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
-from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.kustomize import CONFIG
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.places import CONFIG
 from tests.unit.admission.reviews import GATE, pod, queue
 
 from .world import NAME, World, manifest, webhooks

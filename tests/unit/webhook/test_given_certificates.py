@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.config.schema import Serving
-from tests.embedded import until
+from tests.support.embedded import until
 from tests.unit.admission.reviews import pod
 
 from .test_authority import made

@@ -10,11 +10,12 @@ import yaml
 
 from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.process.webhook_flags import WebhookSettings, add_arguments, settings_of
-from tests.kustomize import CONFIG, by_kubectl
-from tests.needed import kubectl
-from tests.unit.test_manifests import CONTAINER as SCHEDULERS
-from tests.unit.test_manifests import POD as SCHEDULERS_POD
-from tests.unit.test_manifests import named as of_the_scheduler
+from tests.project.test_manifests import CONTAINER as SCHEDULERS
+from tests.project.test_manifests import POD as SCHEDULERS_POD
+from tests.project.test_manifests import named as of_the_scheduler
+from tests.support.kustomize import by_kubectl
+from tests.support.needed import kubectl
+from tests.support.places import CONFIG
 
 from .test_process import GATE
 from .world import manifest

@@ -20,7 +20,7 @@ from agent_scheduler.webhook.configurations import (
     configuration_paths,
 )
 from agent_scheduler.webhook.own_certificates import OwnCertificates
-from tests.embedded import until
+from tests.support.embedded import until
 
 from .world import NAME, OWN, SECRET, World, asking, ignored, manifest, webhooks
 

@@ -10,8 +10,8 @@ import pytest
 
 from agent_scheduler.config.schema import Serving
 from agent_scheduler.objects.batch import QUEUES
-from tests.batched import add_queue
-from tests.embedded import until
+from tests.support.batched import add_queue
+from tests.support.embedded import until
 from tests.unit.admission.reviews import GATE, pod, queue
 
 from .world import asking, review, webhooks

@@ -19,9 +19,9 @@ from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.webhook import WebhookProcess
 from agent_scheduler.process.webhook_flags import OwnCertificateSettings, WebhookSettings
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
-from tests.batched import install
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.kustomize import CONFIG
+from tests.support.batched import install
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.places import CONFIG
 
 NAME = "agent-scheduler-webhook"
 SECRETS = "/api/v1/namespaces/agent-scheduler/secrets"

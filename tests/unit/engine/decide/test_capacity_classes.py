@@ -14,9 +14,8 @@ from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Score
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import NODE_NAME, Ints, Rows
-from tests.examples import examples
-
-from ..world import GPU, World, node
+from tests.support.examples import examples
+from tests.unit.engine.world import GPU, World, node
 
 SIZES: list[dict[str, Any]] = [
     {"cpu": "4"},

@@ -23,9 +23,8 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
-from tests.examples import examples
-
-from ..world import GPU, World, node, plain_reasons, plain_requests, pod_json, read_pod
+from tests.support.examples import examples
+from tests.unit.engine.world import GPU, World, node, plain_reasons, plain_requests, pod_json, read_pod
 
 PACK = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 SPREAD = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.decide import facet_classes as module
 from agent_scheduler.engine.decide.facet_classes import FacetClasses, distinct
 from agent_scheduler.engine.decide.ranking import REFUSED, Ranking, best_of
-from tests.examples import examples
+from tests.support.examples import examples
 
 SIZE = 24
 SCORE = st.sampled_from([REFUSED, REFUSED, -1, 0, 1, 2, 100])

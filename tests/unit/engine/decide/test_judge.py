@@ -14,8 +14,7 @@ from agent_scheduler.engine.decide.decide import (
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podinfo import PodInfo
-
-from ..world import World, node
+from tests.unit.engine.world import World, node
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 

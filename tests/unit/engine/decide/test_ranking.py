@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide import ranking as ranking_module
 from agent_scheduler.engine.decide.ranking import REFUSED, Ranking, best_of
-from tests.examples import examples
+from tests.support.examples import examples
 
 #: Few, so that there are many ties.
 SCORE = st.sampled_from([REFUSED, REFUSED, -(2**40), -1, 0, 1, 2, 100, 2**40])

@@ -24,8 +24,7 @@ from agent_scheduler.engine.framework.plugin import (
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import Bools, Columns, Rows
 from agent_scheduler.engine.state.podclass import PodClass
-
-from ..world import World, node
+from tests.unit.engine.world import World, node
 
 SPREAD = [
     {

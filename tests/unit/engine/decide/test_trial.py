@@ -22,9 +22,9 @@ from agent_scheduler.engine.state.labelselector import LabelSelector, Requiremen
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
 from agent_scheduler.engine.state.recount import contradictions
-from tests.examples import FACTOR, examples, in_time
+from tests.support.examples import FACTOR, examples, in_time
+from tests.unit.engine.world import World, node, pod_json, read_pod, sums_are_right
 
-from ..world import World, node, pod_json, read_pod, sums_are_right
 from .changing import BURSTS
 from .changing import Cluster as ChangingCluster
 from .live import Live, Obj, Objects

@@ -14,7 +14,7 @@ from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.state.podclaims import Demand, PodClaim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
 from tests.decisions.devices.validity import Obj, problems
-from tests.examples import examples
+from tests.support.examples import examples
 from tests.unit.engine.dra.clusters import Drawn, clusters, everything, is_small
 
 

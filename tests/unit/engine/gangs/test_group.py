@@ -19,8 +19,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects import batch
 from agent_scheduler.objects.wire import Metadata
-
-from ..world import World
+from tests.unit.engine.world import World
 
 
 def pod_group(**spec: Any) -> Group:

@@ -21,8 +21,7 @@ from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.selecting import PodDisruptionBudget
-
-from ..world import World, node, pod_json, read_pod
+from tests.unit.engine.world import World, node, pod_json, read_pod
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
 PORT = [{"containerPort": 1, "hostPort": 80, "protocol": "TCP"}]

@@ -18,9 +18,8 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from tests.examples import examples
-
-from ..world import World, node, pod_json, read_pod
+from tests.support.examples import examples
+from tests.unit.engine.world import World, node, pod_json, read_pod
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
 

@@ -13,8 +13,8 @@ from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import PostFilterResult
 from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods, Nominations
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.unit.engine.world import node, pod_json, read_pod
 
-from ..world import node, pod_json, read_pod
 from .test_evaluator import Cluster
 
 ZONE = "topology.kubernetes.io/zone"

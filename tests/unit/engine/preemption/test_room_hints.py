@@ -18,8 +18,8 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
+from tests.unit.engine.world import node, pod_json, read_pod
 
-from ..world import node, pod_json, read_pod
 from .test_evaluator import Cluster
 
 ZONE = "topology.kubernetes.io/zone"

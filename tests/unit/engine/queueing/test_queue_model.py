@@ -10,7 +10,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from tests.examples import examples
+from tests.support.examples import examples
 
 from .queue_world import Gate, Pod, World, dump, on, own_update, pod, replace, scheduling_gates
 

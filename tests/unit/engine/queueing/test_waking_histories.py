@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.examples import FACTOR, in_time
+from tests.support.examples import FACTOR, in_time
 
 from .waking_history import History
 

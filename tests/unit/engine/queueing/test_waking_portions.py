@@ -11,7 +11,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.queueing import waking
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from tests.examples import FACTOR, in_time
+from tests.support.examples import FACTOR, in_time
 
 from .queue_world import QUEUE, SKIP, Gate, Hint, Pod, World, on, pod, replace, scheduling_gates
 from .waking_history import History

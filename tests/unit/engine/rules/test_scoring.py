@@ -13,8 +13,7 @@ from agent_scheduler.engine.rules.curve import rates_of
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podvolumes import PodVolumes
-
-from ..volumes.world import (
+from tests.unit.engine.volumes.world import (
     Storage,
     capacity,
     claim,

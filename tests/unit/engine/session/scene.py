@@ -26,8 +26,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import batch
-
-from ..world import World, pod_json, read_pod
+from tests.unit.engine.world import World, pod_json, read_pod
 
 T = TypeVar("T")
 

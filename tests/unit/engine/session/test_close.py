@@ -7,8 +7,8 @@ import pytest
 
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.objects.batch import PodGroupStatus
+from tests.unit.engine.world import node
 
-from ..world import node
 from .scene import Scene, finished, status_of, told
 
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.state.gpus import RESOURCE, Indices
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.unit.engine.world import node
 
-from ..world import node
 from .scene import Scene, bound, conf, told
 
 PREEMPTING = conf("priority", "gang", actions="enqueue allocate preempt")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.session.model import HOLDING, READY, Job, TaskStatus, status_of
+from tests.unit.engine.world import node
 
-from ..world import node
 from .scene import Scene, opened
 
 

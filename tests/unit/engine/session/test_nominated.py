@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..world import node
+from tests.unit.engine.world import node
+
 from .scene import SCHEDULER, Scene, bound, conf, told
 
 

@@ -11,8 +11,8 @@ from agent_scheduler.engine.session.hooks import Hooks
 from agent_scheduler.engine.session.model import Job, TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
+from tests.unit.engine.world import node
 
-from ..world import node
 from .scene import Everything, Scene, conf, opened
 
 #: Statuses of tasks that a statement may evict.

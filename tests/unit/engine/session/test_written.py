@@ -12,8 +12,8 @@ from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.written import Hold, written_condition
 from agent_scheduler.objects.batch import ResourceQuotaStatus
+from tests.unit.engine.world import node
 
-from ..world import node
 from .scene import Scene, conf, told
 
 QUEUES = conf("priority", "gang", "capacity", "predicates", "nodeorder")

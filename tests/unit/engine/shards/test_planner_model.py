@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from agent_scheduler.engine.shards.node_columns import NodeFacts
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings, Stickiness
+from tests.support.stateful import model_test
 
-from ...stateful import model_test
 from .plain import PlainPlanner
 from .world import WARM, limit, rate, settings, shard, warm, weighted
 

@@ -29,10 +29,9 @@ from agent_scheduler.engine.state.gpus import (
 )
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from tests.examples import examples
-from tests.unit.stateful import model_test
-
-from ..world import World, node, pod_json, read_pod
+from tests.support.examples import examples
+from tests.support.stateful import model_test
+from tests.unit.engine.world import World, node, pod_json, read_pod
 
 #: What devices have free; below 0 where others put more there than they have.
 FREE = st.lists(st.sampled_from([-200, 0, 1, 299, 300, 500, 700, 999, 1000, 1000, 1000]), max_size=6).map(

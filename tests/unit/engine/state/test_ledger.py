@@ -7,8 +7,7 @@ import numpy as np
 
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.state.recount import contradictions
-
-from ..world import World, node
+from tests.unit.engine.world import World, node
 
 
 def test_a_pod_on_a_node_that_is_not_known_yet_counts_once_the_node_appears() -> None:

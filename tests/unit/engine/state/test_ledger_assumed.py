@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..world import World, node
+from tests.unit.engine.world import World, node
 
 PORT = [
     {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}], "resources": {"requests": {"cpu": "1"}}}

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from agent_scheduler.engine.state.gpus import RESOURCE
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-
-from ..world import World, node
+from tests.unit.engine.world import World, node
 
 
 def _world() -> tuple[World, PodInfo]:

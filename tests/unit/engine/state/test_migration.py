@@ -8,8 +8,7 @@ from agent_scheduler.engine.volumes.binding import NODE_CONFLICT, Plan, judge, p
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import VolumeInfo
 from agent_scheduler.engine.volumes.reservation import Progress, check_bindings, reserve
-
-from ..volumes.world import (
+from tests.unit.engine.volumes.world import (
     Json,
     Storage,
     claim,

@@ -13,7 +13,7 @@ from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes import catalogue as catalogue_module
 from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from tests.unit.stateful import model_test
+from tests.support.stateful import model_test
 
 from .world import attachment, claim, csi_node, pod, put, storage_class, volume
 

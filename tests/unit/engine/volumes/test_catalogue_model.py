@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import VolumeDemand, could_be_had
-from tests.unit.stateful import model_test
+from tests.support.stateful import model_test
 
 from .world import claim, node, ref, volume
 

@@ -15,8 +15,8 @@ from agent_scheduler.engine.volumes.hints import (
     restriction_events,
     zone_events,
 )
+from tests.unit.engine.world import pod_json, read_pod
 
-from ..world import pod_json, read_pod
 from .world import capacity, claim, csi_node, driver, node, pod, ref, storage_class, volume
 
 ADD, UPDATE, DELETE = ActionType.ADD, ActionType.UPDATE, ActionType.DELETE

@@ -16,7 +16,7 @@ from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.matching import claims_to_bind, find_matching_volumes, matching_nodes
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
-from tests.examples import examples
+from tests.support.examples import examples
 
 from .world import Json, Storage, capacity, claim, driver, node, pod, ref, spec, storage_class, volume
 

@@ -13,7 +13,7 @@ from agent_scheduler.engine.plugins.volume_restrictions import State, VolumeRest
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Unresolvable
-from tests.unit.stateful import model_test
+from tests.support.stateful import model_test
 
 from .world import Storage, claim, node, pod
 

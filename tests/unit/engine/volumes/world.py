@@ -24,8 +24,7 @@ from agent_scheduler.engine.volumes.records import (
     DriverInfo,
     VolumeInfo,
 )
-
-from ..world import node
+from tests.unit.engine.world import node
 
 __all__ = ["Storage", "node"]
 

@@ -14,9 +14,8 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-
-from ...world import node
-from ..scene import Scene, bound, conf, opened, told
+from tests.unit.engine.session.scene import Scene, bound, conf, opened, told
+from tests.unit.engine.world import node
 
 MANAGED = {QUEUE_ALLOCATION_GATE: "true"}
 GATE = [{"name": QUEUE_ALLOCATION_GATE}]

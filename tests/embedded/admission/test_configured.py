@@ -1,0 +1,220 @@
+"""Who is asked about a write, when, and what becomes of it meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.embedded.api.world import MERGE, PODS, pod
+
+from embedded_kubernetes.requests import Request, Response
+
+from .scripted import GROUP, MAPS, Scripted, config, label, webhook
+
+
+def _denies(request: dict[str, Any]) -> dict[str, Any]:
+    return {"allowed": False, "status": {"message": "no"}}
+
+
+def test_without_configurations_nobody_is_looked_for() -> None:
+    world = Scripted()
+    assert world.api.registry.reviewers is None
+    world.configure("Validating", webhook("a"))
+    assert world.api.registry.reviewers is not None
+    world.ok("DELETE", f"{GROUP}/validatingwebhookconfigurations/one")
+    assert world.api.registry.reviewers is None
+
+
+def test_a_policy_without_a_binding_asks_nobody() -> None:
+    world = Scripted()
+    world.policy("Validating", {"validations": [{"expression": "false"}]})
+    assert world.refused("POST", MAPS, config()) == (422, "Invalid")
+    world.ok("DELETE", f"{GROUP}/validatingadmissionpolicybindings/b")
+    assert world.api.registry.reviewers is None
+    world.ok("POST", MAPS, config())
+
+
+def test_an_answer_is_at_hand_at_once_unless_a_webhook_is_called() -> None:
+    world = Scripted({"a": lambda request: None})
+    world.configure("Validating", webhook("a", "secrets"))
+    world.policy("Validating", {"validations": [{"expression": "true"}]})
+    world.ok("POST", MAPS, config())
+    assert world.asked == []
+
+
+async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() -> None:
+    world = Scripted({"m": lambda request: request["object"] and label("x"), "v": _denies})
+    world.configure("Mutating", webhook("m"))
+    status, made = await world.ask("POST", MAPS, config())
+    assert (status, made["metadata"]["labels"]) == (201, {"x": "1"})
+    world.configure("Validating", webhook("v"))
+    status, refused = await world.ask("DELETE", f"{MAPS}/c")
+    assert (status, refused["message"]) == (
+        400,
+        'admission webhook "v.example.com" denied the request: no',
+    )
+    assert world.ok("GET", f"{MAPS}/c")["metadata"]["labels"] == {"x": "1"}
+
+
+async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_asked() -> None:
+    world = Scripted()
+
+    async def meddles(request: dict[str, Any]) -> None:
+        if len(world.asked) == 1:
+            await world.ask("PATCH", f"{MAPS}/c", {"data": {"other": "1"}}, kind=MERGE)
+
+    world.ok("POST", MAPS, config())
+    world.hooks["m"] = meddles
+    world.configure("Validating", webhook("m"))
+    status, made = await world.ask("PATCH", f"{MAPS}/c", {"data": {"k": "w"}}, kind=MERGE)
+    assert (status, made["data"]) == (200, {"k": "w", "other": "1"})
+    assert len(world.asked) == 3
+
+
+async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out() -> None:
+    world = Scripted()
+    world.ok("POST", MAPS, config())
+
+    async def meddles(request: dict[str, Any]) -> None:
+        world.now += 7
+        table = world.api.registry.stored(("", "configmaps")).table
+        found = world.api.registry.object(("", "configmaps"), "default/c")
+        assert found is not None
+        found["data"]["n"] = str(len(world.asked))
+        world.store.replace(("", "configmaps"), table.records["default/c"], found)
+
+    world.hooks["m"] = meddles
+    world.configure("Validating", webhook("m"))
+    status, answer = await world.ask("PATCH", f"{MAPS}/c", {"data": {"k": "w"}}, kind=MERGE)
+    assert (status, answer["reason"]) == (504, "Timeout")
+
+
+async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict() -> None:
+    world = Scripted()
+    read = world.ok("POST", MAPS, config())
+
+    async def meddles(request: dict[str, Any]) -> None:
+        if len(world.asked) == 1:
+            await world.ask("PATCH", f"{MAPS}/c", {"data": {"other": "1"}}, kind=MERGE)
+
+    world.hooks["m"] = meddles
+    world.configure("Mutating", webhook("m"))
+    status, answer = await world.ask("PUT", f"{MAPS}/c", {**read, "data": {"k": "w"}})
+    assert (status, answer["reason"]) == (409, "Conflict")
+
+
+async def test_what_was_deleted_meanwhile_is_not_found() -> None:
+    world = Scripted()
+    world.ok("POST", MAPS, config())
+
+    async def meddles(request: dict[str, Any]) -> None:
+        if len(world.asked) == 1:
+            await world.ask("DELETE", f"{MAPS}/c")
+
+    world.hooks["m"] = meddles
+    world.configure("Validating", webhook("m"))
+    assert (await world.ask("PATCH", f"{MAPS}/c", {"data": {}}, kind=MERGE))[0] == 404
+    assert (await world.ask("DELETE", f"{MAPS}/c"))[0] == 404
+
+
+async def test_a_name_that_was_taken_meanwhile_is_a_conflict() -> None:
+    world = Scripted()
+
+    async def meddles(request: dict[str, Any]) -> None:
+        if len(world.asked) == 1:
+            await world.ask("POST", MAPS, config())
+
+    world.hooks["m"] = meddles
+    world.configure("Validating", webhook("m"))
+    status, answer = await world.ask("POST", MAPS, config())
+    assert (status, answer["reason"]) == (409, "AlreadyExists")
+
+
+async def test_configurations_and_what_the_server_makes_itself_are_shown_to_nobody() -> None:
+    world = Scripted({"all": _denies})
+    world.configure("Validating", webhook("all", "*/*"))
+    world.configure("Mutating", webhook("m"), name="two")
+    assert world.api.create(("", "configmaps"), config("own", namespace="default")) is not None
+    assert world.asked == []
+
+
+async def test_a_template_is_neither_made_nor_used_of_what_webhooks_see() -> None:
+    """Objects of a burst are made from the first ones, and those a webhook may have changed."""
+    world = Scripted({"m": lambda request: label("seen")})
+    for number in range(3):
+        world.pod(f"before-{number}")
+    world.configure("Mutating", webhook("m", "pods"))
+    for number in range(3):
+        status, made = await world.ask("POST", PODS, pod(f"shown-{number}"))
+        assert made["metadata"]["labels"] == {"seen": "1"}, status
+    world.ok("DELETE", f"{GROUP}/mutatingwebhookconfigurations/one")
+    for number in range(3):
+        assert "labels" not in world.pod(f"after-{number}")["metadata"]
+
+
+async def test_a_pod_that_goes_at_once_is_shown_before_and_after_it_was_marked() -> None:
+    world = Scripted({"v": lambda request: None})
+    world.pod("p")
+    world.configure("Validating", webhook("v", "pods"))
+    await world.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+    marked = ["deletionTimestamp" in request["oldObject"]["metadata"] for _, request in world.asked]
+    assert marked == [False, True]
+    assert world.refused("GET", f"{PODS}/p") == (404, "NotFound")
+
+
+async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it() -> None:
+    world = Scripted()
+    for name in "abc":
+        world.ok("POST", MAPS, config(name))
+
+    def keeps_b(request: dict[str, Any]) -> dict[str, Any] | None:
+        return _denies(request) if request["oldObject"]["metadata"]["name"] == "b" else None
+
+    world.hooks["v"] = keeps_b
+    world.configure("Validating", webhook("v"))
+    status, _ = await world.ask("DELETE", MAPS)
+    assert status == 400
+    assert world.names(MAPS) == ["b", "c"]
+
+
+async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
+    world = Scripted({"m": lambda request: label("x")})
+    world.configure("Mutating", webhook("m"))
+    body = b'{"metadata": {"name": "c"}}'
+    found = world.api.handle(
+        Request("POST", MAPS, body=body, content_type="application/json", accept="application/yaml")
+    )
+    assert not isinstance(found, Response)
+    answer = await found
+    assert answer.content_type == "application/yaml"
+    assert b"x: '1'" in answer.body
+
+
+async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
+    world = Scripted({"v": lambda request: None})
+    world.configure("Validating", webhook("v", "customresourcedefinitions"))
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object"}},
+    }
+    names = {"plural": "things", "kind": "Thing"}
+    body = {
+        "metadata": {"name": "things.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    status, _ = await world.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+    assert status == 201
+    assert world.names("/apis/example.com/v1/namespaces/default/things") == []
+    found = world.ok("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com")
+    assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
+
+
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+async def test_the_server_falls_over_nothing_that_a_webhook_raises(kind: str) -> None:
+    world = Scripted()
+    world.configure(kind, webhook("absent", failurePolicy="Ignore"), webhook("gone"))
+    status, answer = await world.ask("POST", MAPS, config())
+    assert (status, answer["reason"]) == (500, "InternalError")
+    assert [name for name, _ in world.asked] == ["absent", "gone"]

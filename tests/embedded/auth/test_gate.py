@@ -1,0 +1,126 @@
+"""What a request passes before anything else: who asks is known, and may, or it ends there."""
+
+from __future__ import annotations
+
+import pytest
+from tests.embedded.api.world import World
+
+from embedded_kubernetes.auth.gate import FURTHER
+from embedded_kubernetes.auth.options import ADMIN, Options
+
+from .people import ANN, Guarded, rule
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+PODS = "/api/v1/namespaces/default/pods"
+GROUP = "coordination.k8s.io"
+APPLY = "application/apply-patch+yaml"
+
+
+@pytest.fixture
+def server() -> Guarded:
+    return Guarded()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", PODS, b"no json"),
+        ("GET", f"{PODS}?fieldSelector=broken", None),
+        ("GET", f"{PODS}/none", None),
+        ("POST", "/api/v1/namespaces/none/pods", {}),
+        ("GET", "/api/v1/unknown", None),
+        ("GET", "/apis/unknown.example.com/v1/things", None),
+        ("GET", "/unknown", None),
+        ("POST", f"{PODS}/none/binding", {}),
+    ],
+)
+def test_who_may_not_learns_nothing_else(server, method, path, body):
+    code, answer = server.by("ann", method, path, body)
+    assert (code, answer["reason"]) == (403, "Forbidden")
+
+
+def test_what_is_refused_is_not_done(server):
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    assert server.by("ann", "POST", PODS, pod)[0] == 403
+    assert server.by("admin", "GET", f"{PODS}/p")[0] == 404
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_what_an_update_or_an_apply_makes_needs_create(server, method):
+    verb = {"PUT": "update", "PATCH": "patch"}[method]
+    server.grant("change", [rule(verb, "leases", group=GROUP)], ANN)
+    body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": {"name": "mine"}}
+    query, kind = ("", "application/json") if method == "PUT" else ("?fieldManager=t", APPLY)
+    code, answer = server.by("ann", method, f"{LEASES}/mine{query}", body, kind=kind)
+    assert code == 403
+    assert 'cannot create resource "leases"' in answer["message"]
+    assert server.by("admin", "GET", f"{LEASES}/mine")[0] == 404
+    server.grant("create", [rule("create", "leases", group=GROUP, names="mine")], ANN)
+    assert server.by("ann", method, f"{LEASES}/mine{query}", body, kind=kind)[0] == 201
+
+
+def test_an_unknown_token_is_unauthorized_everywhere(server):
+    for path in ("/healthz", "/version", PODS, "/unknown"):
+        assert server.by("stranger", "GET", path)[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("header", "code"), [(None, 403), ("Basic YTpi", 403), ("Bearer", 403), ("bearer ann", 200)]
+)
+def test_without_a_bearer_token_one_is_anonymous(server, header, code):
+    server.grant("reader", [rule("list", "pods")], ANN)
+    answer = server.send("GET", PODS, authorization=header)
+    assert answer.status == code
+    assert (b"system:anonymous" in answer.body) == (code == 403)
+
+
+def test_anonymous_requests_can_be_refused():
+    server = Guarded(anonymous=False)
+    assert [server.send("GET", path).status for path in ("/healthz", PODS)] == [401, 401]
+
+
+def test_without_rbac_who_is_known_may_do_everything():
+    world = World(auth=Options(tokens={"t": ADMIN}, anonymous=False))
+    assert world.send("GET", PODS).status == 401
+    assert world.send("GET", PODS, authorization="Bearer t").status == 200
+    roles = world.ok("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", authorization="Bearer t")
+    assert roles["items"] == []
+
+
+def test_what_nobody_is_told_of_is_not_kept():
+    for world in (World(), World(auth=Options(rbac=True, tokens={"t": ADMIN}))):
+        body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": {"name": "mine"}}
+        assert world.send("PUT", f"{LEASES}/mine", body, authorization="Bearer t").status == 201
+        assert FURTHER.get() is None
+
+
+def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():
+    world = World()
+    review = world.ok(
+        "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, authorization="Bearer any"
+    )
+    assert review["status"]["userInfo"]["groups"] == ["system:masters", "system:authenticated"]
+    asked = {"spec": {"resourceAttributes": {"verb": "*", "resource": "*"}}}
+    review = world.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+    assert review["status"] == {"allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("stream", "code", "said"),
+    [
+        ("log", 204, b""),
+        ("exec", 400, b"pod p does not have a host assigned"),
+        ("attach", 400, b"host assigned"),
+    ],
+)
+def test_what_only_a_kubelet_knows_needs_a_node(server, stream, code, said):
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    server.made(PODS, {"metadata": {"name": "p"}, "spec": spec})
+    server.made(PODS, {"metadata": {"name": "bound"}, "spec": {**spec, "nodeName": "n"}})
+    server.grant("stream", [rule("get", f"pods/{stream}")], ANN)
+    answer = server.send("GET", f"{PODS}/p/{stream}", authorization="Bearer ann")
+    assert answer.status == code
+    assert said in answer.body
+    assert server.by("ann", "GET", f"{PODS}/bound/{stream}")[0] == 500
+    assert server.by("ann", "GET", f"{PODS}/none/{stream}")[0] == 404
+    assert server.by("ann", "POST", f"{PODS}/p/{stream}")[0] == 403

@@ -1,0 +1,241 @@
+"""Replays a recording against a server and tells, line by line, what its answers differ in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+import yaml
+from tests.support.places import CONFIG
+
+from embedded_kubernetes.builtin import BUILTIN
+
+from .comparison import compare
+from .derivation import Place, blueprint, creatable, is_bound, needed, shown, split
+from .doors import TOKEN, Client
+from .lines import Line
+from .state import STATE
+
+#: As the recording has them, where those that are installed have other columns; then those that are installed.
+_CRDS = (Path(__file__).parent / "crds", CONFIG / "crd")
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_GROUPS = {resource.group for resource in BUILTIN}
+_PLACEHOLDER = re.compile(r"\{(uid|rv)_([^}]+)\}|\{(rv|cont)\}")
+#: Longer than any watch in a recording asks to last.
+_PATIENCE = 10.0
+
+
+def _definitions(group: str) -> dict[str, Any]:
+    """CustomResourceDefinitions of a group, by name."""
+    found: dict[str, Any] = {}
+    for folder in _CRDS:
+        for file in sorted(folder.glob("*.yaml")):
+            definition = yaml.safe_load(file.read_text())
+            if definition["kind"] == "CustomResourceDefinition" and definition["spec"]["group"] == group:
+                found.setdefault(definition["metadata"]["name"], definition)
+    return found
+
+
+class Replay:
+    """One pass over the lines. Values that later lines refer to are remembered by the names they are referred by."""
+
+    def __init__(self, client: Client, lines: list[Line]) -> None:
+        self._client = client
+        self._lines = lines
+        self._uids: dict[str, str] = {}
+        #: The version that a create or a read of an object answered; a write's answer does not count.
+        self._versions: dict[str, str] = {}
+        self._continue = ""
+        self._installed: set[str] = set()
+        #: Recorded generated names to the ones that this server generated.
+        self._names: dict[str, str] = {}
+
+    async def run(self) -> dict[str, list[str]]:
+        """Differences by line key, empty where the answer agrees."""
+        found = {}
+        for line in self._lines:
+            try:
+                found[line.key] = await self._replay(line)
+            except (AssertionError, KeyError, ValueError, TimeoutError) as error:
+                found[line.key] = [f"{type(error).__name__}: {error}"]
+        return found
+
+    async def _replay(self, line: Line) -> list[str]:
+        await self._prepare(line)
+        if line.events is not None:
+            return await self._watch(line)
+        path = self._known_names(await self._filled(line.path, line))
+        body = await self._body(line)
+        headers = {"Authorization": f"Bearer {TOKEN}", **line.headers}
+        status, answered, raw = await self._client.request(line.method, path, body=body, headers=headers)
+        answer = _decoded(raw)
+        self._remember(line, answer)
+        differences = (
+            [] if status == line.status else [f"status {line.status} expected, {status} found: {raw[:300]!r}"]
+        )
+        media = line.content_type.partition(";")[0]
+        if media and answered.get("content-type", "").partition(";")[0] != media:
+            differences.append(f"content type {media} expected, {answered.get('content-type')} found")
+        return differences + compare(line.answer, answer)
+
+    async def _prepare(self, line: Line) -> None:
+        group = line.path.split("/")[2] if line.path.startswith("/apis/") else ""
+        if group and group not in _GROUPS and group not in self._installed:
+            self._installed.add(group)
+            for definition in _definitions(group).values():
+                await self._must("POST", _DEFINITIONS, definition)
+        for method, path, media, body in STATE.get(line.name, ()):
+            await self._must(method, path, body, media=media)
+        for place in needed(line):
+            if place.name in self._names or await self._get(place) is not None:
+                continue
+            body = blueprint(self._lines, line, place)
+            if body is not None:
+                created = await self._must("POST", place.collection, body)
+                self._uids[place.name] = created["metadata"]["uid"]
+
+    async def _get(self, place: Place) -> dict[str, Any] | None:
+        status, _, raw = await self._client.request(
+            "GET", place.path, headers={"Authorization": f"Bearer {TOKEN}"}
+        )
+        return json.loads(raw) if status == 200 else None
+
+    async def _must(
+        self, method: str, path: str, body: Any, *, media: str = "application/json"
+    ) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
+        raw = None if body is None else json.dumps(body).encode()
+        status, _, answer = await self._client.request(method, path, body=raw, headers=headers)
+        assert status < 300, f"a helper request failed: {method} {path}: {status} {answer[:400]!r}"
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    async def _body(self, line: Line) -> bytes | None:
+        if line.body is None:
+            return None
+        text = line.body if isinstance(line.body, str) else json.dumps(line.body)
+        return (await self._filled(text, line)).encode()
+
+    async def _filled(self, text: str, line: Line) -> str:
+        """`text` with every placeholder replaced by what an earlier answer had there."""
+        filled = text
+        for match in _PLACEHOLDER.finditer(text):
+            kind, name, plain = match.groups()
+            if kind == "uid":
+                value = self._uids[name]
+            elif kind == "rv":
+                value = self._versions[name]
+            elif plain == "cont":
+                value = quote(self._continue, safe="")
+            else:
+                collection = split(line.path)[0]
+                listed = await self._must("GET", collection, None)
+                value = listed["metadata"]["resourceVersion"]
+            filled = filled.replace(match[0], value)
+        return filled
+
+    def _known_names(self, path: str) -> str:
+        for recorded, own in self._names.items():
+            path = path.replace(recorded, own)
+        return path
+
+    def _remember(self, line: Line, answer: Any) -> None:
+        if not isinstance(answer, dict):
+            return
+        metadata = answer.get("metadata")
+        if not isinstance(metadata, dict):
+            return
+        if metadata.get("continue"):
+            self._continue = metadata["continue"]
+        if metadata.get("name") and metadata.get("uid"):
+            self._uids[metadata["name"]] = metadata["uid"]
+            if line.method in ("POST", "GET"):
+                self._versions[metadata["name"]] = metadata.get("resourceVersion", "")
+        if line.method == "POST" and metadata.get("generateName"):
+            for recorded in shown(line):
+                self._names[recorded["metadata"]["name"]] = metadata["name"]
+
+    async def _watch(self, line: Line) -> list[str]:
+        path = await self._filled(line.path, line)
+        expected = line.events or []
+        query = parse_qs(path.partition("?")[2], keep_blank_values=True)
+        acts = "resourceVersion={rv}" in line.path
+        found: list[Any] = []
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with self._client.watch(path, headers=headers) as (status, lines):
+            if acts:
+                for event in expected:
+                    await self._act(split(line.path)[0], event, query)
+            iterator = aiter(lines)
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    while len(found) < len(expected) or not expected:
+                        found.append(json.loads(await _next(iterator)))
+            except StopAsyncIteration:
+                pass
+        differences = [] if status == line.status else [f"status {line.status} expected, {status} found"]
+        return differences + compare(expected, found)
+
+    async def _act(self, collection: str, event: dict[str, Any], query: dict[str, list[str]]) -> None:
+        """Do what made a recorded event happen."""
+        recorded = event["object"]
+        place = Place(collection, recorded["metadata"]["name"])
+        current = await self._get(place)
+        if event["type"] == "ADDED" and current is None:
+            await self._must("POST", collection, creatable(recorded))
+            if is_bound(recorded):
+                await self._bind(place, recorded["spec"]["nodeName"])
+            return
+        if current is None:
+            return
+        metadata, wanted = current["metadata"], recorded["metadata"]
+        if "deletionTimestamp" in wanted and "deletionTimestamp" not in metadata:
+            seconds = wanted.get("deletionGracePeriodSeconds", 0)
+            await self._must("DELETE", f"{place.path}?gracePeriodSeconds={seconds}", None)
+        elif is_bound(recorded) and not current["spec"].get("nodeName"):
+            await self._bind(place, recorded["spec"]["nodeName"])
+        elif wanted.get("labels") != metadata.get("labels"):
+            labels = dict.fromkeys(metadata.get("labels", {})) | wanted.get("labels", {})
+            await self._patch(place.path, {"metadata": {"labels": labels}})
+        elif event["type"] == "DELETED" and "spec.nodeName=" in query.get("fieldSelector", [""])[0]:
+            # It left the selector rather than the server: it was bound, and shown as it was before.
+            await self._bind(place, "n1")
+        elif event["type"] == "DELETED":
+            await self._must("DELETE", f"{place.path}?gracePeriodSeconds=0", None)
+        elif recorded.get("status") != current.get("status"):
+            await self._patch(f"{place.path}/status", {"status": recorded["status"]})
+        elif recorded.get("spec") != current.get("spec"):
+            await self._patch(place.path, {"spec": recorded["spec"]})
+
+    async def _bind(self, place: Place, node: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": place.name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._must("POST", f"{place.path}/binding", body)
+
+    async def _patch(self, path: str, body: dict[str, Any]) -> None:
+        await self._must("PATCH", path, body, media="application/merge-patch+json")
+
+
+async def _next(lines: AsyncIterator[bytes]) -> bytes:
+    while True:
+        line = await anext(lines)
+        if line.strip():
+            return line
+
+
+def _decoded(raw: bytes) -> Any:
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode()

@@ -1,0 +1,216 @@
+"""What stands below pods, workloads and service accounts: resize, scale, token."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from typing import Any
+
+import orjson
+import pytest
+from tests.embedded.api.world import World as Bare
+from tests.embedded.api.world import pod
+
+from embedded_kubernetes.auth.options import Options
+
+from .world import ACCOUNTS, PODS, World
+
+STRATEGIC = "application/strategic-merge-patch+json"
+MERGE = "application/merge-patch+json"
+RESIZE = f"{PODS}/p/resize"
+WORKLOADS = {
+    "deployments": "/apis/apps/v1/namespaces/default/deployments",
+    "replicasets": "/apis/apps/v1/namespaces/default/replicasets",
+    "statefulsets": "/apis/apps/v1/namespaces/default/statefulsets",
+    "replicationcontrollers": "/api/v1/namespaces/default/replicationcontrollers",
+}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def _container(name: str = "c", **resources: Any) -> dict[str, Any]:
+    return {"name": name, "image": "i", "resources": resources}
+
+
+def _sized(world: World, *containers: dict[str, Any], **spec: Any) -> Any:
+    body = pod("p", labels={"a": "b"}, spec={"containers": list(containers), **spec})
+    return world.ok("POST", PODS, body)
+
+
+def _resized(*containers: dict[str, Any], group: str = "containers") -> dict[str, Any]:
+    return {"spec": {group: list(containers)}}
+
+
+def test_a_resize_changes_cpu_and_memory_and_nothing_else(world: World) -> None:
+    _sized(world, _container(requests={"cpu": "1", "memory": "1Gi"}), _container("d"))
+    wanted = _resized({"name": "c", "image": "other", "resources": {"requests": {"cpu": "2"}}})
+    wanted["metadata"] = {"labels": {"a": "changed"}}
+    found = world.ok("PATCH", RESIZE, wanted, kind=STRATEGIC)
+    container = found["spec"]["containers"][0]
+    assert container["resources"] == {"requests": {"cpu": "2", "memory": "1Gi"}}
+    assert (container["image"], found["metadata"]["labels"]) == ("i", {"a": "b"})
+    assert found["metadata"]["generation"] == 2
+    assert world.ok("GET", RESIZE) == found
+
+
+def test_amounts_cannot_be_changed_but_through_resize(world: World) -> None:
+    _sized(world, _container(requests={"cpu": "1"}))
+    wanted = _resized({"name": "c", "resources": {"requests": {"cpu": "2"}}})
+    assert world.refused("PATCH", f"{PODS}/p", wanted, kind=STRATEGIC) == (422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
+         "only cpu and memory resources are mutable"),
+        ({"requests": {"memory": None}}, "resource requests cannot be removed"),
+        ({"limits": None}, "resource limits cannot be removed"),
+        ({"requests": {"cpu": "4"}}, "must be less than or equal to cpu limit of 2"),
+        ({"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}},
+         "Pod QOS Class may not change as a result of resizing"),
+    ],
+)  # fmt: skip
+def test_a_resize_is_refused_for_what_it_may_not_do(world: World, change: Any, cause: str) -> None:
+    _sized(
+        world,
+        _container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2"}),
+    )
+    status, answer = world.call("PATCH", RESIZE, _resized({"name": "c", "resources": change}), kind=STRATEGIC)
+    assert status == 422
+    assert cause in answer["message"]
+
+
+def test_containers_cannot_be_changed_by_a_resize(world: World) -> None:
+    before = _sized(world, _container(requests={"cpu": "1"}))
+    added = {
+        **before,
+        "spec": {**before["spec"], "containers": [*before["spec"]["containers"], _container("d")]},
+    }
+    status, answer = world.call("PUT", RESIZE, added)
+    assert status == 422
+    assert "containers may not be added or removed on resize" in answer["message"]
+    renamed = {**before, "spec": {**before["spec"], "containers": [_container("d", requests={"cpu": "1"})]}}
+    status, answer = world.call("PUT", RESIZE, renamed)
+    assert status == 422
+    assert "containers may not be renamed or reordered on resize" in answer["message"]
+
+
+@pytest.mark.parametrize(("policy", "code"), [("Always", 200), (None, 422)])
+def test_of_init_containers_only_sidecars_are_resized(world: World, policy: str | None, code: int) -> None:
+    init = _container("s", requests={"cpu": "1"}) | ({"restartPolicy": policy} if policy else {})
+    _sized(world, _container(requests={"cpu": "1"}), initContainers=[init])
+    change = {"name": "s", "resources": {"requests": {"cpu": "2"}}}
+    status, answer = world.call("PATCH", RESIZE, _resized(change, group="initContainers"), kind=STRATEGIC)
+    assert status == code
+    if code == 422:
+        assert "resources for non-sidecar init containers are immutable" in answer["message"]
+
+
+def _workload(world: World, plural: str) -> str:
+    selector: dict[str, Any] = {"matchLabels": {"app": "x"}}
+    if plural == "replicationcontrollers":
+        selector = selector["matchLabels"]
+    template = {
+        "metadata": {"labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    spec = {"replicas": 3, "selector": selector, "template": template}
+    world.ok("POST", WORKLOADS[plural], {"metadata": {"name": "w"}, "spec": spec})
+    return f"{WORKLOADS[plural]}/w/scale"
+
+
+@pytest.mark.parametrize("plural", WORKLOADS)
+def test_a_workload_is_scaled_through_its_scale(world: World, plural: str) -> None:
+    path = _workload(world, plural)
+    scale = world.ok("GET", path)
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert scale["spec"] == {"replicas": 3}
+    assert scale["status"] == {"replicas": 0, "selector": "app=x"}
+    scale["spec"]["replicas"] = 5
+    assert world.ok("PUT", path, scale)["spec"] == {"replicas": 5}
+    assert world.ok("PATCH", path, {"spec": {"replicas": 0}}, kind=MERGE)["spec"] == {}
+    found = world.ok("GET", path.removesuffix("/scale"))
+    assert (found["spec"]["replicas"], found["metadata"]["generation"]) == (0, 3)
+
+
+def test_a_scale_is_refused_when_stale_negative_or_of_another_object(world: World) -> None:
+    path = _workload(world, "deployments")
+    scale = world.ok("GET", path)
+    world.ok("PATCH", path, {"spec": {"replicas": 4}}, kind=MERGE)
+    assert world.refused("PUT", path, scale) == (409, "Conflict")
+    assert world.refused("PATCH", path, {"spec": {"replicas": -1}}, kind=MERGE) == (422, "Invalid")
+    assert world.refused("PUT", path, {"metadata": {"name": "other"}, "spec": {}}) == (400, "BadRequest")
+    assert world.refused("PUT", path, {"kind": "Pod"}) == (400, "BadRequest")
+    assert world.refused("GET", path.replace("/w/", "/none/")) == (404, "NotFound")
+    assert world.refused("DELETE", path)[0] == 405
+    assert world.ok("GET", path)["spec"] == {"replicas": 4}
+
+
+def test_a_dry_run_of_a_scale_changes_nothing(world: World) -> None:
+    path = _workload(world, "deployments")
+    answer = world.ok("PATCH", f"{path}?dryRun=All", {"spec": {"replicas": 9}}, kind=MERGE)
+    assert answer["spec"] == {"replicas": 9}
+    assert world.ok("GET", path)["spec"] == {"replicas": 3}
+
+
+def _account(world: World) -> str:
+    world.ok("POST", ACCOUNTS, {"metadata": {"name": "a"}})
+    return f"{ACCOUNTS}/a/token"
+
+
+def _claims(token: str) -> dict[str, Any]:
+    payload = token.split(".")[1]
+    claims: dict[str, Any] = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return claims
+
+
+def test_a_service_accounts_token_says_whose_it_is_and_until_when(world: World) -> None:
+    path = _account(world)
+    world.pod("p", spec={"serviceAccountName": "a"})
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    spec = {"expirationSeconds": 600, "audiences": ["vault"], "boundObjectRef": bound}
+    answer = world.ok("POST", path, {"spec": spec})
+    assert answer["status"]["expirationTimestamp"] == "2027-01-15T08:10:00Z"
+    claims = _claims(answer["status"]["token"])
+    assert claims["sub"] == "system:serviceaccount:default:a"
+    assert claims["aud"] == ["vault"]
+    assert claims["exp"] - claims["iat"] == 600
+    assert claims["kubernetes.io"]["pod"]["name"] == "p"
+
+
+def test_an_hour_is_given_if_nothing_is_asked_for(world: World) -> None:
+    claims = _claims(world.ok("POST", _account(world), {})["status"]["token"])
+    assert claims["exp"] - claims["iat"] == 3600
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        ({"expirationSeconds": 599}, 422),
+        ({"expirationSeconds": 2**33}, 422),
+        ({"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404),
+        ({"boundObjectRef": {"kind": "Deployment", "name": "d"}}, 400),
+        ({"boundObjectRef": {"kind": "Node", "name": "n1", "uid": "another"}}, 409),
+    ],
+)
+def test_a_token_is_refused_for_a_bad_lifetime_or_a_missing_object(
+    world: World, spec: dict[str, Any], code: int
+) -> None:
+    assert world.refused("POST", _account(world), {"spec": spec})[0] == code
+
+
+def test_a_token_needs_its_account_and_is_only_ever_posted(world: World) -> None:
+    path = _account(world)
+    assert world.refused("POST", path.replace("/a/", "/none/"), {})[0] == 404
+    assert world.refused("GET", path)[0] == 405
+
+
+def test_a_token_of_an_account_does_not_open_another_server() -> None:
+    world = World()
+    token = world.ok("POST", _account(world), {})["status"]["token"]
+    guarded = Bare(auth=Options.one_token("secret"))
+    status, _ = guarded.call("GET", PODS, authorization=f"Bearer {token}")
+    assert status == 401

@@ -1,0 +1,199 @@
+"""The simulated driver publishes each node's devices, whole and of one generation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.embedded.controllers.world import World
+
+from embedded_kubernetes.device_driver import (
+    DRIVER,
+    EXTENDED_RESOURCE,
+    DeviceDriver,
+    DevicesShape,
+)
+
+RESOURCE = "/apis/resource.k8s.io/v1"
+SLICES = f"{RESOURCE}/resourceslices"
+
+
+class DriverWorld(World):
+    """With nodes `n1` and `n2`."""
+
+    def __init__(self, per_node: int = 4, *, on: frozenset[str] | None = None) -> None:
+        super().__init__()
+        self.add_node("n2")
+        self.shape = DevicesShape(per_node, on)
+        self.start()
+
+    def start(self) -> None:
+        self.controllers = [DeviceDriver(self.api, self.shape)]
+        self.settle()
+
+    def add_node(self, name: str) -> None:
+        self.ok("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+
+    def pool(self, node: str) -> list[dict[str, Any]]:
+        """The specs of a node's slices, found as a scheduler or kubelet finds them, of one whole generation."""
+        selector = f"spec.driver={DRIVER},spec.nodeName={node}"
+        slices = self.ok("GET", f"{SLICES}?fieldSelector={selector}")["items"]
+        specs: list[dict[str, Any]] = [each["spec"] for each in slices]
+        assert len({each["pool"]["generation"] for each in specs}) <= 1
+        assert all(each["pool"]["resourceSliceCount"] == len(specs) for each in specs)
+        assert all(each["pool"]["name"] == each["nodeName"] == node for each in specs)
+        return specs
+
+    def generation(self, node: str) -> int:
+        found: int = self.pool(node)[0]["pool"]["generation"]
+        return found
+
+    def slice_names(self) -> list[str]:
+        return self.names(SLICES)
+
+
+@pytest.fixture
+def world() -> DriverWorld:
+    return DriverWorld()
+
+
+def test_each_node_has_a_pool_of_devices_with_attributes_and_capacity(world: DriverWorld) -> None:
+    for node in ("n1", "n2"):
+        (spec,) = world.pool(node)
+        assert spec["pool"]["generation"] == 1
+        assert [device["name"] for device in spec["devices"]] == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+    first, last = spec["devices"][0], spec["devices"][-1]
+    assert first["attributes"]["model"] == {"string": "large"}
+    assert first["capacity"] == {"memory": {"value": "80Gi"}}
+    assert last["attributes"] == {
+        "index": {"int": 3},
+        "model": {"string": "small"},
+        "numa": {"int": 1},
+        "driverVersion": {"version": "1.0.0"},
+        "resource.kubernetes.io/pcieRoot": {"string": "pci0000:01"},
+    }
+    assert last["capacity"] == {"memory": {"value": "40Gi"}}
+
+
+def test_a_class_selects_the_devices_and_backs_an_extended_resource(world: DriverWorld) -> None:
+    spec = world.ok("GET", f"{RESOURCE}/deviceclasses/{DRIVER}")["spec"]
+    assert spec["extendedResourceName"] == EXTENDED_RESOURCE
+    assert spec["selectors"] == [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
+
+
+def test_more_devices_than_a_slice_can_have_are_published_in_several() -> None:
+    world = DriverWorld(300)
+    specs = world.pool("n1")
+    assert sorted(len(each["devices"]) for each in specs) == [44, 128, 128]
+    assert len({device["name"] for each in specs for device in each["devices"]}) == 300
+    world.start()
+    assert world.generation("n1") == 1
+
+
+def test_only_the_nodes_that_are_named_have_devices() -> None:
+    world = DriverWorld(on=frozenset({"n2", "later"}))
+    world.add_node("later")
+    world.settle()
+    assert [len(world.pool(node)) for node in ("n1", "n2", "later")] == [0, 1, 1]
+
+
+def test_a_driver_that_starts_again_changes_nothing(world: DriverWorld) -> None:
+    before = world.store.rv
+    world.start()
+    assert world.store.rv == before
+
+
+def test_devices_go_with_their_node_and_come_back_as_a_new_generation(world: DriverWorld) -> None:
+    world.delete("/api/v1/nodes/n1")
+    world.settle()
+    assert world.pool("n1") == []
+    assert len(world.slice_names()) == 1
+    world.add_node("n1")
+    world.settle()
+    assert world.generation("n1") == 2
+    assert world.generation("n2") == 1
+
+
+def test_a_node_that_is_replaced_at_once_has_the_slices_of_its_own(world: DriverWorld) -> None:
+    (before,) = {each for each in world.slice_names() if each.startswith("n1-")}
+    world.delete("/api/v1/nodes/n1")
+    world.add_node("n1")
+    uid = world.ok("GET", "/api/v1/nodes/n1")["metadata"]["uid"]
+    # The collector, which knows the old slices for garbage, comes later.
+    world.controllers[0].advance()
+    assert world.generation("n1") == 2
+    (after,) = {each for each in world.slice_names() if each.startswith("n1-")}
+    assert after != before
+    owners = world.ok("GET", f"{SLICES}/{after}")["metadata"]["ownerReferences"]
+    assert owners == [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid, "controller": True}]
+
+
+def test_generations_go_on_though_slices_went_before_the_driver_saw_them_again(world: DriverWorld) -> None:
+    world.add_node("n3")
+    world.controllers[0].advance()
+    world.delete("/api/v1/nodes/n3")
+    world.collect()
+    assert world.pool("n3") == []
+    world.add_node("n3")
+    world.settle()
+    assert world.generation("n3") == 2
+
+
+def test_a_slice_that_somebody_removed_or_changed_is_published_anew() -> None:
+    world = DriverWorld(200)
+    world.delete(f"{SLICES}/{world.slice_names()[0]}")
+    world.settle()
+    assert len(world.pool("n1")) == 2
+    assert world.generation("n1") == 2
+    name = world.slice_names()[0]
+    changed = world.ok("GET", f"{SLICES}/{name}")
+    del changed["spec"]["devices"][5:]
+    world.ok("PUT", f"{SLICES}/{name}", changed)
+    world.settle()
+    assert world.generation("n1") == 3
+    assert sum(len(each["devices"]) for each in world.pool("n1")) == 200
+
+
+def test_a_slice_that_somebody_left_no_devices_is_published_anew(world: DriverWorld) -> None:
+    (found,) = [each for each in world.ok("GET", SLICES)["items"] if each["spec"].get("nodeName") == "n1"]
+    del found["spec"]["devices"]
+    world.ok("PUT", f"{SLICES}/{found['metadata']['name']}", found)
+    world.settle()
+    (spec,) = world.pool("n1")
+    assert len(spec["devices"]) == 4
+
+
+def test_a_pool_is_never_without_a_whole_generation_while_it_is_published_anew() -> None:
+    world = DriverWorld(200)
+    whole: list[bool] = []
+    slices = world.store.tables["resource.k8s.io", "resourceslices"]
+
+    def look(event: object) -> None:
+        found = [world.api.registry.object(("resource.k8s.io", "resourceslices"), key) for key in slices.keys]
+        pools = [each["spec"]["pool"] for each in found if each and each["spec"]["nodeName"] == "n1"]
+        counts = {pool["generation"]: pool["resourceSliceCount"] for pool in pools}
+        whole.append(
+            any(
+                count == sum(p["generation"] == generation for p in pools)
+                for generation, count in counts.items()
+            )
+        )
+
+    name = world.slice_names()[0]
+    changed = world.ok("GET", f"{SLICES}/{name}")
+    del changed["spec"]["devices"][5:]
+    slices.subscribers.append(look)
+    world.ok("PUT", f"{SLICES}/{name}", changed)
+    world.settle()
+    assert len(whole) == 5
+    assert all(whole)
+
+
+def test_slices_of_other_drivers_are_left_alone(world: DriverWorld) -> None:
+    pool = {"name": "n1", "generation": 7, "resourceSliceCount": 1}
+    spec = {"driver": "other.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "x"}]}
+    world.ok("POST", SLICES, {"metadata": {"name": "other"}, "spec": spec})
+    world.delete("/api/v1/nodes/n2")
+    world.settle()
+    assert "other" in world.slice_names()
+    assert world.generation("n1") == 1

@@ -1,0 +1,269 @@
+"""An API that holds an object of most built-in kinds, with a status where the kind has one; and patches of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from tests.embedded.api.world import MERGE, World
+
+from embedded_kubernetes import schema_source as source
+from embedded_kubernetes.controllers import Controller
+from embedded_kubernetes.kubelet import Kubelets
+from embedded_kubernetes.registry import Served
+from embedded_kubernetes.resource import Object
+from embedded_kubernetes.resource_claims import ResourceClaims
+from embedded_kubernetes.volume_binding import VolumeBinding
+
+from .kinds import NOW, definition
+
+_CONTAINER = {
+    "name": "c",
+    "image": "i",
+    "ports": [{"name": "web", "containerPort": 80}],
+    "env": [{"name": "A", "value": "1"}],
+    "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+    "readinessProbe": {"httpGet": {"port": "web"}},
+}
+_POD_SPEC: Object = {
+    "containers": [_CONTAINER],
+    "initContainers": [{"name": "i", "image": "i:1", "restartPolicy": "Always"}],
+    "volumes": [{"name": "v", "configMap": {"name": "m"}}],
+    "tolerations": [{"key": "k", "operator": "Exists"}],
+    "nodeSelector": {"zone": "a"},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
+}
+_TEMPLATE = {
+    "metadata": {"labels": {"app": "a"}},
+    "spec": {"containers": [_CONTAINER], "volumes": [{"name": "v"}]},
+}
+_SELECTOR = {"matchLabels": {"app": "a"}}
+_DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+_ALLOCATION = {
+    "devices": {"results": [{"request": "r", "driver": "d.example", "pool": "n", "device": "gpu-0"}]}
+}
+_CONDITION = {"type": "Ready", "status": "True", "lastTransitionTime": NOW, "reason": "R", "message": "m"}
+_MORE = {
+    "labels": {"a": "1", "example.com/b": ""},
+    "annotations": {"note": "x"},
+    "finalizers": ["example.com/f"],
+    "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}],
+}
+
+#: (group, plural) -> what is created, what its status is then made.
+_OBJECTS: dict[tuple[str, str], tuple[Object, Object | None]] = {
+    ("", "namespaces"): ({"metadata": {"name": "team"}}, {"phase": "Active", "conditions": [_CONDITION]}),
+    ("", "nodes"): (
+        {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}, "metadata": {"name": "n"}},
+        {"capacity": {"cpu": "4", "pods": "10"}, "allocatable": {"cpu": "4", "pods": "10"}, "conditions": [_CONDITION]},
+    ),
+    ("", "pods"): (
+        {"spec": _POD_SPEC},
+        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "R", "observedGeneration": 1}]},
+    ),
+    ("", "events"): (
+        {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "reason": "R", "type": "Normal"},
+        None,
+    ),
+    ("coordination.k8s.io", "leases"): ({"spec": {"holderIdentity": "h", "leaseDurationSeconds": 3}}, None),
+    ("scheduling.k8s.io", "priorityclasses"): ({"value": 7, "description": "d"}, None),
+    ("policy", "poddisruptionbudgets"): ({"spec": {"minAvailable": "50%", "selector": _SELECTOR}}, {"expectedPods": 2}),
+    ("", "configmaps"): ({"data": {"a": "1", "b": "2"}}, None),
+    ("", "secrets"): ({"data": {"a": "Yw=="}, "stringData": {"b": "c"}}, None),
+    ("", "serviceaccounts"): ({"automountServiceAccountToken": False}, None),
+    ("", "limitranges"): ({"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}}, None),
+    ("", "services"): (
+        {"spec": {"selector": {"app": "a"}, "ports": [{"name": "x", "port": 80}, {"name": "y", "port": 81}]}},
+        {"conditions": [_CONDITION]},
+    ),
+    ("", "endpoints"): ({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}, None),
+    ("", "persistentvolumeclaims"): (
+        {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
+        {"phase": "Pending", "conditions": [{"type": "Resizing", "status": "True"}]},
+    ),
+    ("", "persistentvolumes"): (
+        {"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}},
+        {"phase": "Available"},
+    ),
+    ("storage.k8s.io", "storageclasses"): ({"provisioner": "x", "parameters": {"a": "b"}}, None),
+    ("storage.k8s.io", "csinodes"): ({"spec": {"drivers": [{"name": "d", "nodeID": "n"}]}}, None),
+    ("storage.k8s.io", "csidrivers"): ({"spec": {"attachRequired": False}}, None),
+    ("storage.k8s.io", "volumeattachments"): (
+        {"spec": {"attacher": "a", "nodeName": "n", "source": {"persistentVolumeName": "v"}}},
+        {"attached": True},
+    ),
+    ("resource.k8s.io", "deviceclasses"): ({"spec": {"selectors": [{"cel": {"expression": "true"}}]}}, None),
+    ("resource.k8s.io", "resourceclaims"): (
+        {"spec": _DEVICES},
+        {"allocation": _ALLOCATION, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]},
+    ),
+    ("resource.k8s.io", "resourceclaimtemplates"): (
+        {"spec": {"metadata": {"labels": {"a": "b"}}, "spec": _DEVICES}},
+        None,
+    ),
+    ("resource.k8s.io", "resourceslices"): (
+        {
+            "spec": {
+                "driver": "d.example",
+                "pool": {"name": "n", "resourceSliceCount": 1},
+                "nodeName": "n",
+                "devices": [{"name": "gpu-0", "attributes": {"a": {"int": 0}}, "capacity": {"m": {"value": "1Gi"}}}],
+            }
+        },
+        None,
+    ),
+    ("apps", "deployments"): ({"spec": {"selector": _SELECTOR, "template": _TEMPLATE}}, {"replicas": 1}),
+    ("apps", "statefulsets"): (
+        {"spec": {"selector": _SELECTOR, "template": _TEMPLATE, "serviceName": "s"}},
+        {"replicas": 1},
+    ),
+    ("apps", "daemonsets"): (
+        {"spec": {"selector": _SELECTOR, "template": _TEMPLATE}},
+        {"currentNumberScheduled": 0, "desiredNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 0},
+    ),
+    ("", "replicationcontrollers"): ({"spec": {"selector": {"app": "a"}, "template": _TEMPLATE}}, {"replicas": 1}),
+    ("batch", "jobs"): (
+        {"spec": {"template": {"spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}}},  # type: ignore[dict-item]
+        {"active": 1, "startTime": NOW},
+    ),
+    ("networking.k8s.io", "networkpolicies"): (
+        {"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}},
+        None,
+    ),
+    ("rbac.authorization.k8s.io", "clusterroles"): (
+        {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]},
+        None,
+    ),
+    ("apiextensions.k8s.io", "customresourcedefinitions"): (
+        definition({"type": "object", "properties": {"spec": {"type": "object"}}}),
+        None,
+    ),
+}  # fmt: skip
+
+
+def collection(served: Served) -> str:
+    """The path of a kind's objects in `default`, or in the cluster."""
+    resource = served.resource
+    within = "/namespaces/default" if resource.namespaced else ""
+    return f"{resource.path}{within}/{resource.plural}"
+
+
+class Stored:
+    """`paths`: kind -> the objects of it. Some were made by clients alone, others were since written by controllers."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.paths: dict[tuple[str, str], list[str]] = {}
+        for name, (body, status) in _OBJECTS.items():
+            served = self.world.api.registry.stored(name)
+            metadata = {"name": "a", **_MORE, **body.get("metadata", {})}
+            made = self.world.ok("POST", collection(served), {**body, "metadata": metadata})
+            path = f"{collection(served)}/{made['metadata']['name']}"
+            if status is not None:
+                self.world.ok("PATCH", f"{path}/status", {"status": status}, kind=MERGE)
+            self.paths[name] = [path]
+        # Another shape of what is stored under the same name.
+        self.paths["events.k8s.io", "events"] = ["/apis/events.k8s.io/v1/namespaces/default/events/a"]
+        self._play()
+
+    def _play(self) -> None:
+        """Let controllers write: pods that were bound and run, with a claim each, and a deletion that waits."""
+        world = self.world
+        kubelets = Kubelets(world.store)
+        controllers: list[Controller] = [kubelets, ResourceClaims(world.api), VolumeBinding(world.api)]
+        template = {"resourceClaimTemplateName": "a", "name": "r"}
+        world.pod("running", spec={"resourceClaims": [template]})
+        world.pod("plain")
+        world.pod("going", finalizers=["example.com/f"])
+        for _ in range(3):
+            for controller in controllers:
+                controller.advance()
+        (claim,) = world.store.tables["resource.k8s.io", "resourceclaims"].scan("default", after="default/a")
+        uid = world.ok("GET", "/api/v1/namespaces/default/pods/running")["metadata"]["uid"]
+        status = {
+            "allocation": _ALLOCATION,
+            "reservedFor": [{"resource": "pods", "name": "running", "uid": uid}],
+        }
+        path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim.name}"
+        world.ok("PATCH", f"{path}/status", {"status": status}, kind=MERGE)
+        for name in ("running", "plain"):
+            assert world.bind(name, "n")[0] == 201
+        world.ok("DELETE", "/api/v1/namespaces/default/pods/going")
+        world.now += 60
+        for _ in range(3):
+            for controller in controllers:
+                controller.advance()
+        pods = "/api/v1/namespaces/default/pods"
+        self.paths["", "pods"] += [f"{pods}/{name}" for name in ("running", "plain", "going")]
+        self.paths["resource.k8s.io", "resourceclaims"].append(path)
+        assert world.ok("GET", f"{pods}/running")["status"]["phase"] == "Running"
+
+    def served(self, name: tuple[str, str]) -> Served:
+        """The kind, by the group and name of its path."""
+        found = self.world.api.registry.served[name[0], "v1"].get(name[1])
+        assert found is not None
+        return found
+
+
+_STRINGS = st.sampled_from(
+    ["", "a", "b", "c", "n", "x y", "a.b/c", "80", "Always", "NodePort", "ClusterIP", "Recreate", "None", NOW]
+)
+_SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "string": _STRINGS,
+    "boolean": st.booleans(),
+    "integer": st.sampled_from([0, 1, -1, 80, 420]),
+    "number": st.just(1.5),
+    "time": st.sampled_from([NOW, "2026-01-01T01:00:00+01:00", "soon"]),
+    "microtime": st.sampled_from([NOW, "2026-01-01T00:00:00.000001Z"]),
+    "quantity": st.sampled_from(["1", "1000m", "0.5", 2, "much"]),
+    "intorstring": st.sampled_from([0, 1, "50%"]),
+    "bytes": st.sampled_from(["Yw==", "?"]),
+}
+
+
+def values(type_: source.Type, depth: int = 3) -> st.SearchStrategy[Any]:
+    """Values of a type, most of them right."""
+    scalar = _SCALARS.get(type_.kind)
+    if scalar is not None:
+        return scalar
+    if depth == 0:
+        return st.sampled_from([{}, [], "a"])
+    if type_.kind == "list":
+        assert type_.item is not None
+        return st.lists(values(type_.item, depth - 1), max_size=2)
+    if type_.kind == "map":
+        assert type_.item is not None
+        return st.dictionaries(_STRINGS, values(type_.item, depth - 1), max_size=2)
+    struct = source.struct_of(type_)
+    if struct is None or not struct.fields:
+        return st.sampled_from([{}, {"a": 1}])
+    fields = st.sampled_from(sorted(struct.fields))
+    return st.lists(fields, max_size=3, unique=True).flatmap(
+        lambda names: st.fixed_dictionaries(
+            {name: values(struct.fields[name].type, depth - 1) for name in names}
+        )
+    )
+
+
+def patches(value: Any, type_: source.Type) -> st.SearchStrategy[Any]:
+    """Merge patches of a value: of what it has, and of what its type knows beside that."""
+    struct = source.struct_of(type_)
+    if not isinstance(value, dict) or struct is None:
+        return st.one_of(st.just(value), values(type_)) if value is not None else values(type_)
+
+    def change(name: str) -> st.SearchStrategy[Any]:
+        field = struct.fields.get(name)
+        of_type = field.type if field is not None else source.Type("string")
+        if name in value:
+            return st.one_of(st.none(), patches(value[name], of_type), patches(value[name], of_type))
+        return values(of_type)
+
+    names = st.one_of(
+        st.sampled_from(sorted(value) or ["a"]), st.sampled_from(sorted([*struct.fields, "unknown"]))
+    )
+    return st.lists(names, min_size=1, max_size=3, unique=True).flatmap(
+        lambda chosen: st.fixed_dictionaries({name: change(name) for name in chosen})
+    )

@@ -1,0 +1,249 @@
+"""`python -m tests.mutants.generated`: generate faults in source files, and name those that no test notices.
+
+A fault is first tried with the test files of its own module, then with those of its package, then with each path of
+`--also`, in this order, until a test fails. A survivor is a missing test, or an equivalent fault: a program that
+behaves the same. Exit codes: 0, or 2 when a test fails without any fault.
+
+    python -m tests.mutants.generated --files src/agent_scheduler/engine/quotas/book.py
+    python -m tests.mutants.generated --changed origin/main --sample 20
+    python -m tests.mutants.generated --files src/agent_scheduler --sample 100 --seed 7 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from tests.support.places import ROOT
+
+from .generator import Edit, Source, edits, functions_of
+from .scratch import CannotRun, Scratch
+
+_SHIPPED = {"src/agent_scheduler": "tests/unit", "src/embedded_kubernetes": "tests/embedded"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    path: str
+    edit: Edit
+    old: str
+
+    def __str__(self) -> str:
+        edit = self.edit
+        old, new = (" ".join(text.split())[:60] for text in (self.old, edit.new))
+        return f"{self.path}:{edit.line} {edit.function}: {edit.kind}: {old!r} -> {new!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`by`: the test that failed; empty for a survivor."""
+
+    fault: str
+    by: str
+    seconds: float
+
+
+def faults_of(paths: Iterable[str], functions: dict[str, set[str]] | None = None) -> list[Fault]:
+    """All faults of the files `paths`; with `functions`, only of those that it names for a file."""
+    found: list[Fault] = []
+    for path in paths:
+        source = Source((ROOT / path).read_text())
+        names = None if functions is None else sorted(functions[path])
+        found += [
+            Fault(path, edit, source.bytes[edit.start : edit.end].decode()) for edit in edits(source, names)
+        ]
+    return found
+
+
+def files_under(paths: Iterable[str]) -> list[str]:
+    """Python files of the product, by path from the root of the checkout. Raises ValueError for any other path."""
+    found = []
+    for path in paths:
+        place = (ROOT / path).resolve()
+        if not place.exists() or not place.is_relative_to(ROOT / "src"):
+            raise ValueError(f"{path} is no file or folder of src/")
+        files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+        found += [file.relative_to(ROOT).as_posix() for file in files]
+    return found
+
+
+def sampled(faults: Sequence[Fault], count: int, seed: str) -> list[Fault]:
+    """`count` faults that compile, or all that there are; the same ones for the same seed."""
+    drawn = list(faults)
+    random.Random(seed).shuffle(drawn)
+    chosen = list(islice((fault for fault in drawn if compiles(fault)), count))
+    return sorted(chosen, key=lambda fault: (fault.path, fault.edit))
+
+
+def compiles(fault: Fault) -> bool:
+    try:
+        ast.parse(edited(fault))
+    except SyntaxError:
+        return False
+    return True
+
+
+def edited(fault: Fault) -> str:
+    """The whole file with the fault in it."""
+    return Source((ROOT / fault.path).read_text()).edited(fault.edit)
+
+
+def changed_functions(base: str) -> dict[str, set[str]]:
+    """The functions with lines that differ from the commit `base`, by file."""
+    command = ["git", "diff", "--unified=0", "--no-color", base, "--", "src"]
+    diff = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    lines: dict[str, set[int]] = {}
+    path = ""
+    for line in diff.splitlines():
+        if line.startswith("+++ "):
+            path = line.removeprefix("+++ ").removeprefix("b/")
+        elif line.startswith("@@") and path.endswith(".py"):
+            start, _, count = line.split("+")[1].split(" ")[0].partition(",")
+            lines.setdefault(path, set()).update(range(int(start), int(start) + int(count or 1)))
+    return {
+        path: {
+            name
+            for name, function in functions_of(ast.parse((ROOT / path).read_text()))
+            if not numbers.isdisjoint(range(function.lineno, (function.end_lineno or 0) + 1))
+        }
+        for path, numbers in lines.items()
+    }
+
+
+def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[str]]:
+    """Paths of tests for a fault in the file `path`: its module's, its package's, then those of `also`."""
+    shipped = next(each for each in _SHIPPED if path.startswith(f"{each}/"))
+    inner = Path(path).relative_to(shipped)
+    folder = root / _SHIPPED[shipped] / inner.parent
+    own = sorted(file for pattern in ("", "_*") for file in folder.glob(f"test_{inner.stem}{pattern}.py"))
+    rest = sorted(file for file in folder.glob("test_*.py") if file not in own)
+    stages = [[file.relative_to(root).as_posix() for file in files] for files in (own, rest)]
+    return [stage for stage in (*stages, *([each] for each in also)) if stage]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if options.changed:
+            functions = changed_functions(options.changed)
+            faults = faults_of(functions, functions)
+        else:
+            faults = faults_of(files_under(options.files))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.sample is not None:
+        faults = sampled(faults, options.sample, options.seed)
+    if options.list:
+        print(*faults, sep="\n")
+        return 0
+    tell = (lambda _verdict: None) if options.json else _print
+    try:
+        verdicts = asyncio.run(_run(faults, options.also, options.jobs, options.timeout, tell))
+    except CannotRun as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    if options.json:
+        print(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
+    else:
+        print(f"{sum(bool(verdict.by) for verdict in verdicts)} of {len(verdicts)} faults caught")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants.generated",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--files", nargs="+", metavar="PATH", help="faults of these files or folders of src/")
+    chosen.add_argument(
+        "--changed", metavar="COMMIT", help="faults of functions that differ from this commit"
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="only N of them, drawn at random")
+    parser.add_argument("--seed", default="", metavar="TEXT", help="what the sample is drawn with")
+    parser.add_argument(
+        "--also", nargs="*", default=[], metavar="PATH", help="further tests, tried in this order"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="faults at a time (2)")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds after which a test hangs (60)")
+    parser.add_argument("--list", action="store_true", help="list the faults and try none")
+    parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
+    return parser
+
+
+async def _run(
+    faults: list[Fault],
+    also: Sequence[str],
+    jobs: int,
+    timeout: float,  # noqa: ASYNC109 - of one test
+    tell: Callable[[Verdict], None],
+) -> list[Verdict]:
+    """The verdicts, in the order of `faults`. Raises CannotRun if the tests fail without any of them."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        whole = Scratch.of_the_tree(Path(name) / "whole")
+        green: set[str] = set()
+        proving = asyncio.Lock()
+
+        async def prove(stage: list[str]) -> None:
+            async with proving:
+                missing = [path for path in stage if path not in green]
+                if missing:
+                    run = await whole.test(missing, timeout=timeout, keep_bytecode=True)
+                    if run.failed:
+                        raise CannotRun(f"a test fails without any fault: {run.failed}: {run.why}")
+                    green.update(missing)
+
+        first = sorted({path for fault in faults for path in (stages_of(fault.path, also) or [[]])[0]})
+        await prove(first)
+        waiting = list(reversed(faults))
+        verdicts: dict[Fault, Verdict] = {}
+
+        async def work(scratch: Scratch) -> None:
+            while waiting:
+                fault = waiting.pop()
+                began = time.monotonic()
+                before = scratch.put({fault.path: edited(fault)})
+                by = ""
+                try:
+                    for stage in stages_of(fault.path, also):
+                        await prove(stage)
+                        if by := (await scratch.test(stage, timeout=timeout)).failed:
+                            break
+                except CannotRun as error:
+                    if not before:
+                        raise
+                    by = f"(no test could run: {error})"
+                finally:
+                    scratch.restore(before)
+                verdicts[fault] = Verdict(str(fault), by, round(time.monotonic() - began, 1))
+                tell(verdicts[fault])
+
+        async with asyncio.TaskGroup() as tasks:
+            for job in range(jobs):
+                tasks.create_task(work(whole.copy(Path(name) / str(job))))
+        return [verdicts[fault] for fault in faults]
+
+
+def _print(verdict: Verdict) -> None:
+    print(f"{'caught  ' if verdict.by else 'SURVIVED'} {verdict.seconds:6.1f} s  {verdict.fault}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

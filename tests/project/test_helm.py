@@ -1,0 +1,206 @@
+"""The Helm chart gives what the kustomizations give, and both give what Kubernetes' schemas and its API server take."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+
+from tests.support.embedded import embedded_cluster
+from tests.support.kustomize import render
+from tests.support.needed import tool
+from tests.support.places import CONFIG
+
+Json = dict[str, Any]
+
+CHART = CONFIG / "helm" / "agent-scheduler"
+#: The version of Kubernetes whose schemas manifests are held against.
+SCHEMAS = "kubernetes_validate/kubernetes-json-schema/v1.36.0-local-strict"
+#: Flags that switch a part on, and where the kustomization of the same objects is.
+PARTS = {
+    "default": (),
+    "controllers": ("--set=scheduler.enabled=false", "--set=controllers.enabled=true"),
+    "webhook": ("--set=scheduler.enabled=false", "--set=webhook.enabled=true"),
+    "gate-policy": ("--set=scheduler.enabled=false", "--set=gatePolicy.enabled=true"),
+}
+EVERYTHING = tuple(
+    f"--set={part}.enabled=true"
+    for part in ("controllers", "webhook", "gatePolicy", "networkPolicy", "priorityAndFairness")
+)
+
+
+def helm(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([tool("helm"), *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def templated(*flags: str, namespace: str = "agent-scheduler") -> list[Json]:
+    told = helm("template", "it", str(CHART), "--namespace", namespace, *flags)
+    assert told.returncode == 0, told.stderr
+    return [each for each in yaml.safe_load_all(told.stdout) if each]
+
+
+def in_order(objects: list[Json]) -> list[Json]:
+    return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+
+def without_its_own(each: Json) -> Json:
+    """Less what a chart, or a kustomization, adds of its own."""
+    # kustomize's name of the ConfigMap ends in a hash of its content, by which it restarts pods.
+    each = json.loads(
+        re.sub(r"agent-scheduler-configuration-\w{10}", "agent-scheduler-configuration", json.dumps(each))
+    )
+    for label in ("helm.sh/chart", "app.kubernetes.io/managed-by"):
+        (each["metadata"].get("labels") or {}).pop(label, None)
+    if each["kind"] == "ConfigMap":
+        each["data"] = {name: yaml.safe_load(text) for name, text in each["data"].items()}
+    if each["kind"] == "Deployment":
+        each["spec"]["template"]["metadata"].pop("annotations", None)
+    return each
+
+
+def test_the_chart_is_what_the_kustomizations_make_of_it() -> None:
+    made = runpy.run_path(str(CONFIG / "helm" / "make.py"))["files"]()
+    there = {str(path.relative_to(CHART)): path.read_text() for path in CHART.rglob("*") if path.is_file()}
+    assert there == made, "run: python config/helm/make.py"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_helm_and_kustomize_give_the_same_objects(part: str) -> None:
+    ours = in_order([without_its_own(each) for each in templated(*PARTS[part])])
+    theirs = in_order(
+        [without_its_own(each) for each in render(CONFIG / part) if each["kind"] != "Namespace"]
+    )
+    assert ours == theirs
+
+
+def test_everything_lies_in_the_namespace_of_the_release() -> None:
+    for each in templated(*EVERYTHING, namespace="elsewhere"):
+        assert '"namespace": "agent-scheduler"' not in json.dumps(each), each["metadata"]["name"]
+        assert "namespace=agent-scheduler" not in json.dumps(each)
+
+
+def test_what_prometheus_and_grafana_read_stays_as_it_is_written() -> None:
+    """Both have templates of their own."""
+    objects = {
+        each["kind"]: each for each in templated("--set=monitoring.enabled=true,scheduler.enabled=false")
+    }
+    folder = CONFIG / "components" / "monitoring"
+    rules = yaml.safe_load((folder / "alerts.yaml").read_text())
+    assert objects["PrometheusRule"]["spec"] == rules["spec"]
+    dashboard = json.loads(objects["ConfigMap"]["data"]["dashboard.json"])
+    assert dashboard == json.loads((folder / "dashboard.json").read_text())
+    assert objects["ConfigMap"]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert objects["ServiceMonitor"]["metadata"]["namespace"] == "agent-scheduler"
+
+
+def test_values_reach_where_they_belong() -> None:
+    objects = templated(
+        "--set=image.repository=registry.example/a,image.tag=v7,image.pullSecrets[0].name=pull",
+        "--set=scheduler.replicas=3,scheduler.nodeSelector.pool=system",
+        "--set=scheduler.extraArgs[0]=--log-level=debug",
+        "--set=scheduler.configuration.workerCount=4",
+    )
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert deployment["spec"]["replicas"] == 3
+    assert container["image"] == "registry.example/a:v7"
+    assert container["args"][-1] == "--log-level=debug"
+    assert pod["nodeSelector"] == {"pool": "system"}
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    (configuration,) = (each for each in objects if each["kind"] == "ConfigMap")
+    assert yaml.safe_load(configuration["data"]["configuration.yaml"])["workerCount"] == 4
+    before = next(each for each in templated() if each["kind"] == "Deployment")
+    sums = [each["spec"]["template"]["metadata"]["annotations"] for each in (before, deployment)]
+    assert sums[0] != sums[1], "another configuration restarts the pods"
+    digest = "sha256:" + "0" * 64
+    pinned = next(each for each in templated(f"--set=image.digest={digest}") if each["kind"] == "Deployment")
+    assert pinned["spec"]["template"]["spec"]["containers"][0]["image"] == f"agent-scheduler@{digest}"
+
+
+@pytest.mark.parametrize(
+    ("flag", "named"),
+    [
+        ("scheduler.replica=3", "replica"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("controllers.enable={jobs}", "enable"),
+        ("image.digest=abc", "digest"),
+    ],
+)
+def test_a_value_without_meaning_is_refused_by_its_name(flag: str, named: str) -> None:
+    told = helm("template", "it", str(CHART), f"--set={flag}")
+    assert told.returncode != 0
+    assert named in told.stderr
+
+
+# ---- what takes them
+
+
+def of_both() -> Iterator[Json]:
+    yield from templated(*EVERYTHING)
+    for part in (*PARTS, "crd"):
+        yield from render(CONFIG / part)
+
+
+@cache
+def registry() -> Registry[Any]:
+    with zipfile.ZipFile(tool("schemas.zip")) as schemas:
+        shared = Resource.from_contents(json.loads(schemas.read(f"{SCHEMAS}/_definitions.json")))
+    found: Registry[Any] = shared @ Registry()
+    return found
+
+
+@cache
+def validator(kind: str, version: str) -> Draft202012Validator:
+    group, _, number = version.rpartition("/")
+    name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], number)))
+    with zipfile.ZipFile(tool("schemas.zip")) as schemas:
+        schema = json.loads(schemas.read(f"{SCHEMAS}/{name}.json"))
+    return Draft202012Validator(schema, registry=registry())
+
+
+def test_every_object_is_as_kubernetes_schemas_have_it() -> None:
+    seen = set()
+    for each in of_both():
+        problems = [
+            f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
+            for error in validator(each["kind"], each["apiVersion"]).iter_errors(each)
+        ]
+        assert problems == [], (each["kind"], each["metadata"]["name"])
+        seen.add(each["kind"])
+    assert {"Deployment", "ClusterRole", "CustomResourceDefinition", "MutatingWebhookConfiguration"} <= seen
+
+
+def test_the_schemas_refuse_what_kubernetes_does_not_know() -> None:
+    deployment = next(each for each in templated() if each["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
+    (error,) = validator("Deployment", "apps/v1").iter_errors(deployment)
+    assert "livenesProbe" in error.message
+
+
+async def test_an_api_server_that_is_strict_takes_every_object() -> None:
+    async with embedded_cluster() as cluster:
+        for each in (*render(CONFIG / "default"), *render(CONFIG / "crd"), *templated(*EVERYTHING)):
+            where = collection(each)
+            answer = await cluster.call("POST", f"{where}?fieldValidation=Strict", each)
+            assert answer.status in (201, 409), (each["kind"], answer.body)
+
+
+def collection(each: Json) -> str:
+    kind = each["kind"]
+    plural = kind.lower()[:-1] + "ies" if kind.endswith("Policy") else kind.lower() + "s"
+    group = "api/v1" if each["apiVersion"] == "v1" else f"apis/{each['apiVersion']}"
+    namespace = each["metadata"].get("namespace")
+    cluster_wide = kind.startswith("Cluster") or kind.endswith(("Configuration", "Schema"))
+    inside = f"namespaces/{namespace}/" if namespace and not cluster_wide else ""
+    return f"/{group}/{inside}{plural}"

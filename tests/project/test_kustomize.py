@@ -1,0 +1,65 @@
+"""The way to the installed objects without kubectl gives what kubectl gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.kustomize import by_kubectl, plainly, render, unusable
+from tests.support.needed import kubectl, skip_where
+from tests.support.places import CONFIG
+
+
+def sorted_texts(objects: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(each, sort_keys=True) for each in objects)
+
+
+@pytest.mark.parametrize("installed", ["default", "controllers", "crd", "all"])
+def test_both_ways_give_the_same_objects(installed: str, tmp_path: Path) -> None:
+    kubectl()
+    skip_where(unusable())
+    shutil.copytree(CONFIG, tmp_path / "config")
+    folder = tmp_path / "config" / ("default" if installed == "all" else installed)
+    if installed == "all":
+        components = [f"../components/{each.name}" for each in (CONFIG / "components").iterdir()]
+        with (folder / "kustomization.yaml").open("a") as file:
+            file.write(f"\ncomponents: {json.dumps(components)}\n")
+    assert sorted_texts(plainly(folder)) == sorted_texts(by_kubectl(folder))
+
+
+def test_a_role_that_names_a_generated_config_map_is_changed_as_by_kubectl(tmp_path: Path) -> None:
+    """The reason why nothing else may have that name."""
+    (tmp_path / "kustomization.yaml").write_text(
+        "resources: [role.yaml]\nconfigMapGenerator: [{name: same, files: [data.yaml]}]\n"
+    )
+    (tmp_path / "data.yaml").write_text("a: <b> & c\n")
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "r"},
+        "rules": [{"apiGroups": [""], "resources": ["leases"], "resourceNames": ["same"], "verbs": ["get"]}],
+    }
+    (tmp_path / "role.yaml").write_text(json.dumps(role))
+    objects = {each["kind"]: each for each in plainly(tmp_path)}
+    name = objects["ConfigMap"]["metadata"]["name"]
+    assert name != "same"
+    assert objects["Role"]["rules"][0]["resourceNames"] == [name]
+    if not unusable():
+        assert sorted_texts(by_kubectl(tmp_path)) == sorted_texts([*objects.values()])
+
+
+def test_a_field_that_only_kubectl_knows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("namePrefix: a-\nresources: []\n")
+    with pytest.raises(ValueError, match="namePrefix: not known here"):
+        plainly(tmp_path)
+
+
+def test_objects_come_in_an_order_in_which_they_can_be_created() -> None:
+    kinds = [each["kind"] for each in render(CONFIG / "default")]
+    assert kinds[0] == "Namespace"
+    assert kinds.index("ServiceAccount") < kinds.index("Deployment")
+    assert kinds.index("ClusterRole") < kinds.index("ClusterRoleBinding")

@@ -1,0 +1,45 @@
+"""An error that nobody was told of fails the run, also where what it was lost in outlived its file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import ROOT
+
+LEAVES = """
+import logging
+
+class Left:
+    def __del__(self):
+        logging.getLogger("asyncio").error("left behind")
+
+kept = []
+
+def test_it():
+    left = Left()
+    left.itself = left
+    kept.append(left)
+"""
+
+
+@pytest.mark.parametrize("where", ["test_one", "test_two"])
+def test_what_is_left_in_a_circle_is_told_of_at_the_end(tmp_path: Path, where: str) -> None:
+    """Dropped by the file itself, or by one that comes after it."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    drops = "def test_that_drops_it():\n    import test_one\n    test_one.kept.clear()\n"
+    files = {"test_one": LEAVES, "test_two": "def test_nothing(): pass\n"}
+    files[where] += drops
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "an event loop had nobody to tell:\nleft behind" in done.stdout

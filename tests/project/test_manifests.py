@@ -1,0 +1,254 @@
+"""What a user installs: manifests, image and locks agree with the code and with one another."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent_scheduler.config.flags import add_run_arguments
+from agent_scheduler.config.load import load, load_text
+from agent_scheduler.process.leading import GATES_LEASE
+from agent_scheduler.serving.console import STREAM
+from agent_scheduler.shards.holders import lease_name
+from requirements.locks import read
+from tests.support.kustomize import by_kubectl
+from tests.support.needed import kubectl
+from tests.support.places import ROOT
+
+CONFIG = ROOT / "config"
+#: A plan of faults, which is for the embedded cluster; its own tests read it.
+FAULTS = CONFIG / "samples" / "faults.yaml"
+#: Configurations of the scheduler, one in each form.
+CONFIGURATIONS = tuple(CONFIG / "samples" / f"{name}.yaml" for name in ("scheduler", "batch", "volcano"))
+#: Configurations of the sharding controller.
+SHARDING = (CONFIG / "samples" / "sharding.yaml", CONFIG / "controllers" / "sharding.yaml")
+NO_MANIFESTS = {FAULTS, *CONFIGURATIONS, *SHARDING}
+#: The chart is made of the others, and its templates are no YAML yet; tests/project/test_helm.py reads them.
+CHART = {*(CONFIG / "helm").rglob("*.yaml")}
+MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - NO_MANIFESTS - CHART)
+SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS)
+#: Those of pods, and not of who may make them.
+WORKLOADS = [path for path in SAMPLES if path.stem != "job-user"]
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [
+        document
+        for path in sorted((CONFIG / "default").glob("*.yaml"))
+        for document in documents(path)
+        if document["kind"] == kind
+    ]
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    return next(document for document in of_kind(kind) if document["metadata"]["name"] == name)
+
+
+DEPLOYMENT = named("Deployment", "agent-scheduler")
+POD = DEPLOYMENT["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(CONFIG)))
+def test_every_manifest_is_an_object_of_a_kind(path: Path) -> None:
+    found = documents(path)
+    assert found
+    for document in found:
+        assert document["apiVersion"]
+        assert document["kind"]
+
+
+def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
+    used = set(SAMPLES)
+    for kustomization in CONFIG.rglob("kustomization.yaml"):
+        used.add(kustomization)
+        (document,) = documents(kustomization)
+        files = [kustomization.parent / name for name in document["resources"]]
+        used.update(file for file in files if not file.is_dir())
+        for generator in document.get("configMapGenerator", ()):
+            used.update(kustomization.parent / name for name in generator["files"])
+    assert {file for file in used - NO_MANIFESTS if file.suffix == ".yaml"} == set(MANIFESTS)
+
+
+@pytest.mark.parametrize("component", [None, "network-policy", "priority-and-fairness"])
+def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
+    kubectl()
+    shutil.copytree(CONFIG, tmp_path / "config")
+    default = tmp_path / "config" / "default"
+    if component is not None:
+        with (default / "kustomization.yaml").open("a") as file:
+            file.write(f"\ncomponents: [../components/{component}]\n")
+    kinds = {document["kind"] for document in by_kubectl(default)}
+    assert "Deployment" in kinds
+    expected = {None: "ConfigMap", "network-policy": "NetworkPolicy", "priority-and-fairness": "FlowSchema"}
+    assert expected[component] in kinds
+
+
+@pytest.mark.parametrize("installed", ["default", "controllers"])
+def test_kustomize_leaves_the_names_in_roles_as_they_are_written(installed: str) -> None:
+    """It puts a hash behind a generated ConfigMap's name wherever that stands, in resourceNames, too."""
+    kubectl()
+
+    def names(found: list[Any]) -> list[list[str]]:
+        rules = [rule for each in found if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
+        return sorted(rule["resourceNames"] for rule in rules if "resourceNames" in rule)
+
+    written = [each for path in (CONFIG / installed).glob("rbac*.yaml") for each in documents(path)]
+    assert names(by_kubectl(CONFIG / installed)) == names(written) != []
+
+
+# ---- the configuration
+
+
+def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: Path) -> None:
+    arguments = list(CONTAINER["args"])
+    assert arguments.pop(0) == "run"
+    mounted = "--config=/etc/agent-scheduler/configuration.yaml"
+    arguments[arguments.index(mounted)] = f"--config={CONFIG / 'default' / 'configuration.yaml'}"
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_run_arguments(parser)
+    configuration = load(
+        parser.parse_args(arguments),
+        environ={"POD_NAMESPACE": "agent-scheduler"},
+        namespace_file=tmp_path / "none",
+    )
+    election, serving = configuration.leader_election, configuration.serving
+    assert election.leader_elect
+    assert (
+        election.resource_namespace
+        == named("Role", "agent-scheduler-leader-election")["metadata"]["namespace"]
+    )
+    assert serving.bind_address == "0.0.0.0"
+    assert serving.port == CONTAINER["ports"][0]["containerPort"]
+    assert configuration.shutdown_grace_period < POD["terminationGracePeriodSeconds"]
+    rules = named("Role", "agent-scheduler-leader-election")["rules"]
+    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [
+        [election.resource_name, lease_name(configuration.profiles[0].scheduler_name), GATES_LEASE]
+    ]
+    # The reviews' role is needed just then.
+    assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.name)
+def test_samples_of_configurations_are_read_and_all_of_them_has_an_effect(path: Path) -> None:
+    told: list[str] = []
+    load_text(path.read_text(), source=path.name, warn=told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.name)
+def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
+    """Or for the batch scheduler, which has a name of its own."""
+    configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
+    names = [profile["schedulerName"] for profile in configured] + ["volcano"]
+    for document in documents(path):
+        if document["kind"] in ("Queue", "PodGroup"):
+            continue
+        spec = document["spec"]
+        templates = (
+            [spec]
+            if document["kind"] == "Pod"
+            else [each["template"]["spec"] for each in spec.get("tasks", [spec])]
+        )
+        named = [spec["schedulerName"]] if "tasks" in spec else [each["schedulerName"] for each in templates]
+        assert set(named) <= set(names)
+        for each in templates:
+            assert all(container["resources"]["requests"] for container in each["containers"])
+
+
+# ---- rights
+
+
+def test_only_its_own_leases_are_written_where_rbac_can_tell_them() -> None:
+    for rule in named("Role", "agent-scheduler-leader-election")["rules"]:
+        own = rule.get("resourceNames") == [
+            *("agent-scheduler", "nodeshard-agent-scheduler", "agent-scheduler-queue-gates")
+        ]
+        assert own if "update" in rule["verbs"] else rule["verbs"] in (["create"], ["get"])
+
+
+def test_every_page_that_needs_a_token_can_be_granted() -> None:
+    urls = {
+        url
+        for role in of_kind("ClusterRole")
+        for rule in role["rules"]
+        for url in rule.get("nonResourceURLs", ())
+    }
+    source = (ROOT / "src" / "agent_scheduler" / "serving" / "pages.py").read_text()
+    assert urls == {*re.findall(r'add_get\("(/[^"{]+)"', source), STREAM}
+
+
+# ---- the pod
+
+
+def test_the_pod_meets_the_restricted_standard_of_its_namespace() -> None:
+    labels = named("Namespace", "agent-scheduler")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    pod, container = POD["securityContext"], CONTAINER["securityContext"]
+    assert pod["runAsNonRoot"] is True
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["allowPrivilegeEscalation"] is False
+    assert container["capabilities"] == {"drop": ["ALL"]}
+    assert container["readOnlyRootFilesystem"] is True
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & POD.keys()
+    assert all(volume.keys() <= {"name", "configMap", "projected"} for volume in POD["volumes"])
+
+
+def test_the_scheduler_does_not_schedule_itself() -> None:
+    configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
+    assert POD["schedulerName"] not in [profile["schedulerName"] for profile in configured]
+
+
+def test_selectors_choose_the_pods_of_the_deployment() -> None:
+    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
+    policy = documents(CONFIG / "components" / "network-policy" / "network-policy.yaml")[0]
+    for selector in (
+        DEPLOYMENT["spec"]["selector"]["matchLabels"],
+        named("PodDisruptionBudget", "agent-scheduler")["spec"]["selector"]["matchLabels"],
+        named("Service", "agent-scheduler-metrics")["spec"]["selector"],
+        policy["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+
+
+def test_probes_ask_for_pages_that_are_open() -> None:
+    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
+    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+
+
+# ---- the image
+
+
+def test_the_image_runs_as_the_deployments_user() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE) == [
+        (str(POD["securityContext"]["runAsUser"]), str(POD["securityContext"]["runAsGroup"]))
+    ]
+
+
+def test_the_image_installs_only_locked_libraries_and_nothing_to_develop_with() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    installs = re.findall(r"pip(?: --python \S+)? install\s+([^&\n]*)", dockerfile)
+    assert len(installs) == 3
+    assert all("--require-hashes" in install or "--no-index" in install for install in installs)
+    run = {pin.name for pin in read(ROOT / "requirements/run.lock")}
+    assert "uvloop" in run
+    assert not {"pytest", "rich", "matplotlib", "hypothesis", "mypy", "ruff"} & run
+
+
+def test_the_image_gets_every_file_that_it_copies() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for line in re.findall(r"^COPY (?!--from)(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert list(ROOT.glob(source))
+            assert f"!{source}" in ignored

@@ -1,0 +1,107 @@
+"""The kinds of batch scheduling on an embedded cluster, as a user installs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from agent_scheduler.objects.batch import QUEUES, pod_groups
+from tests.support.embedded import EmbeddedCluster
+from tests.support.places import CONFIG
+
+CRDS = (
+    CONFIG / "crd" / "scheduling.volcano.sh_queues.yaml",
+    CONFIG / "crd" / "scheduling.volcano.sh_podgroups.yaml",
+    CONFIG / "crd" / "batch.volcano.sh_jobs.yaml",
+)
+GROUP = "scheduling.volcano.sh/v1beta1"
+COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
+
+#: Version and plural of the workloads whose pods get one group together.
+OWNERS = {
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "DaemonSet": ("apps/v1", "daemonsets"),
+    "Job": ("batch/v1", "jobs"),
+}
+
+
+async def install(cluster: EmbeddedCluster) -> None:
+    """The kinds Queue, PodGroup and Job of Volcano."""
+    for file in CRDS:
+        await cluster.ask(
+            "POST",
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            yaml.safe_load(file.read_text()),
+        )
+
+
+def queue(name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": GROUP, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def pod_group(name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    found = {"apiVersion": GROUP, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    return found if status is None else {**found, "status": status}
+
+
+async def add_queue(cluster: EmbeddedCluster, name: str, **spec: Any) -> Any:
+    return await cluster.ask("POST", QUEUES, queue(name, **spec))
+
+
+async def add_group(cluster: EmbeddedCluster, name: str, *, namespace: str = "default", **more: Any) -> Any:
+    return await cluster.ask("POST", pod_groups(namespace), pod_group(name, **more))
+
+
+def command(action: str, of_queue: str) -> dict[str, Any]:
+    """What `vcctl queue operate` makes."""
+    return {
+        "apiVersion": "bus.volcano.sh/v1alpha1",
+        "kind": "Command",
+        "metadata": {"generateName": "order-"},
+        "action": action,
+        "target": {"apiVersion": GROUP, "kind": "Queue", "name": of_queue, "uid": "u"},
+    }
+
+
+def owner(kind: str, *, annotations: dict[str, str] | None = None) -> tuple[str, dict[str, Any]]:
+    """Where a workload `own` of this kind is made, and it; its own controller makes no pods that ask for volcano."""
+    version, plural = OWNERS[kind]
+    never = {"restartPolicy": "Never"} if kind == "Job" else {}
+    template = {
+        "metadata": {"labels": {"app": "w"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "schedulerName": "nobody", **never},
+    }
+    spec: dict[str, Any] = {"template": template}
+    if kind != "Job":
+        spec["selector"] = {"matchLabels": {"app": "w"}}
+    if kind in ("ReplicaSet", "StatefulSet"):
+        spec["replicas"] = 2
+    if kind == "StatefulSet":
+        spec["serviceName"] = "own"
+    body = {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "own", "annotations": annotations or {}},
+        "spec": spec,
+    }
+    return f"/apis/{version}/namespaces/default/{plural}", body
+
+
+def reference(kind: str, uid: str, *, controller: bool = True) -> dict[str, Any]:
+    """To the workload `own`, from a pod of it."""
+    version, _ = OWNERS[kind]
+    found = {"apiVersion": version, "kind": kind, "name": "own", "uid": uid, "blockOwnerDeletion": True}
+    return {**found, "controller": True} if controller else found
+
+
+def member(name: str, kind: str, uid: str, *, cpu: str = "1") -> dict[str, Any]:
+    """A pod of the workload `own`, without its labels, so that the workload's controller does not count it."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "ownerReferences": [reference(kind, uid)]},
+        "spec": {"schedulerName": "volcano", "containers": [container]},
+    }

@@ -1,0 +1,139 @@
+"""The documentation's code blocks, and the commands in them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+from tests.support.places import ROOT
+
+#: What a user reads. Decisions say what was so at their time.
+PAGES = (
+    *(
+        ROOT / name
+        for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
+    ),
+    *sorted((ROOT / "docs").glob("*.md")),
+)
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INDENTED = re.compile(r"(?:^ {4}\S.*\n)+", re.MULTILINE)
+_HEREDOC = re.compile(r"<<(\w+)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
+_NESTED = re.compile(r"\$\(([^()]+)\)")
+#: The shell's own words before a command.
+_KEYWORDS = ("until", "while", "do", "done")
+#: The programs with which the lines of an indented block begin, if that is a shell's.
+PROGRAMS = ("agent-scheduler", "kubectl", "make", "python")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}\n{self.text}"
+
+    @property
+    def is_shell(self) -> bool:
+        return self.language == "sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One simple command: no pipe, no list. `stdin`: of its here-document, if it has one."""
+
+    words: tuple[str, ...]
+    stdin: str = ""
+    #: Of running text, which may speak of a flag without its value.
+    spoken: bool = False
+
+    def __str__(self) -> str:
+        return shlex.join(self.words)
+
+
+def blocks(page: Path) -> Iterator[tuple[Block, str]]:
+    """Those in fences, each with the text that it shows: of a block of the language text behind a shell's."""
+    text = page.read_text()
+    found = [*_FENCED.finditer(text)]
+    for one, following in zip_longest(found, found[1:]):
+        shows = (
+            following is not None
+            and following[1] == "text"
+            and not text[one.end() : following.start()].strip()
+        )
+        yield Block(page, text[: one.start()].count("\n") + 1, one[1], one[2]), following[2] if shows else ""
+
+
+def commands(page: Path) -> Iterator[tuple[str, Command]]:
+    """All that a reader may type, and where it stands.
+
+    Shell blocks, the lines of sessions (`$ ...`), indented blocks, and the program's command lines in running text.
+    """
+    text = page.read_text()
+    for block, _ in blocks(page):
+        typed = block.text if block.is_shell else _session(block.text) if not block.language else ""
+        for command in split(typed):
+            yield f"{page.relative_to(ROOT)}:{block.line}", command
+    prose = _FENCED.sub("", text)
+    for indented in _INDENTED.findall(prose):
+        if indented.split()[0] in PROGRAMS:
+            for command in split(indented):
+                yield str(page.relative_to(ROOT)), command
+    for span in re.findall(r"`(agent-scheduler [a-z][^`]*)`", prose):
+        for command in split(" ".join(span.split())):
+            yield str(page.relative_to(ROOT)), replace(command, spoken=True)
+
+
+def _session(text: str) -> str:
+    return "".join(f"{line[2:]}\n" for line in text.splitlines() if line.startswith("$ "))
+
+
+def split(script: str) -> Iterator[Command]:
+    """The simple commands of a shell script, those in `$(...)` first. Raises ValueError for an open quote."""
+    documents = [match[2] for match in _HEREDOC.finditer(script)]
+    script = _HEREDOC.sub("<<HERE", script).replace("\\\n", " ")
+    for line in script.splitlines():
+        for nested in _NESTED.findall(line):
+            yield from split(nested)
+        words: list[str] = []
+        stdin = ""
+        lexer = shlex.shlex(_NESTED.sub("NESTED", line), posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        tokens = iter([*lexer, ";"])
+        for token in tokens:
+            if token == "<<":
+                next(tokens)
+                stdin = documents.pop(0)
+            elif token in (">", ">>", "<", ">&"):
+                next(tokens)
+                if token == ">&" and words[-1:] == ["2"]:
+                    words.pop()
+            elif token and set(token) <= set("|&;"):
+                while words and words[0] in _KEYWORDS:
+                    words.pop(0)
+                if words:
+                    yield Command(tuple(words), stdin)
+                words, stdin = [], ""
+            else:
+                words.append(token)
+
+
+def differs(said: str, shown: str) -> str:
+    """Where the output is otherwise than the page shows it; empty if it is not.
+
+    A line `...` stands for any lines, `...` in a line for any text, and blanks for any number of them.
+    """
+    pattern = ""
+    for line in shown.splitlines():
+        if line.strip() == "...":
+            pattern += r"(?:.*\n)*?"
+        else:
+            exact = r"[ \t]+".join(re.escape(word) for word in line.split())
+            pattern += r"[ \t]*" + exact.replace(re.escape("..."), ".*") + r"[ \t]*\n"
+    return "" if re.fullmatch(pattern, said) else f"shown:\n{shown}\nsaid:\n{said}"

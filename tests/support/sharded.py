@@ -1,0 +1,171 @@
+"""What a user says to an API server about nodes, shards and the sharding controller's ConfigMap, and what is seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
+from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS
+from tests.support.embedded import PODS, until
+from tests.support.picture import Picture
+from tests.support.places import ROOT
+
+CRD = ROOT / "config" / "crd" / "shard.volcano.sh_nodeshards.yaml"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAMESPACE, NAME = "volcano-system", "volcano-sharding-configmap"
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+CONFIG_MAP = f"{CONFIG_MAPS}/{NAME}"
+EVENTS = "/apis/events.k8s.io/v1/events"
+MERGE = "application/merge-patch+json"
+
+READY = {"type": "Ready", "status": "True"}
+
+
+def shard_manifest(name: str, nodes: list[str], *, ours: bool = True) -> dict[str, Any]:
+    labels = {OWNER_LABEL: OWNER} if ours else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"nodesDesired": nodes},
+    }
+
+
+def limits(**shards: int) -> dict[str, Any]:
+    """A configuration in which each shard has so many nodes at most, and what is left is in none."""
+    return {
+        "schedulerConfigs": [
+            {"name": name, "policies": [{"name": "node-limit", "arguments": {"maxNodes": count}}]}
+            for name, count in shards.items()
+        ],
+        "leftover": "none",
+    }
+
+
+class ShardedCluster:
+    """Whatever the specs of shards were is in `shards.history`, while that is entered."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.shards = Picture(transport, NODE_SHARDS)
+
+    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> Response:
+        data = None if body is None else json.dumps(body).encode()
+        return await self.transport.request(method, path, body=data, timeout=10, **more)
+
+    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """The answer's object; anything but a 2xx fails the test."""
+        answer = await self.call(method, path, body, **more)
+        assert answer.status < 300, (method, path, answer.status, answer.body)
+        return json.loads(answer.body)
+
+    async def prepare(self) -> None:
+        """The kind, and the ConfigMap's namespace."""
+        await self.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
+        await self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+    async def add_node(
+        self, name: str, *, cpu: str = "10", labels: Mapping[str, str] | None = None, ready: bool = True
+    ) -> None:
+        amounts = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": [READY] if ready else []}
+        node = {"metadata": {"name": name, "labels": dict(labels or {})}, "status": status}
+        await self.ask("POST", "/api/v1/nodes", node)
+
+    async def add_nodes(self, count: int, **more: Any) -> list[str]:
+        names = [f"n{number:03}" for number in range(count)]
+        for name in names:
+            await self.add_node(name, **more)
+        return names
+
+    async def change_node(self, name: str, change: Any) -> None:
+        await self.ask("PATCH", f"/api/v1/nodes/{name}", change, content_type=MERGE)
+
+    async def delete_node(self, name: str) -> None:
+        await self.ask("DELETE", f"/api/v1/nodes/{name}")
+
+    async def load(self, node: str, cpu: str) -> None:
+        """A pod of so much CPU on a node, in the place of the one that was there."""
+        await self.unload(node)
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
+        spec = {"nodeName": node, "containers": [container]}
+        await self.ask("POST", PODS, {"metadata": {"name": f"on-{node}"}, "spec": spec})
+
+    async def unload(self, node: str) -> None:
+        await self.call("DELETE", f"{PODS}/on-{node}", {"gracePeriodSeconds": 0})
+
+    async def configure(self, config: Any) -> None:
+        """Makes or changes the ConfigMap. `config`: the key's text, or what to write there; None: without the key."""
+        text = config if isinstance(config, str) else yaml.safe_dump(config)
+        data = {"data": {"sharding.yaml": None if config is None else text}}
+        answer = await self.call("PATCH", CONFIG_MAP, data, content_type=MERGE)
+        if answer.status == 404:
+            data = {"data": {} if config is None else data["data"]}
+            await self.ask("POST", CONFIG_MAPS, {"metadata": {"name": NAME}, **data})
+
+    async def add_shard(self, name: str, nodes: list[str], *, ours: bool = True) -> None:
+        await self.ask("POST", NODE_SHARDS, shard_manifest(name, nodes, ours=ours))
+
+    async def change_shard(self, name: str, change: Any, *, status: bool = False) -> None:
+        path = f"{NODE_SHARDS}/{name}" + ("/status" if status else "")
+        await self.ask("PATCH", path, change, content_type=MERGE)
+
+    async def shard(self, name: str) -> dict[str, Any] | None:
+        answer = await self.call("GET", f"{NODE_SHARDS}/{name}")
+        return json.loads(answer.body) if answer.status == 200 else None
+
+    async def specs(self) -> dict[str, list[str]]:
+        items = (await self.ask("GET", NODE_SHARDS))["items"]
+        return {item["metadata"]["name"]: item["spec"]["nodesDesired"] for item in items}
+
+    async def until_specs(self, **wanted: list[str]) -> None:
+        """Once the shards are exactly these, with these nodes."""
+        expected = {name.replace("_", "-"): nodes for name, nodes in wanted.items()}
+        seen: dict[str, list[str]] = {}
+
+        async def so() -> bool:
+            nonlocal seen
+            seen = await self.specs()
+            return seen == expected
+
+        try:
+            await until(so)
+        except AssertionError:
+            assert seen == expected
+            raise
+
+    async def until_counts(self, **wanted: int) -> dict[str, list[str]]:
+        """The specs, once the shards are exactly these, with so many nodes."""
+        expected = {name.replace("_", "-"): count for name, count in wanted.items()}
+
+        async def so() -> bool:
+            return {name: len(nodes) for name, nodes in (await self.specs()).items()} == expected
+
+        await until(so)
+        return await self.specs()
+
+    async def events(self, reason: str) -> list[dict[str, Any]]:
+        items = (await self.ask("GET", EVENTS))["items"]
+        return [item for item in items if item["reason"] == reason]
+
+    async def until_event(self, reason: str) -> dict[str, Any]:
+        found: list[dict[str, Any]] = await until(lambda: self.events(reason))
+        return found[-1]
+
+    def assert_never_overlapped(self) -> None:
+        """At no moment that was seen did two shards of ours desire one node."""
+        now: dict[str, set[str]] = {}
+        assert self.shards.history
+        for state in self.shards.history:
+            name = state["metadata"]["name"]
+            if (state["metadata"].get("labels") or {}).get(OWNER_LABEL) != OWNER:
+                now.pop(name, None)
+                continue
+            now[name] = set(state["spec"]["nodesDesired"])
+            for other, nodes in now.items():
+                assert other == name or not nodes & now[name], (name, other, now)
