@@ -1,4 +1,4 @@
-"""An embedded cluster for tests: the real API server, over real HTTP, in the test's own process."""
+"""An embedded cluster for tests, in the test's own process: over real HTTP or, in virtual time, without sockets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Response
+from agent_scheduler.kube.transport import Endpoint, Response, Transport
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
+from tests.support.in_process import InProcessTransport
+from tests.support.virtual import is_virtual, time_of_day, timing
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -25,10 +28,21 @@ PODS = "/api/v1/namespaces/default/pods"
 class EmbeddedCluster:
     """What a test says to the API server, as a user with admin rights would."""
 
-    def __init__(self, api: Api, server: Server, transport: Http1Transport) -> None:
+    def __init__(self, api: Api, transport: Transport, server: Server | None = None) -> None:
         self.api = api
-        self.server = server
         self.transport = transport
+        self._server = server
+
+    @property
+    def server(self) -> Server:
+        assert self._server is not None, "in virtual time there is no server"
+        return self._server
+
+    def way(self, transport: Transport | None = None) -> dict[str, Any]:
+        """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`."""
+        if self._server is None:
+            return {"transport": transport or self.transport, "timing": timing()}
+        return {"endpoint": Endpoint(self._server.url)} if transport is None else {"transport": transport}
 
     async def call(self, method: str, path: str, body: Any = None, **more: Any) -> Response:
         data = None if body is None else json.dumps(body).encode()
@@ -100,16 +114,20 @@ class EmbeddedCluster:
         return next((each for each in conditions if each["type"] == "PodScheduled"), None)
 
 
-async def until(what: Callable[[], Any], *, seconds: float = 20.0) -> Any:
-    """The first true answer of `what`, which may be a coroutine function."""
-    ends = time.monotonic() + seconds
+async def until(what: Callable[[], Any], *, seconds: float = 0.0) -> Any:
+    """The first true answer of `what`, which may be a coroutine function.
+
+    `seconds`: after which it fails. By default 20 of virtual time, or 100 real ones, which only end a hang.
+    """
+    clock = asyncio.get_running_loop().time
+    ends = clock() + (seconds or (20.0 if is_virtual() else 100.0))
     while True:
         answer = what()
         if asyncio.iscoroutine(answer):
             answer = await answer
         if answer:
             return answer
-        assert time.monotonic() < ends, f"still {answer!r} after {seconds} s"
+        assert clock() < ends, f"still {answer!r}"
         await asyncio.sleep(0.01)
 
 
@@ -117,16 +135,27 @@ async def until(what: Callable[[], Any], *, seconds: float = 20.0) -> Any:
 async def embedded_cluster(
     *, kubelets: bool = False, kinds: Iterable[Resource] = BUILTIN, **server: Any
 ) -> AsyncIterator[EmbeddedCluster]:
-    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`."""
+    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`.
+
+    `server`: options of `Server`; in
+    virtual time only `disturb`."""
     numbers = itertools.count(1)
-    store = Store(clock=time.time, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
+    clock = time_of_day if is_virtual() else time.time
+    store = Store(clock=clock, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
     api = Api(store, kinds)
-    playing = asyncio.create_task(kubelet.run(kubelet.Kubelets(store), clock=time.time)) if kubelets else None
+    playing = asyncio.create_task(kubelet.run(kubelet.Kubelets(store), clock=clock)) if kubelets else None
     try:
+        if is_virtual():
+            door = Door(api, **server)
+            try:
+                yield EmbeddedCluster(api, InProcessTransport(door, latency=0.001))
+            finally:
+                door.close()
+            return
         async with Server(api, **server) as listening:
             transport = Http1Transport(Endpoint(listening.url))
             try:
-                yield EmbeddedCluster(api, listening, transport)
+                yield EmbeddedCluster(api, transport, listening)
             finally:
                 await transport.close()
     finally:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from agent_scheduler.kube.streamed import split_lines
-from agent_scheduler.kube.transport import Headers, Response, StreamRefused
-from embedded_kubernetes.inproc import Door, Watching
+from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, StreamRefused
+from embedded_kubernetes.inproc import Door, Lost, Watching
 
 
 class InProcessTransport:
-    """Every request is carried out at once."""
+    """Every request takes `latency` seconds, half of it before the server carries it out, and what faults add to it.
 
-    def __init__(self, door: Door) -> None:
+    An answer that is lost or late is OutcomeUnknown, as it is over HTTP.
+    """
+
+    def __init__(self, door: Door, *, latency: float = 0.0) -> None:
         self._door = door
+        self._half = latency / 2
 
     async def request(
         self,
@@ -26,18 +31,35 @@ class InProcessTransport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        status, _, answer = await self._door.request(
-            method, path, body=body, headers={"content-type": content_type}
-        )
+        try:
+            async with asyncio.timeout(timeout):
+                if self._half:
+                    await asyncio.sleep(self._half)
+                status, _, answer = await self._door.request(
+                    method, path, body=body, headers={"content-type": content_type}
+                )
+                if self._half:
+                    await asyncio.sleep(self._half)
+        except (TimeoutError, Lost) as error:
+            raise OutcomeUnknown(
+                f"{method} {path}: {error or 'no answer'} (timeout {timeout:g} s)"
+            ) from error
         return Response(status, answer, Headers([]))
 
     @asynccontextmanager
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        watching = await self._door.watch(path)
+        try:
+            async with asyncio.timeout(read_timeout):
+                watching = await self._door.watch(path)
+        except (TimeoutError, Lost) as error:
+            raise OutcomeUnknown(f"GET {path}: {error or 'no answer'}") from error
         try:
             if watching.status != 200:
                 raise StreamRefused(Response(watching.status, await anext(aiter(watching)), Headers([])))
-            async with aclosing(_pieces(watching)) as pieces, aclosing(split_lines(pieces)) as lines:
+            async with (
+                aclosing(_pieces(watching, read_timeout)) as pieces,
+                aclosing(split_lines(pieces)) as lines,
+            ):
                 yield lines
         finally:
             await watching.aclose()
@@ -45,6 +67,14 @@ class InProcessTransport:
     async def close(self) -> None: ...
 
 
-async def _pieces(watching: Watching) -> AsyncGenerator[bytes, Any]:
-    async for line in watching:
+async def _pieces(watching: Watching, read_timeout: float) -> AsyncGenerator[bytes, Any]:
+    lines = aiter(watching)
+    while True:
+        try:
+            async with asyncio.timeout(read_timeout):
+                line = await anext(lines, None)
+        except (TimeoutError, Lost) as error:
+            raise OutcomeUnknown(f"watch: {error or 'nothing came'}") from error
+        if line is None:
+            return
         yield line

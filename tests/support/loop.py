@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -105,6 +105,20 @@ class SimLoop(asyncio.BaseEventLoop):
             process = task.process if isinstance(task, SimTask) else ""
             lines.append(f"{process or 'world'} {task.get_name()}: {' > '.join(frames) or task!r}")
         return lines
+
+    def run_in_executor(
+        self, executor: Any, call: Callable[..., Any], *arguments: Any
+    ) -> asyncio.Future[Any]:
+        """Carries `call` out at once: there are no threads."""
+        done = self.create_future()
+        try:
+            done.set_result(call(*arguments))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        pass
 
     # -- what asyncio's base loop asks for
 

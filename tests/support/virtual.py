@@ -1,28 +1,83 @@
 """Tests in virtual time: one may wait for hours, or for nothing to happen, and neither takes time nor hangs on how busy
-the machine is."""
+the machine is.
+
+A folder of tests has it by a line in its conftest.py, `from tests.support.virtual import
+pytest_asyncio_loop_factories`,
+or a single test by `virtual_time`. In it there are no sockets and processes: what would be said to an API server over
+HTTP is said in process (`tests.support.embedded`), and the product is given `timing()`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from agent_scheduler.kube.retry import REAL, Timing
 from tests.support.loop import SimLoop
+
+#: The time of day at which every loop begins, in seconds since 1970: 2026-01-01, 00:00 UTC.
+EPOCH = 1_767_225_600.0
+
+
+class CheckedLoop(SimLoop):
+    """A loop that, when it is closed, raises for errors of tasks and callbacks that nothing awaited."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def close(self) -> None:
+        super().close()
+        complaints, self.complaints = self.complaints, []
+        assert complaints == []
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], SimLoop]]:
+    return {"virtual": CheckedLoop}
+
+
+def is_virtual() -> bool:
+    """Whether the running loop's time is virtual."""
+    return isinstance(asyncio.get_running_loop(), SimLoop)
+
+
+def time_of_day() -> float:
+    """Seconds since 1970 on the running loop, whose time is virtual."""
+    return EPOCH + asyncio.get_running_loop().time()
+
+
+def timing() -> Timing:
+    """Where the product takes time and chance from on the running loop; chance is the same in every run if its time is
+    virtual."""
+    if not is_virtual():
+        return REAL
+    return Timing(
+        clock=asyncio.get_running_loop().time,
+        sleep=asyncio.sleep,
+        rng=random.Random(0).random,
+        now=lambda: datetime.fromtimestamp(time_of_day(), UTC),
+    )
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Runs an async test on a loop whose time jumps to the next timer when nothing is ready.
 
-    What waits for something that cannot come fails at once (`Deadlock`). There are no sockets, threads and processes.
+    What waits for something that cannot come fails at once (`Deadlock`).
     """
 
     @functools.wraps(test)
     def run(*arguments: Any, **named: Any) -> None:
-        loop = SimLoop(0)
+        loop = CheckedLoop()
         try:
             loop.run_until_complete(test(*arguments, **named))
         finally:
             loop.close()
-        assert loop.complaints == []
 
     return run

@@ -9,7 +9,6 @@ from typing import Any
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
@@ -118,7 +117,7 @@ async def gangs(text: str = CONFIGURATION, *, kubelets: bool = False) -> AsyncIt
 
 @asynccontextmanager
 async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any) -> AsyncIterator[Runtime]:
-    runtime = Runtime(load_text(text), endpoint=Endpoint(cluster.server.url), **more)
+    runtime = Runtime(load_text(text), **{**cluster.way(), **more})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         await until(lambda: runtime.batch is not None and runtime.batch.sessions)

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import STAGE_GATE
 from agent_scheduler.objects.job import DEPENDS_ON_GANG
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
@@ -36,7 +35,7 @@ class Reserved:
         self._scheduler: tuple[Runtime, asyncio.Task[int]] | None = None
 
     def start(self) -> None:
-        runtime = Runtime(load_text(CONFIGURATION), endpoint=Endpoint(self.cluster.server.url))
+        runtime = Runtime(load_text(CONFIGURATION), **self.cluster.way())
         self._scheduler = runtime, asyncio.create_task(runtime.run(signals=False))
 
     async def stop(self) -> None:

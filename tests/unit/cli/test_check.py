@@ -17,7 +17,6 @@ from agent_scheduler.cli.check import rendered
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.load import load_text
 from agent_scheduler.fastpath import checking
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.sources import logged_check
@@ -138,7 +137,7 @@ async def test_a_signal_has_every_difference_logged() -> None:
     before = signal.getsignal(signal.SIGUSR2)
     try:
         async with embedded_cluster() as cluster:
-            runtime = Runtime(load_text(HEAD + ALONE), endpoint=Endpoint(cluster.server.url))
+            runtime = Runtime(load_text(HEAD + ALONE), **cluster.way())
             ending = asyncio.create_task(runtime.run())
             await until(lambda: runtime.fast_path and runtime.fast_path.is_synced)
             fast_path = await waiting(cluster, runtime)

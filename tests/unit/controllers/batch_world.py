@@ -14,7 +14,7 @@ from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_sch
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.kube.transport import Endpoint, Response, Transport
+from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
@@ -61,8 +61,7 @@ class BatchWorld:
     def start(self, *enabled: str, transport: Any = None, **more: Any) -> ControllersProcess:
         process = ControllersProcess(
             settings(*enabled, **more),
-            endpoint=None if transport else Endpoint(self.cluster.server.url),
-            transport=transport,
+            **self.cluster.way(transport),
             identity=f"c{len(self._running)}",
         )
         self._running[process] = asyncio.create_task(process.run(signals=False))

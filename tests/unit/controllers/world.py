@@ -15,7 +15,6 @@ from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_sch
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings, ShardingController
 from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controller_flags import ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
@@ -87,7 +86,7 @@ class World(ShardedCluster):
     def start(self, **settings: Any) -> ControllersProcess:
         process = ControllersProcess(
             self.settings(**settings),
-            endpoint=Endpoint(self.cluster.server.url),
+            **self.cluster.way(),
             identity=f"c{len(self.processes)}",
         )
         self.take(process)

@@ -16,6 +16,7 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.kube.transport import Transport
+from tests.support.virtual import timing
 
 AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 SETTINGS = settings_of(load(), identity="test")
@@ -141,7 +142,12 @@ async def scheduling(
     # A pod that is tried again is not waited for longer than it takes to tell it from one that is tried at once.
     changes.setdefault("initial_backoff", 0.1)
     fast_path = FastPath(
-        replace(settings, **changes), transport=transport, observer=reports, recorder=reports, groups=groups
+        replace(settings, **changes),
+        transport=transport,
+        observer=reports,
+        recorder=reports,
+        timing=timing(),
+        groups=groups,
     )
     watching = asyncio.create_task(fast_path.watch())
     scheduling_task: asyncio.Task[None] | None = None

@@ -11,7 +11,6 @@ import pytest
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
@@ -43,7 +42,7 @@ class Process:
 @asynccontextmanager
 async def running(cluster: EmbeddedCluster, text: str = "", **more: Any) -> AsyncIterator[Process]:
     election = "" if "leaderElection" in text else ALONE
-    runtime = Runtime(load_text(HEAD + election + text), endpoint=Endpoint(cluster.server.url), **more)
+    runtime = Runtime(load_text(HEAD + election + text), **cluster.way(), **more)
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield Process(runtime, ending)

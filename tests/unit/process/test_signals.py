@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.base import end_on_signals
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
@@ -50,12 +49,10 @@ async def test_a_process_that_is_amid_its_orderly_end_exits_with_1_at_the_second
     async with embedded_cluster() as cluster:
         process: Any
         if what == "scheduler":
-            process = Runtime(
-                load_text(HEAD + ALONE), endpoint=Endpoint(cluster.server.url), abort=ended.append
-            )
+            process = Runtime(load_text(HEAD + ALONE), **cluster.way(), abort=ended.append)
         else:
             settings = Controllers(cluster).settings()
-            process = ControllersProcess(settings, endpoint=Endpoint(cluster.server.url), abort=ended.append)
+            process = ControllersProcess(settings, **cluster.way(), abort=ended.append)
         running = asyncio.create_task(process.run())
         await until(lambda: signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN))
         # One a turn of the loop, which takes signals that come together for one; an orderly end takes longer.

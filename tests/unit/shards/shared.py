@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Request
@@ -132,8 +131,7 @@ profiles: [{{schedulerName: {name}}}]
 leaderElection: {{leaseDuration: 2s, renewDeadline: 1s, retryPeriod: 100ms}}
 sharding: {{mode: {mode}, leaseNamespace: default, fencePeriod: {fence}}}
 {more}"""
-    where = {} if "transport" in other else {"endpoint": Endpoint(shared.cluster.server.url)}
-    runtime = Runtime(load_text(text), **where, **other)
+    runtime = Runtime(load_text(text), **{**shared.cluster.way(), **other})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield runtime

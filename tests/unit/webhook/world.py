@@ -15,7 +15,6 @@ import aiohttp
 import yaml
 
 from agent_scheduler.config.schema import Logging, Serving
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.webhook import WebhookProcess
 from agent_scheduler.process.webhook_flags import OwnCertificateSettings, WebhookSettings
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
@@ -67,7 +66,7 @@ class World:
                     **settings,
                 }
             ),
-            endpoint=Endpoint(self.cluster.server.url),
+            **self.cluster.way(),
         )
         self._running[process] = asyncio.create_task(process.run(signals=False))
         return process
