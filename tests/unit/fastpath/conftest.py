@@ -1,4 +1,4 @@
-"""What holds in every test of the fast path, whatever it is about."""
+"""What holds in every test of the fast path: time is virtual, and no pod is rescued by the flush."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from tests.support.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
 #: Pods are refused by chance here, whatever there is: time alone can help them.
 _BY_CHANCE = ("test_binder_model.py",)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.transport import Response
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.virtual import time_of_day
 
 from .running import Running, scheduling
 
@@ -80,7 +81,7 @@ async def test_times_are_those_of_the_wall_clock() -> None:
     async with cluster_and_scheduler() as (cluster, running):
         await cluster.add_pod("alone")
         found = await at(running, "alone", "unschedulable")
-        now = datetime.now(UTC).timestamp()
+        now = time_of_day()
     assert abs(instant(found["time"]) - now) < 5
     assert abs(instant(found["queue"]["since"]) - now) < 5
     assert abs(instant(found["attempts"][0]["time"]) - now) < 5

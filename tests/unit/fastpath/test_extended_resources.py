@@ -375,6 +375,7 @@ class Overlapping(Faulty):
             await asyncio.wait_for(self.is_far.wait(), 0.2)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("slow", ["arrives", "is answered"])
 async def test_what_is_deleted_of_a_refused_pod_is_never_of_its_next_attempt(slow: str) -> None:
     async with devices("n1", per_node=1) as found:

@@ -744,6 +744,7 @@ async def add_hard_claim(found: Devices) -> None:
     await found.cluster.ask("POST", CLAIMS, body)
 
 
+@pytest.mark.real_time
 async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
     args = {"DynamicResources": DynamicResourcesArgs(filter_timeout=0.05)}
     profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))

@@ -100,6 +100,7 @@ async def test_metrics_tell_the_truth() -> None:
         assert sample[unfit.format("SchedulingGates")] == 1
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("text", ["", ELECT], ids=["alone", "elected"])
 async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
     async with embedded_cluster() as cluster:
