@@ -2,7 +2,8 @@
 
     python -m tests.project.promises
 
-Promises are the rows of tables whose first cell is a code such as S1, L4, GATE-3 or JOB-2, in the pages of `PAGES`. A test names
+Promises are the rows of tables whose first cell is a code such as S1, L4, GATE-3 or JOB-2, in the pages of `PAGES`. A
+test names
 the promises that it shows with `@pytest.mark.promise("S1", "L4")`; a file, with `pytestmark`. The tests are parsed and
 not imported.
 """
