@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ _LOST = LostErrors()
 
 def pytest_configure() -> None:
     logging.getLogger("asyncio").addHandler(_LOST)
+    # What a shell starts in the background ignores SIGINT, and so would all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
