@@ -44,5 +44,9 @@ def test_no_test_imports_another() -> None:
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if isinstance(node, ast.ImportFrom) and node.level and not node.module:
                 names = [alias.name for alias in node.names]
-            found += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.rpartition(".")[2].startswith("test_")]
+            found += [
+                f"{file.relative_to(ROOT)}: {name}"
+                for name in names
+                if name.rpartition(".")[2].startswith("test_")
+            ]
     assert found == []

@@ -15,8 +15,8 @@ import pytest
 
 from agent_scheduler.cli.main import main
 from agent_scheduler.cli.top import percentile
+from tests.features.fastpath.test_runtime import running
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.fastpath.test_runtime import running
 
 from .test_check import served, waiting
 
