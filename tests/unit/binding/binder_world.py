@@ -9,25 +9,25 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
-from agent_scheduler.binding.binder import Binder
-from agent_scheduler.binding.failure import FailureHandler
-from agent_scheduler.binding.history import History
-from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy
+from agent_scheduler.binding import calls
+from agent_scheduler.binding.calls import RateLimit
+from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.config.load import load
+from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.fastpath.worker import Feed, Worker
-from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.settings import settings_of
+from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, Binds, UnknownOutcome
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects import wire
@@ -172,7 +172,7 @@ class Sent:
 
 
 class HeldSnapshot(Snapshot):
-    """Catches up only while `held` is False: what a worker saw that decided long ago."""
+    """Catches up only while `held` is False: what workers see that decided long ago."""
 
     held = False
 
@@ -180,27 +180,57 @@ class HeldSnapshot(Snapshot):
         return False if self.held else super().refresh()
 
 
-@dataclass
 class Messages:
-    """What people are told; nothing may be said of a pod that is not so."""
+    """Checks what the messenger is asked to write: nothing may be said of a pod that is not so."""
 
-    world: World
-    scheduled_uids: list[str] = field(default_factory=list)
+    def __init__(self, world: World, messenger: KubeMessenger) -> None:
+        self._world = world
+        self.scheduled_uids: list[str] = []
+        for name, check in (
+            ("refused", self._refused),
+            ("binding", self._binding),
+            ("scheduled", self._scheduled),
+        ):
+            setattr(messenger, name, self._checked(check, getattr(messenger, name)))
 
-    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
-        assert self.world.cluster.waits(pod.uid), f"{pod.uid} is called refused and does not wait"
+    @staticmethod
+    def _checked(check: Callable[..., None], call: Callable[..., None]) -> Callable[..., None]:
+        def checked(*arguments: Any, **named: Any) -> None:
+            check(*arguments, **named)
+            call(*arguments, **named)
 
-    def binding(self, pod: PodInfo) -> None:
-        assert self.world.cluster.waits(pod.uid)
+        return checked
 
-    def scheduled(self, pod: PodInfo, node_name: str) -> None:
-        assert self.world.server.bound.get(pod.uid) == node_name, f"{pod.uid} is called scheduled and is not"
+    def _refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
+        assert self._world.cluster.waits(pod.uid), f"{pod.uid} is called refused and does not wait"
+
+    def _binding(self, pod: PodInfo) -> None:
+        assert self._world.cluster.waits(pod.uid)
+
+    def _scheduled(self, pod: PodInfo, node_name: str) -> None:
+        assert self._world.server.bound.get(pod.uid) == node_name, f"{pod.uid} is called scheduled and is not"
         assert pod.uid not in self.scheduled_uids, f"{pod.uid} is called scheduled twice"
         self.scheduled_uids.append(pod.uid)
 
 
+class NoNetwork:
+    """The transport: conditions and events that wait to be written are never sent, and nothing else asks for it."""
+
+    async def request(self, method: str, path: str, **_more: Any) -> Any:
+        raise AssertionError(f"{method} {path}")
+
+
+class HeldBinds(Binds):
+    """Binds that wait until the world answers them."""
+
+    def __init__(self, world: World, transport: Any, **more: Any) -> None:
+        super().__init__(transport, **more)
+        self.send_bind = world.send_bind  # type: ignore[method-assign]
+        self.bind = world.bind  # type: ignore[method-assign]
+
+
 class World:
-    """Everything that the fast path has around its binder, but the network."""
+    """The fast path as it ships, with all that it has around its binder, but the network and the watches."""
 
     def __init__(self, policy: ConflictPolicy, *, concurrency: int, candidates: int) -> None:
         self.loop: Any = asyncio.SelectorEventLoop()
@@ -213,69 +243,35 @@ class World:
         self._sent_at_once: dict[str, asyncio.Future[BindResult]] = {}
         self.sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self.reports = Reports()
-        messages = self.messages = Messages(self)
-        feed = Feed()
-        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
-            clock=self.clock,
-            hint_maps={AGENT.scheduler_name: AGENT.hint_map()},
-            pre_enqueue={AGENT.scheduler_name: AGENT.pre_enqueue},
-            settings=QueueSettings(max_urgent_retries=2),
-            on_ready=feed.wake,
-            recorder=self.reports,
-            is_pending=self._waits,
-        )
-        feed.attach(self.queue)
-        self.ledger = Ledger()
-        self.cluster = Cluster(
-            ledger=self.ledger,
-            queue=self.queue,
-            profiles=[AGENT.scheduler_name],
-            observer=self.reports,
-            settled=self._settled,
-        )
-        self.history = History(self.clock)
-        failures = FailureHandler(
-            queue=self.queue,
-            messenger=messages,
-            observer=self.reports,
-            history=self.history,
-            usage=self.ledger.usage,
-        )
-        self.binder = Binder(
-            cluster=self.cluster,
-            wake=feed.wake,
-            messenger=messages,
-            binds=self,
+        settings = replace(
+            settings_of(load(), identity="model"),
+            workers=2,
+            candidates=candidates,
             policy=policy,
-            concurrency=concurrency,
-            timing=self.timing,
-            observer=self.reports,
+            max_urgent_retries=2,
+            # With a limit, which is not reached, the number at a time stays as it is said here.
+            binds=RateLimit(qps=1e9, burst=None, concurrency=concurrency),
         )
-        self.classes = PodClasses()
-        self.snapshots = [HeldSnapshot(self.ledger, self.cluster.handle) for _ in range(2)]
-        self.workers = [
-            Worker(
-                index,
-                workers=2,
-                cluster=self.cluster,
-                snapshot=snapshot,
-                views=({AGENT.scheduler_name: ClassViews(AGENT, snapshot)},),
-                binder=self.binder,
-                failures=failures,
-                candidates=candidates,
-                timing=self.timing,
+        network: Any = NoNetwork()
+        # The one seam: what binds are answered is said by this world.
+        with patch.object(calls, "Binds", partial(HeldBinds, self)):
+            self.fast_path = FastPath(
+                settings,
+                transport=network,
                 observer=self.reports,
+                recorder=self.reports,
+                timing=self.timing,
             )
-            for index, snapshot in enumerate(self.snapshots)
-        ]
-        self.running = self.loop.create_task(self.binder.run())
+        path = self.fast_path
+        self.queue, self.ledger, self.cluster = path.queue, path.ledger, path.cluster
+        self.binder, self.history, self.workers = path.binder, path.history, path._workers
+        self.messages = Messages(self, path._messages.messenger)
+        path.snapshot.__class__ = HeldSnapshot
+        self.classes = PodClasses()
+        self.running = [self.loop.create_task(each.run()) for each in (path.binder, path.preemption)]
         self.turn()
-
-    def _waits(self, uid: str) -> bool:
-        return self.cluster.waits(uid)
-
-    def _settled(self, pod: PodInfo) -> None:
-        self.history.leaves(pod.uid, gone=pod.uid not in self.cluster.pods)
+        #: Tasks that sleep though nothing is under way.
+        self.idle_sleepers = len(self.sleepers)
 
     def clock(self) -> float:
         return self.now
@@ -334,7 +330,7 @@ class World:
             if not self.loop._ready:
                 break
             rounds -= 1
-        assert not self.running.done(), self.running
+        assert not any(task.done() for task in self.running), self.running
 
     def decide(self, worker: int, *, late: bool) -> bool:
         """Whether there was a pod to pop, and room for what comes of it."""
@@ -343,7 +339,8 @@ class World:
         entry = self.queue.pop()
         if entry is None:
             return False
-        self.snapshots[worker].held = late
+        snapshot: Any = self.fast_path.snapshot
+        snapshot.held = late
         under_way, placed = self.binder.in_flight, entry.uid in self.ledger.placements
         self.workers[worker].cycle(entry)
         assert not placed or self.binder.in_flight == under_way, (
@@ -396,9 +393,10 @@ class World:
 
     def end(self) -> None:
         """Stop the binder; nothing may be left of it."""
-        self.running.cancel()
-        with suppress(asyncio.CancelledError):
-            self.loop.run_until_complete(self.running)
+        for task in self.running:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                self.loop.run_until_complete(task)
         left = asyncio.all_tasks(self.loop)
         self.loop.close()
         assert not left, left

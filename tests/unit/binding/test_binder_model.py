@@ -326,7 +326,7 @@ class BinderMachine(RuleBasedStateMachine):
         assert world.binder.in_flight == world.queue.pending().in_flight
         assert world.binder._idle.is_set() is (world.binder.in_flight == world.binder._in_doubt)
         # Beside them, binds that the watch has not shown are looked for, or one of them is sent again.
-        assert len(world.sent) + len(world.sleepers) - 1 <= world.binder.in_flight
+        assert len(world.sent) + len(world.sleepers) - world.idle_sleepers <= world.binder.in_flight
         assumed = {uid for uid, each in world.ledger.placements.items() if each.assumed}
         assert len(assumed) == world.ledger.assumed
         for uid in assumed:
@@ -378,7 +378,7 @@ class BinderMachine(RuleBasedStateMachine):
     def nothing_is_under_way(self) -> None:
         world = self.world
         assert world.binder.in_flight == world.ledger.assumed == 0
-        assert not world.sent and len(world.sleepers) == 1
+        assert not world.sent and len(world.sleepers) == world.idle_sleepers
         drained = world.loop.create_task(world.binder.drained())
         self.turn(1000)
         assert drained.done(), "the binder does not know that it is idle"
