@@ -1,94 +1,16 @@
-"""Small clusters for tests of decisions: objects as JSON would have them, and a plain reading of the rules.
-
-`plain_reasons` reads each rule once a node and pod, straight from the documentation and without columns, so that
-the vectorised plugins have something independent to agree with.
-"""
+"""The builders of tests.support.engine under their former name, and rules read plainly."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
-import msgspec
-import numpy as np
-
-from agent_scheduler.engine.rules.topology import Domains
-from agent_scheduler.engine.state.columns import Columns
-from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.engine.state.rowlog import RowLog
-from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import resource_value
+from tests.support.engine import GPU, World, node, pod_json, read_pod, sums_are_right
 
-GPU = "agent-scheduler.io/gpu-milli"
+__all__ = ["GPU", "World", "node", "pod_json", "read_pod", "sums_are_right"]
 
-_uids = itertools.count()
 _IS_LABEL_VALUE = re.compile("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
-
-
-def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> NodeInfo:
-    """`more`: labels, taints, unschedulable, other allocatable resources under `extended`, features `declared`,
-    and conditions."""
-    allocatable = {"cpu": cpu, "memory": memory, "pods": pods, **more.get("extended", {})}
-    return node_info(
-        msgspec.convert(
-            {
-                "metadata": {
-                    "name": name,
-                    "uid": more.get("uid", f"uid-{name}"),
-                    "labels": {"kubernetes.io/hostname": name, **more.get("labels", {})},
-                },
-                "spec": {"taints": more.get("taints"), "unschedulable": more.get("unschedulable", False)},
-                "status": {
-                    "allocatable": allocatable,
-                    "declaredFeatures": more.get("declared"),
-                    "conditions": more.get("conditions"),
-                },
-            },
-            wire.Node,
-        )
-    )
-
-
-def pod_json(name: str = "", *, requests: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    """A pod as the API server sends it; `spec` is merged into `spec`, one container has `requests`."""
-    number = next(_uids)
-    return {
-        "metadata": {"name": name or f"p{number}", "namespace": "default", "uid": f"pod-{number}"},
-        "spec": {
-            "schedulerName": "agent-scheduler",
-            "containers": [{"name": "c", "resources": {"requests": requests or {}}}],
-            **spec,
-        },
-    }
-
-
-def read_pod(body: dict[str, Any], classes: PodClasses) -> PodInfo:
-    return PodReader(classes)(msgspec.json.encode(body))
-
-
-class World:
-    """A ledger and the class table that goes with it."""
-
-    def __init__(self, *nodes: NodeInfo) -> None:
-        self.ledger = Ledger()
-        self.classes = PodClasses()
-        for each in nodes:
-            self.ledger.set_node(each)
-
-    def pod(self, name: str = "", *, requests: dict[str, str] | None = None, **spec: Any) -> PodInfo:
-        return read_pod(pod_json(name, requests=requests, **spec), self.classes)
-
-    def place(self, node_name: str, *, requests: dict[str, str] | None = None, **spec: Any) -> PodInfo:
-        pod = self.pod(requests=requests, nodeName=node_name, **spec)
-        self.ledger.set_pod(pod, node_name)
-        return pod
-
-
-# ---- the rules, read plainly
 
 
 def _tolerated(taint: dict[str, str], tolerations: list[dict[str, str]]) -> bool:
@@ -227,12 +149,3 @@ def plain_requests(pod: dict[str, Any]) -> dict[str, int]:
     for resource, quantity in pod["spec"].get("overhead", {}).items():
         total[resource] = total.get(resource, 0) + resource_value(resource, quantity)
     return {resource: amount for resource, amount in total.items() if amount} | {"pods": 1}
-
-
-def sums_are_right(columns: Columns) -> bool:
-    """Whether kept sums, which follow the log of counted rows, are what the counts say."""
-    domains = Domains.along("kubernetes.io/hostname", columns)
-    return all(
-        np.array_equal(domains.sums(column, columns.counted), Domains(domains.of).sums(column, RowLog()))
-        for column in (*columns.matching.values(), *columns.terms.values())
-    )
