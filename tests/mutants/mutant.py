@@ -1,7 +1,7 @@
 """A mutant: one file under `faults`, read and applied. It looks like this:
 
     Breaks: A node that goes and comes back never gets a version that it had before.
-    Caught-by: tests/unit/engine/decide/test_judge.py tests/sim
+    Caught-by: tests/unit/engine/decide/test_decide_judge.py tests/sim
 
     In: Ledger.remove_node
       self._changed(row, spec=True)

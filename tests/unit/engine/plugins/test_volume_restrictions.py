@@ -15,7 +15,7 @@ from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from tests.support.stateful import model_test
 
-from .world import Storage, claim, node, pod
+from tests.unit.engine.volumes.world import Storage, claim, node, pod
 
 DISK = "node(s) had no available disk"
 IN_USE = (

@@ -37,7 +37,7 @@ from .spread_world import (
     refused,
     zones,
 )
-from .world import World, node, read_pod
+from tests.unit.engine.world import World, node, read_pod
 
 
 def test_a_domain_that_is_ahead_of_the_least_takes_no_more() -> None:

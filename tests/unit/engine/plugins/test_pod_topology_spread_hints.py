@@ -15,7 +15,7 @@ from .spread_world import (
     constraint,
     pod_with,
 )
-from .world import node, read_pod
+from tests.unit.engine.world import node, read_pod
 
 
 def hint(event: int, pod: PodInfo, old: object | None, new: object | None) -> bool:

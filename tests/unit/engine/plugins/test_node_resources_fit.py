@@ -21,7 +21,7 @@ from agent_scheduler.engine.plugins.node_resources_fit import (
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.examples import examples
 
-from .world import World, node
+from tests.unit.engine.world import World, node
 
 GPU = "example.com/gpu"
 NIC = "other.io/nic"

@@ -13,7 +13,17 @@ from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.claims import Unresolvable
 
-from .world import Json, Storage, attachment, claim, csi_node, node, pod, storage_class, volume
+from tests.unit.engine.volumes.world import (
+    Json,
+    Storage,
+    attachment,
+    claim,
+    csi_node,
+    node,
+    pod,
+    storage_class,
+    volume,
+)
 
 EBS = "ebs.csi.aws.com"
 

@@ -16,7 +16,7 @@ from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.podclass import PodClass
 from tests.decisions.plain import Obj, Refusal
 
-from .world import World, node, pod_json, read_pod
+from tests.unit.engine.world import World, node, pod_json, read_pod
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

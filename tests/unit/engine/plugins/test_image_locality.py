@@ -29,7 +29,7 @@ from tests.decisions import plain
 from tests.decisions.plain import image_locality
 from tests.support.examples import examples
 
-from .world import World, pod_json, read_pod
+from tests.unit.engine.world import World, pod_json, read_pod
 
 MIB = 2**20
 PROFILE = Profile("s", (), (WeightedScore(ImageLocality(), 1),))

@@ -26,7 +26,7 @@ from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
 from tests.unit.engine.world import pod_json, read_pod
 
-from .world import Storage, claim, csi_node, node, ref, spec, storage_class, volume
+from tests.unit.engine.volumes.world import Storage, claim, csi_node, node, ref, spec, storage_class, volume
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 TOKEN = (

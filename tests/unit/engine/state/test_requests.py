@@ -13,8 +13,8 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.requests import DEFAULTS
 
-from .test_waking_hints import waiting, wakes
-from .world import pod_json, read_pod
+from tests.unit.engine.rules.test_affinity_hints import waiting, wakes
+from tests.unit.engine.world import pod_json, read_pod
 
 GI = 2**30
 _classes = PodClasses()

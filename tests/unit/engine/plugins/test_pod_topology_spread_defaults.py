@@ -38,7 +38,7 @@ from .spread_world import (
     refusals,
     zones,
 )
-from .world import World, node, pod_json, read_pod
+from tests.unit.engine.world import World, node, pod_json, read_pod
 
 
 def by_default(world: World, body: dict[str, Any]) -> tuple[PodClass, Handle]:

@@ -24,9 +24,8 @@ from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import node_change_events, same_for_scheduling
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-
-from .dra.objects import class_of
-from .world import node, pod_json, read_pod
+from tests.support.devices import class_of
+from tests.unit.engine.world import node, pod_json, read_pod
 
 _classes = PodClasses()
 
