@@ -12,9 +12,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import resource_value
-
-from .world import GPU as GPU_MILLI
-from .world import plain_gpus, plain_reasons, plain_requests
+from tests.unit.engine.world import GPU as GPU_MILLI
+from tests.unit.engine.world import plain_gpus, plain_reasons, plain_requests
 
 Json = dict[str, Any]
 GPU = "example.com/gpu"

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from agent_scheduler.engine.decide.decide import (
-    CandidateNode,
-    CandidateNodes,
-    ClassViews,
-    ConflictPolicy,
-    Verdict,
-    decide,
-    judge,
-)
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ConflictPolicy, Verdict, judge
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.unit.engine.world import World, node
-
-PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+from tests.support.engine import World, node
 
 
 class Race:
@@ -25,17 +13,14 @@ class Race:
     def __init__(self, world: World, policy: ConflictPolicy) -> None:
         self.world = world
         self.policy = policy
-        self.snapshot = Snapshot(world.ledger)
-        self.views = ClassViews(PROFILE, self.snapshot)
 
     def decide(self, pod: PodInfo, *, candidates: int = 3) -> tuple[CandidateNode, ...]:
-        self.snapshot.refresh()
-        decision = decide(self.views.of(pod.cls), self.snapshot.columns, candidates=candidates)
+        decision = self.world.decide(pod, candidates=candidates)
         assert isinstance(decision, CandidateNodes)
         return decision.candidates
 
     def judge(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> Verdict:
-        return judge(self.world.ledger, candidates, self.views.of(pod.cls).filters, self.policy)
+        return judge(self.world.ledger, candidates, self.world.views.of(pod.cls).filters, self.policy)
 
     def bind(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> str | None:
         verdict = self.judge(pod, candidates)
@@ -45,8 +30,8 @@ class Race:
         return verdict.candidate.node_name
 
 
-def pods(world: World, count: int, cpu: str = "1") -> list[PodInfo]:
-    return [world.pod(requests={"cpu": cpu}) for _ in range(count)]
+def pods(world: World, count: int) -> list[PodInfo]:
+    return [world.pod(requests={"cpu": "1"}) for _ in range(count)]
 
 
 def test_rule_1_a_result_names_several_nodes_each_with_its_version() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import START, Trial, WhatIf
 from agent_scheduler.engine.state.gpus import RESOURCE
-from tests.unit.engine.world import World, node
+from tests.support.engine import World, node
 
 
 def _share(world: World, amount: int) -> Any:

@@ -19,7 +19,7 @@ from agent_scheduler.engine.dra.allocator import (
 from agent_scheduler.engine.dra.catalogue import Devices, SearchBudget
 from agent_scheduler.engine.dra.devices import DeviceId
 from agent_scheduler.objects import dra
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     N0,
     N1,
@@ -33,7 +33,7 @@ from tests.unit.engine.dra.objects import (
     slice_of,
     wanted,
 )
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 
 def given(devices: Devices, *names: str, at: Any = N0) -> tuple[Allocation, ...]:

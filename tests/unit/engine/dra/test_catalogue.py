@@ -13,7 +13,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand, missing
 from agent_scheduler.engine.dra.hints import frees
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     N0,
     N1,

@@ -15,7 +15,7 @@ from agent_scheduler.engine.events.prehints import ALL_PODS, ByKeys
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     allocated_to,
     attributes,
@@ -26,7 +26,7 @@ from tests.unit.engine.dra.objects import (
     exactly,
     slice_of,
 )
-from tests.unit.engine.world import node, pod_json
+from tests.support.engine import node, pod_json
 
 GPU = f"device.attributes['{DRIVER}'].kind == 'gpu'"
 

@@ -7,8 +7,7 @@ from typing import Any
 from agent_scheduler.engine.dra.allocation import Use
 from agent_scheduler.engine.dra.devices import DeviceId, PoolId
 from agent_scheduler.engine.dra.pools import Pool
-
-from .objects import DRIVER, device, slice_of
+from tests.support.devices import DRIVER, device, slice_of
 
 CARD: dict[str, Any] = {"sharedCounters": [{"name": "card", "counters": {"slices": {"value": "7"}}}]}
 

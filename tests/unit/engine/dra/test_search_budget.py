@@ -19,7 +19,7 @@ from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.dra.records import read_claim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
 from tests.decisions.devices.validity import Cluster, Obj
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     N0,
     allocated_to,

@@ -19,7 +19,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects import batch
 from agent_scheduler.objects.wire import Metadata
-from tests.unit.engine.world import World
+from tests.support.engine import World
 
 
 def pod_group(**spec: Any) -> Group:

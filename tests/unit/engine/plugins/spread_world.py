@@ -15,7 +15,6 @@ from agent_scheduler.engine.plugins.pod_topology_spread import (
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.podclass import PodClass
 from tests.decisions.plain import Obj, Refusal
-
 from tests.unit.engine.world import World, node, pod_json, read_pod
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.binpack import PER_POINT, Binpack
-from tests.unit.engine.world import World, node
+from tests.support.engine import World, node
 
 GPU = "nvidia.com/gpu"
 

@@ -19,7 +19,7 @@ from agent_scheduler.engine.state.podclaims import PodRef
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from tests.decisions.engine import DEFAULT
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     N0,
     N1,
     allocated_to,
@@ -29,7 +29,7 @@ from tests.unit.engine.dra.objects import (
     exactly,
     slice_of,
 )
-from tests.unit.engine.world import node, pod_json
+from tests.support.engine import node, pod_json
 
 
 class Cluster:

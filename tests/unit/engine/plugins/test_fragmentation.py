@@ -26,8 +26,8 @@ from agent_scheduler.engine.rules import fragmentation
 from agent_scheduler.engine.rules.fragmentation import score_of
 from agent_scheduler.engine.state import targetworkload
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
+from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import GPU, World, node
 
 GI = 2**30
 WEIGHTS = {"cpu": 1, "memory": 1}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.gpu_packing import GPUPacking
+from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import GPU, World, node
 
 
 def plain(free: list[int], amount: int) -> int:

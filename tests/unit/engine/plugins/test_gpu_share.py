@@ -18,8 +18,8 @@ from agent_scheduler.engine.plugins.gpu_share import GPUShare
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import World, node
 from tests.unit.engine.rules.test_affinity_hints import wakes
-from tests.unit.engine.world import World, node
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 

@@ -27,9 +27,8 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.plain import image_locality
+from tests.support.engine import World, pod_json, read_pod
 from tests.support.examples import examples
-
-from tests.unit.engine.world import World, pod_json, read_pod
 
 MIB = 2**20
 PROFILE = Profile("s", (), (WeightedScore(ImageLocality(), 1),))

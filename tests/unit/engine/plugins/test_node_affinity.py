@@ -18,8 +18,7 @@ from agent_scheduler.engine.plugins.node_affinity import REASON, REASON_ENFORCED
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.settings import settings_of
-
-from tests.unit.engine.world import World, node
+from tests.support.engine import World, node
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -12,7 +12,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.features import HOST_NETWORK_USERS, RESTART_ALL
-from tests.unit.engine.world import World, node
+from tests.support.engine import World, node
 
 RESTARTING = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]
 RULED = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [3]}}]

@@ -19,9 +19,8 @@ from agent_scheduler.engine.plugins.node_resources_fit import (
     RequestedToCapacityRatio,
 )
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import World, node
 from tests.support.examples import examples
-
-from tests.unit.engine.world import World, node
 
 GPU = "example.com/gpu"
 NIC = "other.io/nic"

@@ -11,7 +11,7 @@ from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
 from agent_scheduler.engine.shards.claims import Membership
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
-from tests.unit.engine.world import node, pod_json, read_pod
+from tests.support.engine import node, pod_json, read_pod
 
 
 def shard(*nodes: str) -> tuple[NodeShard, Membership]:

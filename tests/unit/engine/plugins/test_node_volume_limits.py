@@ -12,18 +12,9 @@ from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.claims import Unresolvable
-
-from tests.unit.engine.volumes.world import (
-    Json,
-    Storage,
-    attachment,
-    claim,
-    csi_node,
-    node,
-    pod,
-    storage_class,
-    volume,
-)
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import Json, attachment, claim, csi_node, pod, storage_class, volume
 
 EBS = "ebs.csi.aws.com"
 

@@ -19,6 +19,7 @@ from tests.decisions import plain, recording
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, pod_topology_spread
 from tests.decisions.scene import scenes
+from tests.support.engine import World, node, read_pod
 from tests.support.examples import examples
 
 from .spread_world import (
@@ -37,7 +38,6 @@ from .spread_world import (
     refused,
     zones,
 )
-from tests.unit.engine.world import World, node, read_pod
 
 
 def test_a_domain_that_is_ahead_of_the_least_takes_no_more() -> None:

@@ -24,6 +24,7 @@ from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj
+from tests.support.engine import World, node, pod_json, read_pod
 from tests.support.examples import examples
 
 from .spread_world import (
@@ -38,7 +39,6 @@ from .spread_world import (
     refusals,
     zones,
 )
-from tests.unit.engine.world import World, node, pod_json, read_pod
 
 
 def by_default(world: World, body: dict[str, Any]) -> tuple[PodClass, Handle]:

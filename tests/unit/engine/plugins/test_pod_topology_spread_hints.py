@@ -7,6 +7,7 @@ from typing import Any
 from agent_scheduler.engine.events.hints import QueueingHint
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import node, read_pod
 
 from .spread_world import (
     FILTER,
@@ -15,7 +16,6 @@ from .spread_world import (
     constraint,
     pod_with,
 )
-from tests.unit.engine.world import node, read_pod
 
 
 def hint(event: int, pod: PodInfo, old: object | None, new: object | None) -> bool:

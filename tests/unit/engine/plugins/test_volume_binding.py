@@ -24,9 +24,9 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
-from tests.unit.engine.world import pod_json, read_pod
-
-from tests.unit.engine.volumes.world import Storage, claim, csi_node, node, ref, spec, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node, pod_json, read_pod
+from tests.support.storage import claim, csi_node, ref, spec, storage_class, volume
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 TOKEN = (

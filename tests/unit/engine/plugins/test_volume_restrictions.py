@@ -13,9 +13,10 @@ from agent_scheduler.engine.plugins.volume_restrictions import State, VolumeRest
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Unresolvable
+from tests.support.engine import World as Storage
+from tests.support.engine import node
 from tests.support.stateful import model_test
-
-from tests.unit.engine.volumes.world import Storage, claim, node, pod
+from tests.support.storage import claim, pod
 
 DISK = "node(s) had no available disk"
 IN_USE = (

@@ -9,8 +9,9 @@ import pytest
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone, plan
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.hints import topologies
-
-from tests.unit.engine.volumes.world import Json, Storage, claim, node, pod, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import Json, claim, pod, storage_class, volume
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 BETA = "failure-domain.beta.kubernetes.io/zone"

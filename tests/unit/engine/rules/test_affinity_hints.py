@@ -25,7 +25,7 @@ from agent_scheduler.engine.state.nodeinfo import node_change_events, same_for_s
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.devices import class_of
-from tests.unit.engine.world import node, pod_json, read_pod
+from tests.support.engine import node, pod_json, read_pod
 
 _classes = PodClasses()
 

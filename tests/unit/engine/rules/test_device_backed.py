@@ -14,8 +14,8 @@ from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.unit.engine.dra.objects import books, class_of
-from tests.unit.engine.world import World, node
+from tests.support.devices import books, class_of
+from tests.support.engine import World, node
 
 GPU = "example.com/gpu"
 NIC = "other.io/nic"

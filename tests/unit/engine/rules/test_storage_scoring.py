@@ -13,16 +13,9 @@ from agent_scheduler.engine.rules.curve import rates_of
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podvolumes import PodVolumes
-from tests.unit.engine.volumes.world import (
-    Storage,
-    capacity,
-    claim,
-    driver,
-    node,
-    pod,
-    storage_class,
-    volume,
-)
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import capacity, claim, driver, pod, storage_class, volume
 
 FULL_IS_BEST = ((0, 0), (100, 10))
 EMPTY_IS_BEST = ((0, 10), (100, 0))

@@ -17,8 +17,8 @@ from agent_scheduler.engine.framework.points import Enabled, PluginSet
 from agent_scheduler.engine.plugins.best_fit import BestFit
 from agent_scheduler.engine.plugins.dot_product import DotProduct
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import GPU, World, node
 
 GI = 2**30
 UNIT = {"cpu": 1000, "memory": GI, GPU: 1}

@@ -12,7 +12,6 @@ from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.requests import DEFAULTS
-
 from tests.unit.engine.rules.test_affinity_hints import waiting, wakes
 from tests.unit.engine.world import pod_json, read_pod
 

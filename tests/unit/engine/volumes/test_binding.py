@@ -9,8 +9,9 @@ import pytest
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.binding import Plan, feasible, plan, reasons
 from agent_scheduler.engine.volumes.claims import Unresolvable
-
-from .world import Storage, capacity, claim, driver, node, pod, ref, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import capacity, claim, driver, pod, ref, storage_class, volume
 
 CONFLICT = "node(s) had volume node affinity conflict"
 NOTHING = "node(s) didn't find available persistent volumes to bind"

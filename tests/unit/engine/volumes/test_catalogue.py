@@ -9,16 +9,15 @@ from agent_scheduler.engine.state.records import Record
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import ClaimRef
-
-from .world import (
-    Storage,
+from tests.support.engine import World as Storage
+from tests.support.engine import put
+from tests.support.storage import (
     attachment,
     capacity,
     claim,
     csi_node,
     driver,
     metadata,
-    put,
     ref,
     storage_class,
     volume,

@@ -15,9 +15,8 @@ from agent_scheduler.engine.volumes.hints import (
     restriction_events,
     zone_events,
 )
-from tests.unit.engine.world import pod_json, read_pod
-
-from .world import capacity, claim, csi_node, driver, node, pod, ref, storage_class, volume
+from tests.support.engine import node, pod_json, read_pod
+from tests.support.storage import capacity, claim, csi_node, driver, pod, ref, storage_class, volume
 
 ADD, UPDATE, DELETE = ActionType.ADD, ActionType.UPDATE, ActionType.DELETE
 CLASS, CLAIM, VOLUME = Resource.STORAGE_CLASS, Resource.PERSISTENT_VOLUME_CLAIM, Resource.PERSISTENT_VOLUME

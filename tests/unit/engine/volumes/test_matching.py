@@ -16,9 +16,10 @@ from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.matching import claims_to_bind, find_matching_volumes, matching_nodes
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
+from tests.support.engine import World as Storage
+from tests.support.engine import node
 from tests.support.examples import examples
-
-from .world import Json, Storage, capacity, claim, driver, node, pod, ref, spec, storage_class, volume
+from tests.support.storage import Json, capacity, claim, driver, pod, ref, spec, storage_class, volume
 
 ZONES, HOSTS, SIZES = ["z1", "z2"], ["a", "b", "c"], ["1Gi", "2Gi", "3Gi"]
 ZONE_KEY = "topology.kubernetes.io/zone"

@@ -21,8 +21,9 @@ from agent_scheduler.engine.volumes.reservation import (
     unreserve,
     written,
 )
-
-from .world import Storage, claim, driver, node, pod, ref, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import claim, driver, pod, ref, storage_class, volume
 
 #: Above every version that the objects of these tests get by themselves.
 _later = itertools.count(10**9)
