@@ -1,7 +1,7 @@
 """The ledger as a handful of plain dicts that are added up anew whenever somebody asks.
 
 Nodes and pods are the JSON that an API server sends. What a node's row must hold, and whether a pod may go there, is
-read from them by the plain rules of `world`, so nothing here can go wrong in the way in which columns can.
+read from them by the rules of tests.decisions.plain, so nothing here can go wrong in the way in which columns can.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import resource_value
-from tests.unit.engine.world import GPU as GPU_MILLI
-from tests.unit.engine.world import plain_gpus, plain_reasons, plain_requests
+from tests.decisions.plain import World, gpu_share
+from tests.decisions.plain.filters import FILTERS
+from tests.decisions.plain.requests import pod_request
+
+from .objects import GPU as GPU_MILLI
 
 Json = dict[str, Any]
 GPU = "example.com/gpu"
@@ -106,7 +109,7 @@ def _scored(requests: Json) -> dict[str, int]:
 
 #: All that a node's row shows of a pod of each shape: what it asks for, what it counts as in scores, its port.
 TAKES = [
-    (plain_requests(body), _scored(requests), {port} - {0})
+    ({name: pod_request(body, name) for name in requests} | {"pods": 1}, _scored(requests), {port} - {0})
     for body, (requests, port, _) in zip(PODS, POD_SHAPES, strict=True)
 ]
 
@@ -139,7 +142,7 @@ class Placed(NamedTuple):
     def body(self) -> Json:
         pod = PODS[self.shape]
         annotations = {"agent-scheduler.io/gpu-index": self.devices} if self.devices else {}
-        return {**pod, "metadata": {"annotations": annotations}}
+        return {"spec": {**pod["spec"], "nodeName": self.node}, "metadata": {"annotations": annotations}}
 
 
 @dataclass
@@ -154,7 +157,13 @@ class Picture:
 
     def reasons(self, node: str, shape: int) -> tuple[str, list[str]]:
         """Which rule keeps a pod of that shape away from the node, and its reasons; "" and none if it may go there."""
-        return plain_reasons(PODS[shape], self.nodes[node], self.on(node))
+        here = self.nodes[node]
+        world = World((here,), tuple(self.on(node)))
+        for name, rule in FILTERS.items():
+            refusal = rule(PODS[shape], here, world)
+            if refusal is not None:
+                return name, list(refusal.reasons)
+        return "", []
 
     def on(self, node: str) -> list[Json]:
         return [placed.body for placed in self.pods.values() if placed.node == node]
@@ -162,7 +171,7 @@ class Picture:
     def devices(self, node: str, shape: int) -> str:
         """Those that a pod of that shape is given: for a share the fullest that has room."""
         amount = TAKES[shape][0].get(GPU_MILLI, 0)
-        free = plain_gpus(self.nodes[node], self.on(node))
+        free = gpu_share.left(self.nodes[node], self.on(node))
         room = [index for index, left in enumerate(free) if left >= min(amount, 1000)]
         if amount < 1000:
             room = sorted(room, key=free.__getitem__)[: int(amount > 0)]
@@ -193,7 +202,7 @@ class Picture:
             node["metadata"]["labels"],
             [(taint["key"], taint["effect"]) for taint in node["spec"]["taints"]],
             node["spec"]["unschedulable"],
-            plain_gpus(node, self.on(name)),
+            gpu_share.left(node, self.on(name)),
         )
 
     def rows(self) -> dict[str, Row]:

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.binpack import PER_POINT, Binpack
 from tests.support.engine import World, node
 
@@ -15,15 +13,9 @@ GPU = "nvidia.com/gpu"
 
 
 def scores(world: World, plugin: Binpack, requests: dict[str, str]) -> list[float] | None:
-    """In points; of single rows and of all at once the same."""
-    state = plugin.prepare(world.pod(requests=requests).cls, Handle(world.ledger))
-    if state is None:
-        return None
-    columns = Snapshot(world.ledger).columns
-    rows = columns.all_rows()
-    found = plugin.score(state, columns, rows).tolist()
-    assert found == [plugin.score_row(state, columns, row) for row in rows.tolist()]
-    return [score / PER_POINT for score in found]
+    """In points."""
+    found = world.scores(world.pod(requests=requests), plugin)
+    return None if found is None else [score / PER_POINT for score in found]
 
 
 def test_a_score_is_the_part_of_the_node_that_is_taken_with_the_pod() -> None:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.plugins.volume_restrictions import State, VolumeRestrictions, plan
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from tests.support.engine import World as Storage
-from tests.support.engine import node
+from tests.support.engine import node, wakes
 from tests.support.stateful import model_test
 from tests.support.storage import claim, pod
 
@@ -201,3 +202,8 @@ def test_a_pod_that_is_placed_again_leaves_what_it_had(name: str) -> None:
     use.set("1", "b", pod(name))
     assert not use.on("a")
     assert [key for key in ("c1", "c2") if use.users(("default", key))] == [name]
+
+
+def test_a_node_that_goes_wakes_whom_its_pods_claim_was_kept_from() -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    assert wakes(VolumeRestrictions(), Storage().pod(volumes=volumes), ev.NODE_DELETE, node("n"), None)

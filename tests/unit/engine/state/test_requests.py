@@ -12,8 +12,7 @@ from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.requests import DEFAULTS
-from tests.unit.engine.rules.test_affinity_hints import waiting, wakes
-from tests.unit.engine.world import pod_json, read_pod
+from tests.support.engine import pod_json, read_pod, wakes
 
 GI = 2**30
 _classes = PodClasses()
@@ -21,6 +20,10 @@ _classes = PodClasses()
 
 def asking(**amounts: str) -> dict[str, Any]:
     return {"requests": amounts}
+
+
+def waiting(**more: Any) -> PodInfo:
+    return read_pod(pod_json(**more), _classes)
 
 
 def running(spec: dict[str, Any], status: dict[str, Any], *, pending: str = "") -> PodInfo:
