@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podvolumes import PodVolumes, pod_volumes
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.records import (
@@ -173,3 +174,16 @@ def spec(*claims: str, ephemeral: tuple[str, ...] = (), **more: Json) -> bytes:
     volumes += [{"name": each, "ephemeral": {"volumeClaimTemplate": {}}} for each in ephemeral]
     volumes += [{"name": each, **source} for each, source in more.items()]
     return msgspec.json.encode(volumes)
+
+
+def class_of(volumes: PodVolumes | None) -> PodClass:
+    """The class of a pod that is nothing but its volumes."""
+    return PodClass(
+        requests={},
+        nonzero=(0, 0),
+        host_ports=(),
+        node_selector={},
+        affinity=None,
+        tolerations=(),
+        volumes=volumes,
+    )

@@ -2,213 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.plugins.node_volume_limits import NodeVolumeLimits, State, plan
+from agent_scheduler.engine.plugins.node_volume_limits import REASON, NodeVolumeLimits
 from agent_scheduler.engine.state.podvolumes import PodVolumes
-from agent_scheduler.engine.state.volumeusage import VolumeUse
-from agent_scheduler.engine.volumes.attached import Attached
-from agent_scheduler.engine.volumes.claims import Unresolvable
-from tests.support.engine import World as Storage
-from tests.support.engine import node
 from tests.support.storage import Json, attachment, claim, csi_node, pod, storage_class, volume
 
+from .volume_world import Users, VolumeWorld
+
 EBS = "ebs.csi.aws.com"
+MIGRATED = "kubernetes.io/aws-ebs"
+INLINE: Json = {"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}
+DISK: Json = {"awsElasticBlockStore": {"volumeID": "vol-2"}}
+CSI: Json = {"csi": {"driver": "ebs"}}
 
 
-class World:
-    """Node a, which can have two volumes of driver ebs, and b, whose drivers set no limit."""
+def world(
+    *objects: Any, limit: int = 2, driver: str = "ebs", migrated: str = "", used: Users | None = None
+) -> VolumeWorld:
+    """Node a can have two volumes of a driver, and b, whose driver sets no limit, any number.
 
-    def __init__(self, *objects: Any, limit: int = 2, migrated: str = "", driver: str = "ebs") -> None:
-        self.storage = Storage(node("a"), node("b")).add(storage_class("made", provisioner=driver), *objects)
-        self.storage.add(csi_node("a", migrated=migrated, **{driver: limit}), csi_node("b", ebs=None))
-        self.use = VolumeUse()
-        self.attached = Attached(self.storage.catalogue, self.use)
-
-    def bound(self, *names: str) -> World:
-        """Claims bound to volumes of the driver, with handles of their names."""
-        for name in names:
-            source = {"driver": "ebs", "volumeHandle": f"vol-{name}"}
-            self.storage.add(claim(name, volume=f"v-{name}", bound=True), volume(f"v-{name}", csi=source))
-        return self
-
-    def fits(
-        self,
-        volumes: PodVolumes,
-        *,
-        without: Iterable[str] = (),
-        hypothetical_pods: Mapping[str, PodVolumes] | None = None,
-    ) -> list[str]:
-        found = plan(volumes, self.storage.catalogue)
-        if found is None:
-            return ["a", "b"]
-        assert not isinstance(found, Unresolvable)
-        columns, rows = self.storage.columns, self.storage.rows
-        columns.absent = set(without)
-        columns.hypothetical_pods = {row: dict(hypothetical_pods or {}) for row in rows.tolist()}
-        return self.storage.names(NodeVolumeLimits().feasible(State(found, self.attached), columns, rows))
+    Claims c, d and e are bound to volumes of the driver ebs, unless `objects` has others of these names.
+    """
+    bound = [claim(name, volume=f"v-{name}", bound=True) for name in "cde"]
+    sources = [{"driver": "ebs", "volumeHandle": f"vol-{name}"} for name in "cde"]
+    volumes = [volume(f"v-{name}", csi=source) for name, source in zip("cde", sources, strict=True)]
+    nodes = csi_node("a", migrated=migrated, **{driver: limit}), csi_node("b", ebs=None)
+    made = storage_class("made", provisioner=driver)
+    given = {(type(each), each.name) for each in objects}
+    others = [each for each in (made, *nodes, *bound, *volumes) if (type(each), each.name) not in given]
+    return VolumeWorld(NodeVolumeLimits(), *others, *objects, used=used)
 
 
-def test_a_node_takes_volumes_up_to_its_limit() -> None:
-    world = World().bound("c", "d", "e")
-    assert world.fits(pod("c", "d")) == ["a", "b"]
-    assert world.fits(pod("c", "d", "e")) == ["b"]
+BOTH, ON_B = ["a", "b"], ["b"]
 
 
-def test_volumes_of_pods_on_the_node_count() -> None:
-    world = World().bound("c", "d", "e")
-    world.use.set("1", "a", pod("c", "d"))
-    assert world.fits(pod("e")) == ["b"]
+@pytest.mark.parametrize(
+    ("limit", "used", "asked", "more", "expected"),
+    [
+        (2, {}, pod("c", "d"), {}, BOTH),
+        (2, {}, pod("c", "d", "e"), {}, ON_B),
+        # Volumes of pods on the node count, those that it has already cost nothing, and shared ones count once.
+        (2, {"1": ("a", pod("c", "d"))}, pod("e"), {}, ON_B),
+        (2, {"1": ("a", pod("c", "d"))}, pod("d"), {}, BOTH),
+        (2, {"1": ("a", pod("c")), "2": ("a", pod("c"))}, pod("d"), {}, BOTH),
+        (2, {"1": ("a", pod("c")), "2": ("a", pod("d")), "3": ("a", pod("c"))}, pod("e"), {}, ON_B),
+        (1, {"1": ("a", pod("c", "d"))}, pod("c"), {}, BOTH),
+        # Pods that are thought away, and those that are to come.
+        (2, {"1": ("a", pod("c", "d"))}, pod("e"), {"without": {"1"}}, BOTH),
+        (2, {"1": ("a", pod("c"))}, pod("e"), {"coming": {"2": pod("c")}}, BOTH),
+        (2, {"1": ("a", pod("c"))}, pod("e"), {"coming": {"2": pod("d")}}, ON_B),
+        (2, {"1": ("a", pod("c"))}, pod("e"), {"coming": {"2": pod("d")}, "without": {"1"}}, BOTH),
+        # Volumes that a pod describes inline for a driver count for no driver.
+        (1, {"1": ("a", pod("c", x=CSI))}, pod("c", x=CSI, y=CSI), {}, BOTH),
+        (1, {"1": ("a", pod("c", x=CSI))}, pod("d", x=CSI), {}, ON_B),
+    ],
+)
+def test_a_node_takes_volumes_up_to_its_limit(
+    limit: int, used: Users, asked: PodVolumes, more: Any, expected: list[str]
+) -> None:
+    assert world(limit=limit, used=used).verdict(asked, **more) == expected
 
 
-def test_a_volume_that_the_node_has_already_costs_nothing() -> None:
-    world = World().bound("c", "d")
-    world.use.set("1", "a", pod("c", "d"))
-    assert world.fits(pod("d")) == ["a", "b"]
-
-
-def test_a_volume_that_two_pods_share_counts_once() -> None:
-    world = World().bound("c", "d")
-    world.use.set("1", "a", pod("c"))
-    world.use.set("2", "a", pod("c"))
-    assert world.fits(pod("d")) == ["a", "b"]
-
-
-def test_a_node_over_its_limit_takes_a_pod_that_brings_no_new_volume() -> None:
-    world = World(limit=1).bound("c", "d")
-    world.use.set("1", "a", pod("c", "d"))
-    assert world.fits(pod("c")) == ["a", "b"]
-
-
-def test_pods_to_be_evicted_are_thought_away() -> None:
-    world = World().bound("c", "d", "e")
-    world.use.set("1", "a", pod("c", "d"))
-    assert world.fits(pod("e"), without={"1"}) == ["a", "b"]
-
-
-def test_volumes_of_pods_that_are_to_come_count_and_what_they_share_counts_once() -> None:
-    world = World().bound("c", "d", "e")
-    world.use.set("1", "a", pod("c"))
-    assert world.fits(pod("e"), hypothetical_pods={"2": pod("c")}) == ["a", "b"]
-    assert world.fits(pod("e"), hypothetical_pods={"2": pod("d")}) == ["b"]
-    assert world.fits(pod("e"), hypothetical_pods={"2": pod("d")}, without={"1"}) == ["a", "b"]
-
-
-def test_volumes_still_attached_after_their_pods_count() -> None:
-    world = World(limit=1).bound("c", "d")
-    world.storage.add(attachment("x", "a", "v-d"))
-    assert world.fits(pod("c")) == ["b"]
-    assert world.fits(pod("d")) == ["a", "b"]
-
-
-def test_an_attachment_of_a_pods_volume_is_not_counted_twice() -> None:
-    world = World().bound("c", "d")
-    world.use.set("1", "a", pod("c"))
-    world.storage.add(attachment("x", "a", "v-c"))
-    assert world.fits(pod("d")) == ["a", "b"]
-
-
-def test_an_attachment_of_a_volume_that_is_unknown_counts_for_nobody() -> None:
-    world = World(attachment("x", "a", "gone"), limit=1).bound("c")
-    assert world.fits(pod("c")) == ["a", "b"]
-
-
-def test_an_attachment_of_an_in_tree_volume_is_counted_with_its_pod() -> None:
-    disk = volume("v", awsElasticBlockStore={"volumeID": "vol-2"})
-    world = World(disk, attachment("x", "a", "v", driver=EBS), limit=1, driver=EBS)
-    assert world.fits(pod(x=INLINE)) == ["a", "b"]
-
-
-def test_attachments_elsewhere_and_of_other_drivers_do_not_count() -> None:
-    world = World(attachment("x", "b", "v"), attachment("y", "a", "w", driver="efs"), limit=1).bound("c")
-    assert world.fits(pod("c")) == ["a", "b"]
-
-
-def test_claims_that_are_still_to_be_made_count_for_their_class() -> None:
-    world = World(*(claim(name, class_name="made") for name in "cde"))
-    world.use.set("1", "a", pod("c", "d"))
-    assert world.fits(pod("e")) == ["b"]
-
-
-def test_a_claim_without_class_or_volume_counts_for_nobody() -> None:
-    assert plan(pod("c"), World(claim("c", class_name=None)).storage.catalogue) is None
-
-
-def test_a_volume_that_is_not_csi_counts_for_nobody() -> None:
-    world = World(claim("c", volume="v", bound=True), volume("v"))
-    assert plan(pod("c"), world.storage.catalogue) is None
+@pytest.mark.parametrize(
+    ("objects", "used", "asked", "expected"),
+    [
+        # What is still attached after its pod counts, and not twice where the pod is there.
+        ([attachment("x", "a", "v-d")], {}, pod("c"), ON_B),
+        ([attachment("x", "a", "v-d")], {}, pod("d"), BOTH),
+        ([attachment("x", "a", "v-c")], {"1": ("a", pod("c"))}, pod("c"), BOTH),
+        # Of unknown volumes, elsewhere, and of other drivers it does not.
+        ([attachment("x", "a", "gone")], {}, pod("c"), BOTH),
+        ([attachment("x", "b", "v"), attachment("y", "a", "w", driver="efs")], {}, pod("c"), BOTH),
+        # Claims that are still to be made count for their class, and others for no driver.
+        (
+            [claim(name, class_name="made") for name in "cde"],
+            {"1": ("a", pod("c"))},
+            pod("e"),
+            ON_B,
+        ),
+        ([claim("c", class_name=None)], {"1": ("a", pod("d"))}, pod("c"), BOTH),
+        ([volume("v-c")], {"1": ("a", pod("d"))}, pod("c"), BOTH),
+    ],
+)
+def test_what_counts_of_a_node_with_room_for_one_volume(
+    objects: list[Any], used: Users, asked: PodVolumes, expected: list[str]
+) -> None:
+    assert world(*objects, limit=1, used=used).verdict(asked) == expected
 
 
 def test_a_node_without_a_csi_node_has_no_limit() -> None:
-    world = World(limit=0).bound("c")
-    world.storage.catalogue.delete_csi_node("a")
-    assert world.fits(pod("c")) == ["a", "b"]
+    without = world(limit=0)
+    assert without.verdict(pod("c")) == ON_B
+    without.catalogue.delete_csi_node("a")
+    assert without.verdict(pod("c")) == BOTH
 
 
-INLINE: Json = {"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}
+@pytest.mark.parametrize("migrated", [MIGRATED, ""])
+@pytest.mark.parametrize(
+    ("objects", "asked", "expected"),
+    [
+        ([volume("v-c", **DISK)], pod("c"), ON_B),
+        ([], pod(x=INLINE), BOTH),
+        # A disk that is named with its zone is the one that is named without.
+        ([], pod(x={"awsElasticBlockStore": {"volumeID": "vol-1"}}), BOTH),
+        ([attachment("x", "a", "v", driver=EBS)], pod(x=INLINE), BOTH),
+        ([claim("c", class_name="old"), storage_class("old", provisioner=MIGRATED)], pod("c"), ON_B),
+    ],
+)
+def test_in_tree_volumes_count_for_the_driver_that_took_over_whatever_the_node_says(
+    migrated: str, objects: list[Any], asked: PodVolumes, expected: list[str]
+) -> None:
+    used = {"1": ("a", pod(x=INLINE))}
+    assert world(*objects, limit=1, migrated=migrated, driver=EBS, used=used).verdict(asked) == expected
 
 
-@pytest.mark.parametrize("migrated", ["kubernetes.io/aws-ebs", ""])
-def test_in_tree_volumes_count_for_the_driver_that_took_over_whatever_the_node_says(migrated: str) -> None:
-    world = World(
-        claim("c", volume="v", bound=True),
-        volume("v", awsElasticBlockStore={"volumeID": "vol-2"}),
-        limit=1,
-        migrated=migrated,
-        driver=EBS,
-    )
-    world.use.set("1", "a", pod(x=INLINE))
-    assert world.fits(pod("c")) == ["b"]
-    assert world.fits(pod(x=INLINE)) == ["a", "b"]
+def test_the_attachment_of_an_in_tree_volume_is_counted_with_its_pod() -> None:
+    described = world(attachment("x", "a", None, driver=EBS), migrated=MIGRATED, driver=EBS)
+    described.use.set("1", "a", pod(x=INLINE))
+    assert described.verdict(pod(x=DISK)) == BOTH
+    named = world(volume("v", **DISK), attachment("x", "a", "v", driver=EBS), limit=1, driver=EBS)
+    assert named.verdict(pod(x=INLINE)) == BOTH
 
 
-def test_volumes_that_a_pod_describes_inline_for_a_driver_count_for_nobody() -> None:
-    world = World(limit=1).bound("c", "d")
-    inline: Json = {"csi": {"driver": "ebs"}}
-    world.use.set("1", "a", pod("c", x=inline))
-    assert world.fits(pod("c", x=inline, y=inline)) == ["a", "b"]
-    assert world.fits(pod("d", x=inline)) == ["b"]
-
-
-def test_a_disk_named_with_its_zone_is_the_disk_named_without() -> None:
-    world = World(limit=1, migrated="kubernetes.io/aws-ebs", driver=EBS)
-    world.use.set("1", "a", pod(x=INLINE))
-    assert world.fits(pod(x={"awsElasticBlockStore": {"volumeID": "vol-1"}})) == ["a", "b"]
-
-
-def test_the_attachment_of_an_inline_volume_is_counted_with_its_pod() -> None:
-    world = World(attachment("x", "a", None, driver=EBS), migrated="kubernetes.io/aws-ebs", driver=EBS)
-    world.use.set("1", "a", pod(x=INLINE))
-    assert world.fits(pod(x={"awsElasticBlockStore": {"volumeID": "vol-2"}})) == ["a", "b"]
-
-
-def test_claims_of_an_in_tree_class_count_for_the_driver_that_took_over() -> None:
-    world = World(claim("c", class_name="old"), limit=0, driver=EBS)
-    world.storage.add(storage_class("old", provisioner="kubernetes.io/aws-ebs"))
-    assert world.fits(pod("c")) == ["b"]
-
-
-def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
-    expected = 'looking up PVC default/c: persistentvolumeclaim "c" not found'
-    world = World()
-    found = plan(pod("c"), world.storage.catalogue)
-    assert found == Unresolvable(expected)
-    columns, rows = world.storage.columns, world.storage.rows
-    plugin, state = NodeVolumeLimits(), State(found, world.attached)
-    assert not plugin.feasible(state, columns, rows).any()
-    assert plugin.reasons(state, columns, rows) == {expected: 2}
-
-
-def test_an_ephemeral_claim_of_somebody_else_refuses_every_node() -> None:
-    found = plan(pod(ephemeral=("tmp",)), Storage().add(claim("p-tmp")).catalogue)
-    assert found == Unresolvable("PVC default/p-tmp was not created for pod default/p (pod is not owner)")
+@pytest.mark.parametrize(
+    ("objects", "asked", "why"),
+    [
+        ([], pod("x"), 'looking up PVC default/x: persistentvolumeclaim "x" not found'),
+        (
+            [claim("p-tmp")],
+            pod(ephemeral=("tmp",)),
+            "PVC default/p-tmp was not created for pod default/p (pod is not owner)",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_looked_up_refuses_every_node(
+    objects: list[Any], asked: PodVolumes, why: str
+) -> None:
+    assert world(*objects).verdict(asked) == {why: 2}
 
 
 def test_the_nodes_that_are_refused_are_counted_with_the_reason() -> None:
-    storage = World().storage
-    state = State(frozenset(), World().attached)
-    found = NodeVolumeLimits().reasons(state, storage.columns, storage.rows)
-    assert found == {"node(s) exceed max volume count": 2}
+    full = world(csi_node("b", ebs=0), limit=0)
+    assert full.verdict(pod("c")) == {REASON: 2}
+    assert REASON == "node(s) exceed max volume count"

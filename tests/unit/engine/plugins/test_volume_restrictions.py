@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -10,20 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.events import events as ev
-from agent_scheduler.engine.plugins.volume_restrictions import State, VolumeRestrictions, plan
+from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT, VolumeRestrictions
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.state.volumeusage import VolumeUse
-from agent_scheduler.engine.volumes.claims import Unresolvable
-from tests.support.engine import World as Storage
-from tests.support.engine import node, wakes
+from tests.support.engine import World, node, wakes
 from tests.support.stateful import model_test
 from tests.support.storage import claim, pod
 
-DISK = "node(s) had no available disk"
-IN_USE = (
-    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
-    "already in-use by another pod"
-)
+from .volume_world import Users, VolumeWorld
 
 ALONE = claim("c", accessModes=["ReadWriteOncePod"])
 
@@ -32,116 +25,69 @@ def disk(name: str = "d", **more: Any) -> PodVolumes:
     return pod(v={"gcePersistentDisk": {"pdName": name, **more}})
 
 
-class World:
-    def __init__(self, *claims: Any) -> None:
-        self.storage = Storage(node("a"), node("b")).add(*claims)
-        self.use = VolumeUse()
-
-    def fits(self, volumes: PodVolumes, **more: Any) -> list[str]:
-        found = plan(volumes, self.storage.catalogue)
-        if found is None:
-            return ["a", "b"]
-        assert not isinstance(found, Unresolvable)
-        self.think(**more)
-        state, storage = State(found, self.use), self.storage
-        return storage.names(VolumeRestrictions().feasible(state, storage.columns, storage.rows))
-
-    def think(
-        self, without: Iterable[str] = (), hypothetical_pods: Mapping[str, PodVolumes] | None = None
-    ) -> None:
-        """From now on these pods are gone, and these are on every node that is asked about."""
-        self.storage.columns.absent = set(without)
-        self.storage.columns.hypothetical_pods = {
-            row: dict(hypothetical_pods or {}) for row in self.storage.rows.tolist()
-        }
-
-    def why(self, volumes: PodVolumes, **more: Any) -> dict[str, int]:
-        assert self.fits(volumes, **more) == []
-        found = plan(volumes, self.storage.catalogue)
-        assert found is not None and not isinstance(found, Unresolvable)
-        state, storage = State(found, self.use), self.storage
-        return dict(VolumeRestrictions().reasons(state, storage.columns, storage.rows))
+def world(*objects: Any, used: Users | None = None) -> VolumeWorld:
+    return VolumeWorld(VolumeRestrictions(), *(objects or (ALONE,)), used=used)
 
 
-def test_a_disk_is_not_mounted_on_a_node_that_has_it() -> None:
-    world = World()
-    world.use.set("other", "a", disk())
-    assert world.fits(disk()) == ["b"]
+ANYWHERE = ["a", "b"]
+CLAIM_AND_DISK = pod("c", v={"gcePersistentDisk": {"pdName": "d"}})
 
 
-def test_a_disk_that_all_only_read_is_shared() -> None:
-    world = World()
-    world.use.set("other", "a", disk(readOnly=True))
-    assert world.fits(disk(readOnly=True)) == ["a", "b"]
+@pytest.mark.parametrize(
+    ("used", "asked", "more", "expected"),
+    [
+        ({"1": ("a", disk())}, disk(), {}, ["b"]),
+        ({"1": ("a", disk())}, disk(), {"without": {"1"}}, ANYWHERE),
+        ({"1": ("a", disk()), "2": ("b", disk())}, disk(), {}, {DISK_CONFLICT: 2}),
+        ({"1": ("a", disk()), "2": ("b", disk())}, disk(), {"without": {"2"}}, ["b"]),
+        # A disk that all only read is shared.
+        ({"1": ("a", disk(readOnly=True))}, disk(readOnly=True), {}, ANYWHERE),
+        # A claim for one pod keeps others from every node, until that one goes or its node does.
+        ({"1": ("a", pod("c"))}, pod("c"), {}, {CLAIM_IN_USE: 2}),
+        ({"1": ("a", pod("c"))}, pod("c"), {"without": {"1"}}, ANYWHERE),
+        ({"1": ("a", pod("c")), "2": ("b", pod("c"))}, pod("c"), {"without": {"1"}}, {CLAIM_IN_USE: 2}),
+        ({"1": ("never", pod("c"))}, pod("c"), {}, ANYWHERE),
+        # Pods that are to come have their disks and claims already.
+        ({}, CLAIM_AND_DISK, {"coming": {"1": disk("other")}}, ANYWHERE),
+        ({}, CLAIM_AND_DISK, {"coming": {"1": disk()}}, {DISK_CONFLICT: 2}),
+        ({}, CLAIM_AND_DISK, {"coming": {"1": pod("c")}}, {CLAIM_IN_USE: 2}),
+        # The disk is named first, where both hold.
+        (
+            {"1": ("a", disk()), "2": ("b", pod("c"))},
+            CLAIM_AND_DISK,
+            {},
+            {DISK_CONFLICT: 1, CLAIM_IN_USE: 1},
+        ),
+        # An ephemeral claim may be missing, and no other.
+        ({}, pod(ephemeral=("tmp",)), {}, ANYWHERE),
+        ({}, pod("x"), {}, 'persistentvolumeclaim "x" not found'),
+    ],
+)
+def test_a_disk_is_on_a_node_once_and_a_claim_for_one_pod_in_the_cluster(
+    used: Users, asked: PodVolumes, more: Any, expected: object
+) -> None:
+    assert world(used=used).verdict(asked, **more) == expected
 
 
-def test_a_disk_in_use_everywhere_is_told() -> None:
-    world = World()
-    world.use.set("1", "a", disk())
-    world.use.set("2", "b", disk())
-    assert world.why(disk()) == {DISK: 2}
+def test_the_reasons_are_kube_schedulers() -> None:
+    assert DISK_CONFLICT == "node(s) had no available disk"
+    assert CLAIM_IN_USE == (
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod"
+    )
 
 
-def test_a_disk_is_there_for_the_pod_if_the_ones_that_have_it_went() -> None:
-    world = World()
-    world.use.set("other", "a", disk())
-    assert world.fits(disk(), without={"other"}) == ["a", "b"]
-
-
-def test_a_claim_for_one_pod_keeps_others_from_every_node() -> None:
-    world = World(ALONE)
-    world.use.set("other", "a", pod("c"))
-    assert world.why(pod("c")) == {IN_USE: 2}
-
-
-def test_a_claim_for_one_pod_is_there_for_the_next_if_that_one_went() -> None:
-    world = World(ALONE)
-    world.use.set("other", "a", pod("c"))
-    assert world.fits(pod("c"), without={"other"}) == ["a", "b"]
-    world.use.remove("other")
-    assert world.fits(pod("c")) == ["a", "b"]
-
-
-def test_a_claim_for_one_pod_is_there_for_the_next_if_the_node_of_that_one_is_not() -> None:
-    world = World(ALONE)
-    world.use.set("other", "never", pod("c"))
-    assert world.fits(pod("c")) == ["a", "b"]
-    world.use.set("another", "b", pod("c"))
-    assert world.why(pod("c")) == {IN_USE: 2}
-    world.storage.ledger.remove_node("b")
-    assert world.fits(pod("c")) == ["a"]
-
-
-def test_disks_and_claims_of_pods_that_are_to_come_are_theirs() -> None:
-    world = World(ALONE)
-    both = pod("c", v={"gcePersistentDisk": {"pdName": "d"}})
-    assert world.fits(both, hypothetical_pods={"1": disk("other")}) == ["a", "b"]
-    assert world.fits(both, hypothetical_pods={"1": disk()}) == []
-    assert world.fits(both, hypothetical_pods={"1": pod("c")}) == []
-    assert world.why(both, hypothetical_pods={"1": disk()}) == {DISK: 2}
-    assert world.why(both, hypothetical_pods={"1": pod("c")}) == {IN_USE: 2}
+def test_a_claim_for_one_pod_is_there_for_the_next_once_that_one_or_its_node_is_gone() -> None:
+    here = world(used={"1": ("a", pod("c")), "2": ("b", pod("c"))})
+    here.use.remove("1")
+    assert here.verdict(pod("c")) == {CLAIM_IN_USE: 2}
+    here.ledger.remove_node("b")
+    assert here.verdict(pod("c")) == ["a"]
 
 
 def test_a_claim_that_several_pods_may_have_keeps_nobody_away() -> None:
-    world = World(claim("c"))
-    world.use.set("other", "a", pod("c"))
-    assert plan(pod("c"), world.storage.catalogue) is None
-
-
-def test_a_node_with_the_disk_counts_for_the_disk_where_the_claim_is_in_use_as_well() -> None:
-    world = World(ALONE)
-    world.use.set("1", "a", disk())
-    world.use.set("2", "b", pod("c"))
-    both = pod("c", v={"gcePersistentDisk": {"pdName": "d"}})
-    assert world.why(both) == {DISK: 1, IN_USE: 1}
-
-
-def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
-    assert plan(pod("c"), Storage().catalogue) == Unresolvable('persistentvolumeclaim "c" not found')
-
-
-def test_an_ephemeral_claim_may_be_missing() -> None:
-    assert plan(pod(ephemeral=("tmp",)), Storage().catalogue) is None
+    shared = world(claim("c"), used={"1": ("a", pod("c"))})
+    assert shared.verdict(pod("c")) == ANYWHERE
 
 
 SHAPES = [pod("c1"), pod("c1", "c2"), disk("d1"), pod("c2", v={"gcePersistentDisk": {"pdName": "d1"}})]
@@ -206,4 +152,4 @@ def test_a_pod_that_is_placed_again_leaves_what_it_had(name: str) -> None:
 
 def test_a_node_that_goes_wakes_whom_its_pods_claim_was_kept_from() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    assert wakes(VolumeRestrictions(), Storage().pod(volumes=volumes), ev.NODE_DELETE, node("n"), None)
+    assert wakes(VolumeRestrictions(), World().pod(volumes=volumes), ev.NODE_DELETE, node("n"), None)
