@@ -19,6 +19,7 @@ from agent_scheduler.engine.dra.records import (
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclaims import Demand, PodClaim
 from tests.support.engine import node
+from tests.support.terms import expression
 
 DRIVER = "d.example.com"
 N0, N1 = node("n0"), node("n1")
@@ -84,7 +85,6 @@ def claim_of(
 
 def allocated_to(*names: str, pool: str = "p", node_name: str = "n0", **result: Any) -> dict[str, Any]:
     """A status with an allocation of these devices."""
-    only = {"key": "metadata.name", "operator": "In", "values": [node_name]}
     return {
         "allocation": {
             "devices": {
@@ -93,7 +93,9 @@ def allocated_to(*names: str, pool: str = "p", node_name: str = "n0", **result: 
                     for name in names
                 ]
             },
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]},
+            "nodeSelector": {
+                "nodeSelectorTerms": [{"matchFields": [expression("metadata.name", node_name)]}]
+            },
         }
     }
 
@@ -122,3 +124,13 @@ def books(*records: ClaimInfo | DeviceClassInfo | SliceInfo) -> Devices:
 
 def nodes() -> tuple[NodeInfo, NodeInfo]:
     return N0, N1
+
+
+def draws(size: int | str) -> dict[str, Any]:
+    """Of a device: what it takes of the only counter that there is."""
+    return {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": str(size)}}}]}
+
+
+def counter(size: int | str) -> dict[str, Any]:
+    """Of a slice: that counter."""
+    return {"sharedCounters": [{"name": "set", "counters": {"k": {"value": str(size)}}}]}

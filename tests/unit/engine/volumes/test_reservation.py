@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import msgspec
+import pytest
 
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.claims import Unresolvable
@@ -38,13 +39,6 @@ def reserved(storage: Storage, volumes: PodVolumes, name: str = "a", holder: str
     found = reserve(volumes, storage.catalogue, storage.node(name), holder)
     assert isinstance(found, ReservedVolumes)
     return found
-
-
-def refused(storage: Storage, volumes: PodVolumes, name: str = "a") -> str:
-    found = reserve(volumes, storage.catalogue, storage.node(name), "pod")
-    assert isinstance(found, Unresolvable)
-    assert len(storage.catalogue.taken) == len(storage.catalogue.selected) == 0
-    return found.message
 
 
 def body(write: Write) -> Any:
@@ -93,47 +87,42 @@ def test_a_claim_that_is_to_be_made_gets_the_node() -> None:
     assert storage.catalogue.selected_node(c) == "a"
 
 
-def test_a_volume_that_is_gone_since_the_node_was_chosen_is_not_reserved() -> None:
-    assert (
-        refused(cluster(claim("c")), pod("c")) == "node(s) didn't find available persistent volumes to bind"
-    )
+NOTHING = "node(s) didn't find available persistent volumes to bind"
 
 
-def test_a_bound_volume_that_the_node_does_not_reach_is_not_reserved() -> None:
-    storage = cluster(
-        claim("c", volume="v", bound=True), volume("v", zone="b", claim=ref("c"), phase="Bound")
-    )
-    assert refused(storage, pod("c")) == "node(s) had volume node affinity conflict"
-
-
-def test_a_bound_volume_that_does_not_exist_is_not_reserved() -> None:
-    storage = cluster(claim("c", volume="v", bound=True))
-    assert refused(storage, pod("c")) == (
-        "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-    )
-
-
-def test_a_claim_that_went_since_is_not_reserved() -> None:
-    assert refused(cluster(), pod("c")) == 'persistentvolumeclaim "c" not found'
-
-
-def test_a_pool_that_is_full_by_now_is_not_reserved() -> None:
-    refused(cluster(claim("c", class_name="made"), driver("csi")), pod("c"))
-
-
-def test_a_claim_that_may_not_be_made_for_the_node_is_not_reserved() -> None:
-    elsewhere = storage_class("made", provisioner="csi", zones=["b"])
-    refused(cluster(claim("c", class_name="made"), elsewhere), pod("c"))
-
-
-def test_all_is_reserved_or_nothing() -> None:
-    storage = cluster(claim("c"), volume("v", on="a"), claim("d", size="9Gi"))
-    refused(storage, pod("c", "d"))
-    assert [each.name for each in storage.catalogue.free.of("slow")] == ["v"]
-
-
-def test_a_claim_selected_for_another_node_is_not_reserved() -> None:
-    refused(cluster(claim("c", class_name="made", selected="b")), pod("c"))
+@pytest.mark.parametrize(
+    ("objects", "claims", "why"),
+    [
+        # A volume that is gone since the node was chosen, and one that the node does not reach.
+        ([claim("c")], "c", NOTHING),
+        (
+            [claim("c", volume="v", bound=True), volume("v", zone="b", claim=ref("c"), phase="Bound")],
+            "c",
+            "node(s) had volume node affinity conflict",
+        ),
+        (
+            [claim("c", volume="v", bound=True)],
+            "c",
+            "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+        ),
+        ([], "c", 'persistentvolumeclaim "c" not found'),
+        # A pool that is full by now, a class that makes none for the node, and a node that was selected before.
+        ([claim("c", class_name="made"), driver("csi")], "c", NOTHING),
+        (
+            [claim("c", class_name="made"), storage_class("made", provisioner="csi", zones=["b"])],
+            "c",
+            NOTHING,
+        ),
+        ([claim("c", class_name="made", selected="b")], "c", NOTHING),
+        # All is reserved or nothing.
+        ([claim("c"), volume("v", on="a"), claim("d", size="9Gi")], "cd", NOTHING),
+    ],
+)
+def test_what_cannot_be_had_any_more_is_not_reserved(objects: list[Any], claims: str, why: str) -> None:
+    storage = cluster(*objects)
+    found = reserve(pod(*claims), storage.catalogue, storage.node("a"), "pod")
+    assert isinstance(found, Unresolvable) and found.message == why
+    assert len(storage.catalogue.taken) == len(storage.catalogue.selected) == 0
 
 
 def test_of_two_pods_one_gets_the_last_volume() -> None:
