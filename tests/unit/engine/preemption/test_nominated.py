@@ -90,6 +90,39 @@ def test_a_neighbour_that_has_not_come_yet_is_not_counted_on() -> None:
     )
 
 
+def test_each_node_with_nominated_pods_is_refused_for_what_it_lacks_with_them_in_place() -> None:
+    """On one the neighbour that is wanted is yet to come; on the next it runs, and its room is kept for another."""
+    world = cluster(node("a"), node("b", cpu="2"), node("c", cpu="1"))
+    nominate(world, "a", priority=10, labels={"app": "db"})
+    for name in ("b", "c"):
+        world.place(name, labels={"app": "db"})
+        nominate(world, name, priority=10, requests={"cpu": "1"})
+    pod = world.pod(requests={"cpu": "2"}, affinity=beside("podAffinity", pod_term("db")))
+    assert world.message(pod) == (
+        "0/3 nodes are available: 1 node(s) didn't match pod affinity rules, 2 Insufficient cpu."
+    )
+
+
+def test_a_nominated_pod_that_both_wants_some_and_repels_others_repels_them_already() -> None:
+    world = cluster(node("a"), node("b"))
+    wants = beside("podAffinity", pod_term("db"), weight=10)
+    nominate(world, "a", priority=10, affinity=wants | beside("podAntiAffinity", pod_term("web")))
+    assert world.feasible(world.pod(labels={"app": "web"})) == {"b"}
+    assert world.feasible(world.pod(labels={"app": "db"})) == {"a", "b"}
+
+
+def test_of_the_pods_nominated_to_nodes_a_session_counts_those_of_other_schedulers() -> None:
+    world = cluster(node("a"), node("b"))
+    own, other, third = (
+        nominate(world, name, schedulerName=scheduler)
+        for name, scheduler in (("a", "batch"), ("a", "agent-scheduler"), ("b", "agent-scheduler"))
+    )
+    assert world.nominations.beside("batch") == {"a": (other,), "b": (third,)}
+    assert world.nominations.beside("agent-scheduler") == {"a": (own,)}
+    world.ledger.assume(other, 0)
+    assert world.nominations.beside("batch") == {"b": (third,)}
+
+
 SHAPES = st.tuples(
     st.sampled_from(["500m", "1", "2"]),
     st.sampled_from([0, 0, 80]),
