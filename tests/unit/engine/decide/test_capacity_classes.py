@@ -113,7 +113,7 @@ def test_many_classes_come_and_go_and_leave_no_more_than_there_are_rows() -> Non
     assert snapshot.capacity_classes.examples().shape[0] <= 3
 
 
-@examples(200)
+@examples(100)
 @given(data=st.data(), several=st.booleans())
 def test_the_best_rows_are_found_among_classes_as_among_rows(data: st.DataObject, several: bool) -> None:
     """With `several`, more rows than are looked at first where a number has many."""

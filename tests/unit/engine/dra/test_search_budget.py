@@ -122,6 +122,7 @@ def crowded() -> DeviceEngine:
     )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("asked", CLAIMS)
 def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: DeviceEngine) -> None:
     claim = {"metadata": {"name": asked}, "spec": {"devices": {"requests": CLAIMS[asked]}}}

@@ -180,7 +180,7 @@ def compare(engine: Engine, pod: Obj, world: plain.World, feasible: list[int]) -
     assert found == (None if scores is None else list(scores.values()))
 
 
-@examples(400)
+@examples(250)
 @given(drawn=clusters(), data=st.data())
 def test_drawn_clusters_are_decided_as_the_plain_reading_does(drawn: Drawn, data: st.DataObject) -> None:
     every = list(range(len(drawn.world.nodes)))
@@ -195,7 +195,7 @@ STEPS = st.lists(
 )
 
 
-@examples(300)
+@examples(150)
 @given(drawn=clusters(), later=clusters(), steps=STEPS)
 def test_a_state_that_is_kept_sees_every_change(
     drawn: Drawn, later: Drawn, steps: list[tuple[str, int]]

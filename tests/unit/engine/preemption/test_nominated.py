@@ -140,7 +140,7 @@ def make(world: World, uid: str, shape: Shape) -> PodInfo:
     return world.pod(uid, uid=uid, labels={"app": app}, **about, **more)
 
 
-@examples(200)
+@examples(120)
 @given(
     st.lists(st.tuples(SHAPES, st.integers(0, 2)), max_size=6),
     st.lists(st.tuples(SHAPES, st.integers(0, 2)), max_size=3),

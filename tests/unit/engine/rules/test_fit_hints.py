@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
@@ -61,9 +63,12 @@ def _drawn(scene: Scene, rng: random.Random, name: str, on: str = "") -> PodInfo
     return scene.pod(name, requests=requests, uid=name, labels=labels, nodeName=on or None, **more)
 
 
-def test_who_is_not_woken_when_a_pod_ends_would_be_refused_again() -> None:
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(100 * each, marks=pytest.mark.wide) for each in (1, 2, 3))]
+)
+def test_who_is_not_woken_when_a_pod_ends_would_be_refused_again(first: int) -> None:
     outcomes: Counter[str] = Counter()
-    for seed in range(400):
+    for seed in range(first, first + 100):
         rng = random.Random(seed)
         names = [f"n{number}" for number in range(rng.randint(1, 5))]
         scene = Scene(
@@ -102,7 +107,7 @@ def test_who_is_not_woken_when_a_pod_ends_would_be_refused_again() -> None:
                 else:
                     assert refused_again, f"seed {seed}: {uid} sleeps through the end of {gone.name}"
                     outcomes["slept"] += 1
-    assert min(outcomes[each] for each in ("woken", "woken in vain", "slept")) > 100, outcomes
+    assert min(outcomes[each] for each in ("woken", "woken in vain", "slept")) > 20, outcomes
     assert outcomes["slept"] > outcomes["woken in vain"], outcomes
 
 

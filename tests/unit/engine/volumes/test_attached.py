@@ -91,7 +91,7 @@ class AttachedMachine(RuleBasedStateMachine):
             assert without == Attached(self.catalogue, alone).on(name)
 
 
-TestAttached = model_test(AttachedMachine, examples=150, steps=40)
+TestAttached = model_test(AttachedMachine, examples=80, steps=40)
 
 
 def test_a_node_is_sorted_once_until_something_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
