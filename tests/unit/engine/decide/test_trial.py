@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.trial import START, Mark, Trial, WhatIf
@@ -226,6 +227,48 @@ def test_the_usage_that_filters_read_can_be_replaced_and_put_back() -> None:
     assert not columns.requested.any() and not columns.scored.any()
     columns.set_usage(usage)
     assert columns.requested[0, 0] == columns.scored[0, 0] == 1000
+
+
+def share(world: World, amount: int) -> PodInfo:
+    return world.pod(requests={GPU: str(amount)})
+
+
+def test_a_pod_that_leaves_gives_its_devices_back_and_takes_them_again() -> None:
+    world = World(node("a", extended={GPU: "2000"}))
+    first, second = share(world, 700), share(world, 400)
+    world.ledger.set_pod(replace(first, node_name="a", gpus=(1,)), "a")
+    columns = world.ledger.columns
+    with WhatIf(world.ledger, columns) as there:
+        there.remove(first, 0)
+        assert columns.gpus[0] == (1000, 1000)
+        assert there.gpus_now(0) == (1000, 300)
+        there.place(second, 0)
+        assert columns.gpus[0] == (600, 1000)
+        there.place(first, 0)
+        assert columns.gpus[0] == (600, 300) == there.gpus_now(0)
+        there.remove(second, 0)
+        assert columns.gpus[0] == (1000, 300)
+    assert columns.gpus[0] == (1000, 300) and not columns.hypothetical_gpus
+
+
+def test_a_pod_that_is_placed_while_it_is_thought_of_counts_once() -> None:
+    world = World(node("a", extended={GPU: "2000"}))
+    snapshot = world.snapshot
+    trial = Trial(world.ledger, snapshot, {}, cast(Any, None))
+    first, second, third = (share(world, 400) for _ in range(3))
+    trial.reset()
+    trial.place(first, 0)
+    world.ledger.assume(first, 0)
+    trial.place(second, 0)
+    assert snapshot.columns.gpus[0] == (200, 1000) and snapshot.columns.gpu_most[0] == 1000
+    trial.place(third, 0)
+    assert snapshot.columns.gpus[0] == (200, 600)
+    trial.remove(first, 0)
+    assert snapshot.columns.gpus[0] == (600, 600)
+    trial.rollback(START)
+    assert snapshot.columns.gpus[0] == (1000, 1000)
+    trial.reset()
+    assert snapshot.columns.gpus[0] == (600, 1000)
 
 
 # ---- a trial: as if its pods were really where it has them

@@ -256,47 +256,39 @@ def test_a_provision_is_done_when_the_claim_is_bound_to_a_volume_that_the_node_r
     assert at(storage, found) == Progress.DONE
 
 
-def test_a_provisioner_that_gives_up_takes_the_node_away() -> None:
-    c = claim("c", class_name="made")
-    storage = cluster(c)
-    found = provisioning(storage, c)
-    storage.add(shown(c, selected_node=None))
-    assert at(storage, found) == Failed('provisioning failed for PVC "c"')
+REACHED_NOT = 'pv "v" node affinity doesn\'t match node "a": no matching NodeSelectorTerms'
 
 
-def test_a_volume_made_where_the_node_does_not_reach_it_fails_the_attempt() -> None:
-    c = claim("c", class_name="made")
-    storage = cluster(c)
-    found = provisioning(storage, c)
-    storage.add(volume("v", zone="b", class_name="made", claim=ref("c"), phase="Bound"))
-    storage.add(shown(c, selected_node="a", volume_name="v"))
-    assert at(storage, found) == Failed(
-        'pv "v" node affinity doesn\'t match node "a": no matching NodeSelectorTerms'
-    )
-
-
-def test_a_volume_that_lost_its_claim_again_fails_the_attempt() -> None:
-    c, v = claim("c"), volume("v")
-    storage = cluster(c, v)
-    found = reserved(storage, pod("c"))
-    write_all(storage, found)
-    storage.add(shown(v))
-    assert at(storage, found) == Failed('ClaimRef got reset for pv "v"')
-
-
-def test_a_volume_that_went_to_another_claim_fails_the_attempt() -> None:
-    v = volume("v")
-    storage = cluster(claim("c"), v)
-    found = reserved(storage, pod("c"))
-    storage.add(shown(volume("v", claim=ref("d"))))
-    assert at(storage, found) == Failed('pv "v" was bound to another claim')
-
-
-def test_a_volume_that_is_gone_fails_the_attempt() -> None:
-    storage = cluster(claim("c"), volume("v"))
-    found = reserved(storage, pod("c"))
-    storage.catalogue.delete_volume("v")
-    assert at(storage, found) == Failed('failed to check binding: could not find v1.PersistentVolume "v"')
+@pytest.mark.parametrize(
+    ("class_name", "changes", "why"),
+    [
+        # Provisions: the provisioner gives up, or makes the volume where the node does not reach it.
+        ("made", {"claim": {"selected_node": None}}, 'provisioning failed for PVC "c"'),
+        ("made", {"volume": {"zone": "b"}, "claim": {"selected_node": "a", "volume_name": "v"}}, REACHED_NOT),
+        # Static bindings: the volume lost its claim again, went to another, or is gone.
+        ("slow", {"volume": {}}, 'ClaimRef got reset for pv "v"'),
+        ("slow", {"volume": {"claim": ref("d")}}, 'pv "v" was bound to another claim'),
+        ("slow", {"gone": "v"}, 'failed to check binding: could not find v1.PersistentVolume "v"'),
+    ],
+)
+def test_an_attempt_fails_when_its_claims_cannot_be_bound_any_more(
+    class_name: str, changes: dict[str, Any], why: str
+) -> None:
+    c = claim("c", class_name=class_name)
+    storage = cluster(c) if class_name == "made" else cluster(c, volume("v"))
+    if class_name == "made":
+        found = provisioning(storage, c)
+    else:
+        found = reserved(storage, pod("c"))
+        write_all(storage, found)
+    if "gone" in changes:
+        storage.catalogue.delete_volume(changes["gone"])
+    if "volume" in changes:
+        about = {"claim": ref("c")} if class_name == "made" else {}
+        storage.add(shown(volume("v", class_name=class_name, **{**about, **changes["volume"]})))
+    if "claim" in changes:
+        storage.add(shown(c, **changes["claim"]))
+    assert at(storage, found) == Failed(why)
 
 
 def test_a_claim_that_is_gone_fails_the_attempt() -> None:
