@@ -10,7 +10,7 @@ from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from tests.support.terms import HOSTNAME, ZONE, beside, pod_term, preferring, requiring, spread, term
 
-from .live import PACKING, PROFILES, Answer, Live, Obj, Question
+from .live import LEARNING, PACKING, PROFILES, Answer, Live, Obj, Question
 
 NAMESPACES = ("default", "other")
 TEAMS = ("red", "blue")
@@ -79,13 +79,16 @@ class Cluster:
 
     def anew(self) -> Live:
         """An engine that has kept nothing."""
-        return Live(self.objects, self.live.names_of_rows)
+        return Live(self.objects, self.live.names_of_rows, self.live.workload)
 
     def turn(self, compare: Callable[[Answer, Answer, str], None]) -> None:
         """A burst of changes, and some decisions after it."""
         rng = self._random
         if rng.random() < 0.1:
             self._of_nodes = rng.choice((0, 0, 1, 5))
+        for _ in range(rng.choice((0, 0, 1, 20))):
+            # What is learnt of pods that come changes what tells nodes apart.
+            self.live.workload.seen(self.live.read(rng.choice(self._kinds)).cls)
         told = [self._change() for _ in range(rng.choice(BURSTS))]
         if rng.random() < 0.3:
             self._waiting[rng.randrange(WAITING)] = self._like(rng.choice(self._waiting))
@@ -351,7 +354,10 @@ class Cluster:
 
     def _pod(self) -> Obj:
         rng = self._random
-        spec: Obj = {"schedulerName": rng.choice((*PROFILES, PACKING)), "containers": self._containers()}
+        spec: Obj = {
+            "schedulerName": rng.choice((*PROFILES, PACKING, LEARNING)),
+            "containers": self._containers(),
+        }
         for part in rng.choice(PARTS):
             spec.update(part(rng))
         return {

@@ -14,7 +14,7 @@ from agent_scheduler.engine.decide.ranking import REFUSED
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.dra.allocator import CannotAllocate
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
-from agent_scheduler.engine.framework.args import FragmentationArgs
+from agent_scheduler.engine.framework.args import FragmentationArgs, PluginArgs
 from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.framework.points import Enabled, PluginSet
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
@@ -25,6 +25,7 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind, Owners
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes import records as storage
 from agent_scheduler.objects import wire
 from tests.support.engine import World
@@ -37,6 +38,8 @@ Objects = Mapping[str, Mapping[str, Obj]]
 PROFILES = ("agent", "default-scheduler")
 #: A profile whose scores read GPUs, and labels of nodes that are alike in their room.
 PACKING = "packing"
+#: The same with a target workload that is learnt.
+LEARNING = "learning"
 _ZONE = "topology.kubernetes.io/zone"
 _WORKLOAD: list[Obj] = [
     {"requests": {"cpu": 1, GPU: 1000}, "nodeSelector": {_ZONE: "a"}, "weight": 3},
@@ -57,13 +60,9 @@ READERS: Mapping[str, Callable[[bytes], object]] = {
 KINDS = ("namespaces", "services", *READERS)
 
 
-def _packing() -> ProfileSpec:
-    scores = (Enabled("Fragmentation", 100), Enabled("GPUPacking"))
-    return ProfileSpec(
-        scheduler_name=PACKING,
-        plugins={"score": PluginSet(scores, ("*",))},
-        args={"Fragmentation": decode({"targetWorkload": _WORKLOAD}, FragmentationArgs)},
-    )
+def _packing(name: str, args: dict[str, PluginArgs]) -> ProfileSpec:
+    scores = (Enabled("Fragmentation", 100), *map(Enabled, ("GPUPacking", "BestFit", "DotProduct")))
+    return ProfileSpec(scheduler_name=name, plugins={"score": PluginSet(scores, ("*",))}, args=args)
 
 
 class Question(NamedTuple):
@@ -93,9 +92,12 @@ class Answer(NamedTuple):
 class Live(World):
     """An engine that is told of objects one by one, and keeps what it keeps."""
 
-    def __init__(self, objects: Objects, rows: Sequence[str | None]) -> None:
-        """`rows`: the names of the nodes by their rows; None where there is no node."""
+    def __init__(
+        self, objects: Objects, rows: Sequence[str | None], workload: TargetWorkload | None = None
+    ) -> None:
+        """`rows`: the names of the nodes by their rows; None where there is no node. `workload`: what was learnt."""
         super().__init__()
+        self.workload = workload or TargetWorkload()
         self.owners = Owners(PROFILES[1:])
         self._read = PodReader(PodClasses(images_for=PROFILES[1:]))
         for kind in KINDS:
@@ -110,10 +112,11 @@ class Live(World):
                 self.delete("nodes", f"{row}")
         for uid, body in objects["pods"].items():
             self.set("pods", uid, body)
+        given = {"Fragmentation": decode({"targetWorkload": _WORKLOAD}, FragmentationArgs)}
         specs = [ProfileSpec(scheduler_name=name, base=name) for name in PROFILES]
         self.views_of = {
             spec.scheduler_name: ClassViews(build_profile(spec), self.snapshot)
-            for spec in (*specs, _packing())
+            for spec in (*specs, _packing(PACKING, given), _packing(LEARNING, {}))
         }
 
     @property

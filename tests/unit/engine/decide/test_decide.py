@@ -20,7 +20,7 @@ from tests.decisions.engine import Engine
 from tests.decisions.plain.filters import FILTERS
 from tests.support.engine import PACK, SPREAD, World, node
 from tests.support.examples import examples
-from tests.support.terms import HOSTNAME, beside, pod_term, preferring, spread, term
+from tests.support.terms import HOSTNAME, beside, pod_term, spread
 
 SPREADING = partial(World, profile=SPREAD)
 
@@ -122,35 +122,6 @@ def test_an_absurd_request_fits_nowhere_and_overflows_nothing() -> None:
     assert contradictions(world.ledger) == []
 
 
-@pytest.mark.parametrize(
-    ("wanted", "taken", "free"),
-    [
-        (("0.0.0.0", "TCP", 80), ("10.0.0.1", "TCP", 80), False),
-        (("10.0.0.2", "TCP", 80), ("10.0.0.1", "TCP", 80), True),
-        (("10.0.0.1", "UDP", 80), ("10.0.0.1", "TCP", 80), True),
-        (("10.0.0.1", "TCP", 81), ("10.0.0.1", "TCP", 80), True),
-        (("10.0.0.1", "TCP", 80), ("10.0.0.1", "TCP", 80), False),
-    ],
-)
-def test_host_ports_conflict_by_address_protocol_and_port(
-    wanted: tuple[str, str, int], taken: tuple[str, str, int], free: bool
-) -> None:
-    def asking(port: tuple[str, str, int]) -> dict[str, Any]:
-        ip, protocol, number = port
-        return {"ports": [{"containerPort": 1, "hostIP": ip, "protocol": protocol, "hostPort": number}]}
-
-    world = World(node("a"))
-    other = world.place("a", **asking(taken))
-    pod = world.pod(**asking(wanted))
-    assert bool(world.feasible(pod)) is free
-    if not free:
-        assert world.message(pod) == (
-            "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
-        )
-    world.ledger.remove_pod(other.uid)
-    assert world.chosen(pod) == ["a"]
-
-
 def test_a_view_follows_every_change_of_the_ledger() -> None:
     world = World(node("a"), node("b"))
     pod = world.pod(requests={"cpu": "3"})
@@ -199,22 +170,6 @@ def test_classes_that_may_go_to_the_same_nodes_ask_about_them_once() -> None:
         assert tolerant[0]._rows.nodes is tolerant[1]._rows.nodes is not plain[0]._rows.nodes
 
 
-def test_preferred_terms_and_taints_rank_nodes() -> None:
-    soft = [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}]
-    world = World(node("plain"), node("wanted", labels={"disk": "ssd"}), node("avoided", taints=soft))
-    affinity = {"nodeAffinity": preferring((10, term("disk", "ssd")))}
-    pod = world.pod(requests={"cpu": "1"}, affinity=affinity)
-    assert world.chosen(pod) == ["wanted", "plain", "avoided"]
-
-
-def test_labels_that_change_change_the_answer() -> None:
-    world = World(node("a"))
-    pod = world.pod(nodeSelector={"zone": "z1"})
-    assert not world.feasible(pod)
-    world.ledger.set_node(node("a", labels={"zone": "z1"}))
-    assert world.feasible(pod)
-
-
 @examples(300)
 @given(drawn=clusters())
 def test_every_filter_says_of_a_row_what_its_rule_says_read_plainly_and_of_many_rows_the_same(
@@ -242,24 +197,6 @@ def test_every_filter_says_of_a_row_what_its_rule_says_read_plainly_and_of_many_
         if state is not None and each.depends in (Depends.NODE, Depends.ROOM):
             scores = each.score(state, columns, rows).tolist()
             assert [each.score_row(state, columns, row) for row in rows.tolist()] == scores, each.name
-
-
-def test_a_view_that_was_refreshed_row_by_row_equals_a_new_one() -> None:
-    world = World(*(node(f"n{index}", cpu="8", labels={"zone": f"z{index % 2}"}) for index in range(6)))
-    snapshot = world.snapshot
-    views = {profile: ClassViews(profile, snapshot) for profile in (PACK, SPREAD)}
-    soft = [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}]
-    pod = world.pod(requests={"cpu": "1", "memory": "1Gi"})
-    for step in range(24):
-        if step % 7 == 3:
-            world.ledger.set_node(node(f"n{step % 6}", cpu="8", taints=soft if step % 2 else None))
-        world.place(f"n{step * 5 % 6}", requests={"cpu": "500m", "memory": "256Mi"})
-        snapshot.refresh()
-        for profile, kept in views.items():
-            old, new = kept.of(pod.cls), ClassViews(profile, snapshot).of(pod.cls)
-            rows = new.feasible_rows(snapshot.columns)
-            assert old.feasible_rows(snapshot.columns).tolist() == rows.tolist()
-            assert old.totals(snapshot.columns, rows).tolist() == new.totals(snapshot.columns, rows).tolist()
 
 
 ELSEWHERE: dict[str, Any] = {

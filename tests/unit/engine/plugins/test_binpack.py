@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent_scheduler.engine.plugins.binpack import PER_POINT, Binpack
 from tests.support.engine import World, node
@@ -45,11 +43,3 @@ def test_a_node_that_cannot_hold_the_pod_has_no_score() -> None:
 def test_a_resource_that_a_node_does_not_offer_counts_as_nothing_taken() -> None:
     world = World(node("a", cpu="4"), node("b", cpu="4", extended={GPU: "2"}))
     assert scores(world, Binpack({"cpu": 1, GPU: 1}), {"cpu": "4", GPU: "1"}) == [50.0, 75.0]
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6), st.integers(1, 9))
-def test_rows_alone_and_together_score_the_same(nodes: list[tuple[int, int]], cpu: int) -> None:
-    world = World(*(node(f"n{number}", cpu=f"{size}") for number, (size, _) in enumerate(nodes)))
-    for number, (size, taken) in enumerate(nodes):
-        world.place(f"n{number}", requests={"cpu": str(min(size, taken))})
-    assert scores(world, Binpack({"cpu": 3, "memory": 7}), {"cpu": f"{cpu}00m", "memory": "123Mi"})

@@ -11,11 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_scheduler.config.codec import decode
-from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.decide import ClassViews, decide
-from agent_scheduler.engine.decide.ranking import REFUSED
-from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.args import FragmentationArgs
 from agent_scheduler.engine.framework.plugin import Reads
 from agent_scheduler.engine.framework.points import Enabled, PluginSet
@@ -278,122 +273,17 @@ def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(
     world, _ = made(nodes)
     arguments = given_by([Want(100, 1, 300, 1, "a"), Want(1000, 1, 2000, 2), Want(1000, 1, 0, 1)])
     first, second = (Fragmentation(arguments.weights, arguments.given) for _ in range(2))
-    pod, columns = world.pod(requests={GPU: "200", "cpu": "100m"}), world.columns
+    pod = world.pod(requests={GPU: "200", "cpu": "100m"})
     found = []
     for plugin in (first, first, second):
-        state = plugin.prepare(pod.cls, world.handle)
-        assert state is not None
-        found.append(plugin.score(state, columns, columns.all_rows()).tolist())
-        assert state.measure.gpus._found and len(state.measure.gpus._found) <= 2
+        found.append(world.scores(pod, plugin))
+        kept = world.state(pod, plugin).measure.gpus._found
+        assert kept and len(kept) <= 2
     monkeypatch.undo()
-    state = second.prepare(pod.cls, world.handle)
-    assert state is not None
-    assert found == [second.score(state, columns, columns.all_rows()).tolist()] * 3
+    assert found == [world.scores(pod, second)] * 3
 
 
 # ---- as part of a profile, with all that is kept from decision to decision
-
-GIVEN = [
-    Want(1000, 1, 1000, 2, "a"),
-    Want(500, 0, 300, 1),
-    Want(500, 0, 2000, 1, "", "n1"),
-    Want(1000, 1, 0, 3, "b"),
-    Want(2000, 0, 0, 1),
-]
-
-
-def profile(*kinds: Want) -> Any:
-    scores = ("Fragmentation", "BestFit", "DotProduct", "GPUPacking")
-    return build_profile(
-        ProfileSpec(
-            scheduler_name="agent-scheduler",
-            plugins={
-                "score": PluginSet(tuple(Enabled(name, 100 if name == scores[0] else 1) for name in scores))
-            },
-            args={"Fragmentation": given_by(list(kinds))},
-        )
-    )
-
-
-def same(old: ClassView, new: ClassView, snapshot: Snapshot) -> None:
-    columns = snapshot.columns
-    kept, anew = old.ranked(columns), new.ranked(columns)
-    assert ((kept == REFUSED) == (anew == REFUSED)).all()
-    rows = (kept != REFUSED).nonzero()[0]
-    assert len(set((kept[rows] - anew[rows]).tolist())) <= 1
-
-
-@examples(60)
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from(
-                ["place", "place", "share", "share", "end", "label", "resize", "come", "ask", "ask"]
-            ),
-            st.integers(0, 5),
-            st.integers(0, 3),
-        ),
-        min_size=5,
-        max_size=40,
-    ),
-    learnt=st.booleans(),
-)
-def test_a_view_that_was_refreshed_row_by_row_equals_a_new_one(
-    steps: list[tuple[str, int, int]], learnt: bool
-) -> None:
-    """Nodes are alike in their room and not in their labels; what is learnt changes what tells them apart."""
-
-    def gpu_node(index: int, zone: str, devices: int = 2) -> Any:
-        extended = {GPU: f"{devices}000"} if index < 4 and devices else {}
-        return node(f"n{index}", cpu="8", labels={"zone": zone}, extended=extended)
-
-    world = World(*(gpu_node(index, "ab"[index % 2]) for index in range(6)))
-    workload, snapshot = world.workload, world.snapshot
-    chosen = profile() if learnt else profile(*GIVEN)
-    views = ClassViews(chosen, snapshot)
-    pods = [
-        world.pod(requests=requests)
-        for requests in (
-            {"cpu": "1"},
-            {"cpu": "100m", GPU: "300"},
-            {"cpu": "1", "memory": "1Gi", GPU: "1000"},
-        )
-    ]
-    placed: list[str] = []
-    for what, index, number in steps:
-        match what:
-            case "place":
-                placed.append(world.place(f"n{index}", requests={"cpu": "500m"}).uid)
-            case "share":
-                pod = world.pod(requests={"cpu": "100m", GPU: ("200", "300", "500", "1000")[number]})
-                world.ledger.assume(pod, world.ledger.rows[f"n{index}"])
-                placed.append(pod.uid)
-            case "end" if placed:
-                world.ledger.remove_pod(placed.pop(number % len(placed)))
-            case "label":
-                old = world.ledger.node(f"n{index}")
-                assert old is not None
-                devices = old.allocatable.get(GPU, 0) // 1000
-                world.ledger.set_node(gpu_node(index, "abc"[number % 3], devices))
-            case "resize":
-                world.ledger.set_node(gpu_node(index, "ab"[index % 2], number))
-            case "come":
-                more = ({}, {"nodeSelector": {"zone": "a"}}, {"nodeSelector": {"zone": "b"}})[number % 3]
-                requests = {"cpu": "1", **({GPU: f"{index}00"} if index else {})}
-                workload.seen(world.pod(requests=requests, **more).cls)
-            case "ask":
-                snapshot.refresh()
-                pod = pods[number % len(pods)]
-                view, fresh = views.of(pod.cls), ClassViews(chosen, snapshot).of(pod.cls)
-                first, other = (
-                    decide(each, snapshot.columns, candidates=3, offset=index) for each in (view, fresh)
-                )
-                if isinstance(first, Refusal) or isinstance(other, Refusal):
-                    assert first == other
-                else:
-                    assert [each.row for each in first.candidates] == [each.row for each in other.candidates]
-                if number:
-                    same(view, ClassViews(chosen, snapshot).of(pod.cls), snapshot)
 
 
 def test_nodes_that_are_alike_in_room_are_told_apart_by_who_may_use_them(
@@ -403,7 +293,8 @@ def test_nodes_that_are_alike_in_room_are_told_apart_by_who_may_use_them(
     world = World(
         *(node(f"n{index}", extended={GPU: "2000"}, labels={"zone": "ab"[index]}) for index in range(2))
     )
-    world.profile = profile()
+    score = {"score": PluginSet((Enabled("Fragmentation", 100), Enabled("GPUPacking")))}
+    world.profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=score))
     workload, snapshot, views = world.workload, world.snapshot, world.views
     pod = world.pod(requests={GPU: "300"})
 

@@ -59,21 +59,6 @@ def scores(world: World, pod: PodInfo) -> list[int] | None:
     return world.scores(pod, ImageLocality())
 
 
-def test_the_more_of_the_image_a_node_has_and_the_more_nodes_have_it_the_better() -> None:
-    world = World(having("a", big=1000), having("b", big=1000, small=20), having("c"), having("d"))
-    half = 100 * (500 - 23) // (1000 - 23)
-    assert scores(world, read(using("big"))) == [half, half, 0, 0]
-    assert scores(world, read(using("small"))) == [0, 0, 0, 0]
-
-
-def test_every_container_counts_init_containers_too() -> None:
-    world = World(having("a", x=600, y=600), having("b", x=600))
-    assert scores(world, read(using("x", "x", inits=("y",)))) == [
-        100 * (1500 - 23) // (3000 - 23),
-        100 * (1200 - 23) // (3000 - 23),
-    ]
-
-
 def test_what_is_mounted_does_not_raise_what_the_best_score_takes() -> None:
     world = World(having("a", x=1000))
     body = using("x")

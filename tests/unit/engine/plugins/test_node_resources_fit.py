@@ -110,12 +110,6 @@ def test_a_curve_ranks_by_utilisation() -> None:
     assert world.scores(pod, level) == [30, 50, 70, 70]
 
 
-def test_a_resource_that_rates_nothing_is_left_out_of_a_curve_s_mean() -> None:
-    curve = RequestedToCapacityRatio([(0, 0), (100, 10)], {"cpu": 1, "memory": 3})
-    world = World(node("a", cpu="4", memory="100Gi"))
-    assert world.scores(world.pod(requests={"cpu": "2", "memory": "1Mi"}), curve) == [50]
-
-
 def test_storage_counts_for_pods_that_ask_for_none_and_devices_do_not() -> None:
     world = World(node("a", extended={"ephemeral-storage": "10Gi", GPU: "10"}))
     world.place("a", requests={"ephemeral-storage": "5Gi", GPU: "5"})

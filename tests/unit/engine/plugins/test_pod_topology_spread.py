@@ -35,66 +35,6 @@ def test_a_node_without_the_label_is_refused_for_good() -> None:
     assert refused(zones("z1", ""), spread()) == ["", REASON_MISSING]
 
 
-def test_the_first_constraint_that_refuses_says_why() -> None:
-    world = World(
-        node("a", labels={ZONE: "z1", "rack": "r"}),
-        node("b", labels={ZONE: "z1"}),
-        node("c", labels={ZONE: "z2", "rack": "r"}),
-    )
-    place(world, "a")
-    assert refused(world, spread(), spread("rack")) == [REASON, REASON, ""]
-    assert refused(world, spread("rack"), spread()) == [REASON, REASON_MISSING, ""]
-
-
-def test_a_node_without_one_of_the_labels_counts_for_none_of_the_constraints() -> None:
-    world = zones("", "z1", "z2")
-    place(world, "a", "b")
-    # By hostname alone the last node is the least; the first, which is not counted, has none too.
-    assert refused(world, spread(HOSTNAME)) == [REASON, REASON, ""]
-    assert refused(world, spread(HOSTNAME), spread()) == [REASON_MISSING, REASON, ""]
-
-
-def test_pods_that_are_being_deleted_or_elsewhere_do_not_count() -> None:
-    world = zones("z1", "z2")
-    place(world, "a", deleted="2026-01-01T00:00:00Z")
-    place(world, "a", namespace="other")
-    assert refused(world, spread()) == ["", ""]
-
-
-def test_with_fewer_domains_than_wanted_the_least_is_nothing() -> None:
-    world = zones("z1", "z2")
-    place(world, "a", "b")
-    assert refused(world, spread(minDomains=2)) == ["", ""]
-    assert refused(world, spread(minDomains=3)) == [REASON, REASON]
-
-
-def test_a_pod_that_does_not_match_its_own_selector_does_not_count_itself() -> None:
-    world = zones("z1", "z2")
-    place(world, "a")
-    assert refused(world, spread(), app="other") == ["", ""]
-    place(world, "a")
-    assert refused(world, spread(), app="other") == [REASON, ""]
-
-
-def test_nodes_that_the_pod_cannot_go_to_count_only_where_the_policies_say_so() -> None:
-    taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
-    world = World(
-        node("a", labels={ZONE: "z1", "disk": "ssd"}),
-        node("b", labels={ZONE: "z2"}),
-        node("c", labels={ZONE: "z3", "disk": "ssd"}, taints=taint),
-    )
-    place(world, "a", "c")
-    only = {"nodeSelector": {"disk": "ssd"}}
-    # z2 has none: where it counts, z1 is ahead.
-    assert refused(world, spread(), **only)[0] == ""
-    assert refused(world, spread(nodeAffinityPolicy="Ignore"), **only)[0] == REASON
-    world.ledger.set_node(node("b", labels={ZONE: "z2"}, taints=taint))
-    assert refused(world, spread())[0] == REASON
-    honors = spread(nodeTaintsPolicy="Honor")
-    assert refused(world, honors)[0] == ""
-    assert refused(world, honors, tolerations=[{"key": "k", "operator": "Exists"}])[0] == REASON
-
-
 def test_two_constraints_on_one_key_may_have_policies_of_their_own() -> None:
     taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
     ssd = {"disk": "ssd"}
@@ -137,14 +77,6 @@ def test_a_state_answers_for_a_snapshot_and_for_the_ledger() -> None:
     assert FILTER.feasible(state, snapshot.columns, rows).tolist() == [True, True]
     snapshot.refresh()
     assert FILTER.feasible(state, snapshot.columns, rows).tolist() == [False, True]
-
-
-def test_a_node_that_goes_takes_its_pods_out_of_the_count() -> None:
-    world = zones("z1", "z2", "z3")
-    place(world, "a", "b")
-    assert refused(world, spread()) == [REASON, REASON, ""]
-    world.ledger.remove_node("c")
-    assert refused(world, spread())[:2] == ["", ""]
 
 
 def test_the_emptiest_domain_ranks_first_and_nodes_without_the_label_last() -> None:

@@ -210,13 +210,6 @@ def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
     assert [reaches(reach, storage.node(name)) for name in HOSTS] == [False, True, False]
 
 
-def test_the_smallest_volume_that_fits_is_chosen() -> None:
-    c = claim("c", size="2Gi")
-    storage = cluster().add(c, volume("v1", size="3Gi"), volume("v2", size="2Gi"), volume("v3", size="1Gi"))
-    chosen = find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a"))
-    assert [each.name for each in chosen.values()] == ["v2"]
-
-
 def test_a_volume_that_is_meant_for_a_claim_has_its_attributes_class_or_is_none() -> None:
     c = claim("c", size="2Gi", volumeAttributesClassName="gold")
     other = volume("v1", size="2Gi", claim=ref("c"), volumeAttributesClassName="silver")
@@ -238,15 +231,6 @@ def test_a_volume_that_is_being_deleted_is_meant_for_nobody() -> None:
         each.name
         for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
     ] == ["v2"]
-
-
-def test_each_of_a_thousand_local_volumes_lets_its_node_have_the_claim() -> None:
-    storage = Storage(*(node(f"n{index}") for index in range(1000))).add(storage_class(), claim("c"))
-    storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(0, 1000, 2)))
-    planned = plan(pod("c"), storage.catalogue)
-    assert isinstance(planned, Plan)
-    found = judge(planned, storage.catalogue, storage.columns, storage.rows).feasible
-    assert storage.names(found) == [f"n{index}" for index in range(0, 1000, 2)]
 
 
 def test_of_two_claims_and_a_thousand_local_volumes_one_is_left_over_on_every_node() -> None:
