@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.allocation import Allocation, Use, allocated_devices
+from agent_scheduler.engine.dra.allocation import Allocation, allocated_devices
 from agent_scheduler.engine.dra.allocator import (
     CANNOT_ALLOCATE,
     TIMED_OUT,
@@ -17,7 +17,6 @@ from agent_scheduler.engine.dra.allocator import (
     answer,
 )
 from agent_scheduler.engine.dra.catalogue import Devices, SearchBudget
-from agent_scheduler.engine.dra.devices import DeviceId
 from agent_scheduler.objects import dra
 from tests.support.devices import (
     DRIVER,
@@ -69,12 +68,6 @@ def test_devices_are_taken_in_the_order_of_pool_slice_and_place() -> None:
     assert first_names(devices, "c") == ["y", "x"]
 
 
-def test_a_tainted_device_does_not_hide_one_that_is_like_it_without_the_taint() -> None:
-    tainted = device("a", taints=[{"key": "t", "effect": "NoExecute"}])
-    devices = books(slice_of("s", tainted, device("b")), claim_of("c"))
-    assert first_names(devices, "c") == ["b"]
-
-
 @pytest.mark.parametrize(
     ("toleration", "tolerated"),
     [
@@ -90,18 +83,6 @@ def test_a_taint_is_tolerated_by_key_value_and_effect(toleration: dict[str, str]
     tainted = device("a", taints=[{"key": "t", "value": "v", "effect": "NoSchedule"}])
     devices = books(slice_of("s", tainted), claim_of("c", exactly(tolerations=[toleration])))
     assert isinstance(allocate(wanted(devices, "c"), devices, N0), CannotAllocate) is not tolerated
-
-
-def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
-    numas = [device(f"d{index}", attributes=attributes(numa=numa)) for index, numa in enumerate((0, 0, 1))]
-    distinct: dict[str, Any] = {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}]}
-    devices = books(
-        slice_of("s", *numas),
-        claim_of("two", exactly(count=2), **distinct),
-        claim_of("three", exactly(count=3), **distinct),
-    )
-    assert first_names(devices, "two") == ["d0", "d2"]
-    assert refusal(devices, "three") == CANNOT_ALLOCATE
 
 
 def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
@@ -315,20 +296,6 @@ def test_a_device_that_binds_to_its_node_makes_its_claim_one_for_this_node() -> 
     (found,) = given(devices, "c")
     (term,) = found.status("uid")["nodeSelector"]["nodeSelectorTerms"]
     assert term == {"matchFields": [expression("metadata.name", "n0")]}
-
-
-def test_what_several_devices_use_of_a_counter_adds_up() -> None:
-    parts = [device(name, **draws(2)) for name in "abc"]
-    devices = books(
-        slice_of("s", *parts, **counter(4)),
-        claim_of("first", status=allocated_to("a")),
-        claim_of("c"),
-    )
-    assert len(given(devices, "c")) == 1
-    devices.set_claim(claim_of("second", status=allocated_to("b")))
-    assert refusal(devices, "c") == CANNOT_ALLOCATE
-    # And what the binder takes is judged by the same sums.
-    assert not devices.pools.are_free([Use(DeviceId(DRIVER, "p", "c"), False)])
 
 
 def test_counters_that_are_used_up_keep_admin_access_from_a_device_too() -> None:

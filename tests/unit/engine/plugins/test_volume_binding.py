@@ -10,7 +10,7 @@ from agent_scheduler.engine.decide.trial import START, Trial, WhatIf
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.plugins.node_volume_limits import REASON as TOO_MANY
-from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT
+from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE
 from agent_scheduler.engine.plugins.volume_zone import REASON as NO_ZONE
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -95,20 +95,6 @@ def test_a_claim_that_is_missing_keeps_the_pod_from_every_node() -> None:
     assert world.feasible(world.mounting("data")) == {"a"}
 
 
-def test_an_ephemeral_claim_that_is_missing_is_waited_for_and_one_of_somebody_else_is_not_taken() -> None:
-    world = World(node("a"))
-    world.add(storage_class())
-    pod = world.mounting(name="p", scratch={"ephemeral": {"volumeClaimTemplate": {}}})
-    assert world.message(pod) == (
-        "0/1 nodes are available: waiting for ephemeral volume controller "
-        'to create the persistentvolumeclaim "p-scratch".'
-    )
-    world.add(claim("p-scratch"))
-    assert world.message(pod) == (
-        "0/1 nodes are available: PVC default/p-scratch was not created for pod default/p (pod is not owner)."
-    )
-
-
 def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -> None:
     world = World(node("a"), node("b"))
     without = {"multiPoint": PluginSet(disabled=("VolumeRestrictions", "VolumeBinding"))}
@@ -145,15 +131,6 @@ def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_
         assert row in view.feasible_rows(world.snapshot.columns)
     world.ledger.remove_pod(first.uid)
     assert world.feasible(waiting) == {"a", "b"}
-
-
-def test_a_disk_is_not_mounted_twice_on_a_node() -> None:
-    world = World(node("a"), node("b"))
-    disk = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
-    world.ledger.set_pod(world.mounting(disk=disk), "a")
-    assert world.feasible(world.mounting(disk=disk)) == {"b"}
-    world.ledger.set_pod(world.mounting(disk=disk), "b")
-    assert DISK_CONFLICT in world.message(world.mounting(disk=disk))
 
 
 def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thought_away() -> None:
