@@ -140,6 +140,18 @@ def test_a_view_follows_every_change_of_the_ledger() -> None:
     assert world.feasible(pod) == {"c"}
 
 
+def test_a_host_port_that_a_pod_takes_or_gives_back_is_seen_by_a_view_that_was_asked_before() -> None:
+    world = World(node("a"))
+    pod = world.pod(ports=[80])
+    assert world.chosen(pod) == ["a"]
+    other = world.place("a", ports=[80])
+    assert world.message(pod) == (
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    )
+    world.ledger.remove_pod(other.uid)
+    assert world.chosen(pod) == ["a"]
+
+
 def test_classes_of_different_nodes_answer_for_themselves_whatever_was_asked_before() -> None:
     taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
     world = World(node("a"), node("b", taints=taint))

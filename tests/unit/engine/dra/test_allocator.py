@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.allocation import Allocation, allocated_devices
+from agent_scheduler.engine.dra.allocation import Allocation, Use, allocated_devices
 from agent_scheduler.engine.dra.allocator import (
     CANNOT_ALLOCATE,
     TIMED_OUT,
@@ -17,6 +17,7 @@ from agent_scheduler.engine.dra.allocator import (
     answer,
 )
 from agent_scheduler.engine.dra.catalogue import Devices, SearchBudget
+from agent_scheduler.engine.dra.devices import DeviceId
 from agent_scheduler.objects import dra
 from tests.support.devices import (
     DRIVER,
@@ -85,6 +86,24 @@ def test_a_taint_is_tolerated_by_key_value_and_effect(toleration: dict[str, str]
     assert isinstance(allocate(wanted(devices, "c"), devices, N0), CannotAllocate) is not tolerated
 
 
+def test_a_tainted_device_does_not_hide_one_that_is_like_it_without_the_taint() -> None:
+    tainted = device("a", taints=[{"key": "t", "effect": "NoExecute"}])
+    devices = books(slice_of("s", tainted, device("b")), claim_of("c"))
+    assert first_names(devices, "c") == ["b"]
+
+
+def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
+    numas = [device(f"d{index}", attributes=attributes(numa=numa)) for index, numa in enumerate((0, 0, 1))]
+    distinct: dict[str, Any] = {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}]}
+    devices = books(
+        slice_of("s", *numas),
+        claim_of("two", exactly(count=2), **distinct),
+        claim_of("three", exactly(count=3), **distinct),
+    )
+    assert first_names(devices, "two") == ["d0", "d2"]
+    assert refusal(devices, "three") == CANNOT_ALLOCATE
+
+
 def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
     def part(name: str, size: int) -> dict[str, Any]:
         return device(name, **draws(size))
@@ -102,6 +121,12 @@ def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
     devices.set_claim(claim_of("other", status=allocated_to("deux")))
     assert first_names(devices, "single") == ["one"]
     assert refusal(devices, "pair") == CANNOT_ALLOCATE
+    # What the binder takes is judged by the same sums, of all that it takes at once.
+    two, one = (Use(DeviceId(DRIVER, "p", name), False) for name in ("two", "one"))
+    assert devices.pools.are_free([one]) and not devices.pools.are_free([two])
+    devices.delete_claim(("default", "other"))
+    assert devices.pools.are_free([two, one])
+    assert not devices.pools.are_free([two, Use(DeviceId(DRIVER, "p", "deux"), False)])
     devices.pools.set_slice(slice_of("s1", part("odd", 2), pool={**whole, "name": "q"}))
     assert refusal(devices, "single") == CANNOT_ALLOCATE, "neither pool is whole now"
 
