@@ -41,9 +41,7 @@ def place(world: World, *names: str, app: str = "web", **more: Any) -> None:
         world.place(name, labels={"app": app}, **more)
 
 
-def refusals(
-    pod: PodClass, handle: Handle, columns: Columns, plugin: PodTopologySpread = FILTER
-) -> list[Refusal | None]:
+def refusals(pod: PodClass, handle: Handle, columns: Columns, plugin: Any = FILTER) -> list[Refusal | None]:
     """Row by row, and the same for all rows together."""
     rows = columns.all_rows()
     state = plugin.prepare(pod, handle)
@@ -71,7 +69,7 @@ def ranks(
     handle: Handle,
     columns: Columns,
     feasible: list[int],
-    plugin: PodTopologySpreadScore = SCORE,
+    plugin: Any = SCORE,
 ) -> list[int] | None:
     state = plugin.prepare(pod, handle)
     if state is None:
@@ -88,12 +86,12 @@ def refused(world: World, *constraints: dict[str, Any], **more: Any) -> list[str
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Drawn:
-    """With a pod that has constraints of its own, and nodes that it may not be able to go to."""
+def clusters(draw: st.DrawFn, *about: str) -> Drawn:
+    """About subjects of `tests.decisions.clusters`; by default a pod with constraints, and nodes that it cannot use."""
 
     def drawn(length: int) -> bytes:
         return draw(st.binary(min_size=length, max_size=length))
 
-    found = drawn_about(frozenset(("spread", "nodes", "taints")), Choices(drawn), drawn)
+    found = drawn_about(frozenset(about or ("spread", "nodes", "taints")), Choices(drawn), drawn)
     found.pending["spec"].pop("nodeName", None)  # type: ignore[attr-defined]
     return found

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.dra.records import read_claim
-from agent_scheduler.engine.dra.reservation import ReservedClaims, reserve
+from agent_scheduler.engine.dra.reservation import ReservedClaims
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
-from agent_scheduler.engine.state.podclaims import PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.devices import (
     N0,
@@ -37,14 +36,9 @@ class Cluster(World):
         decision = self.decide(pod)
         return [] if isinstance(decision, Refusal) else [each.node_name for each in decision.candidates]
 
-    def reserve(self, pod: PodInfo, node_name: str) -> ReservedClaims:
-        claims = self.snapshot.handle.class_of(pod).claims
-        there = self.ledger.columns.nodes[self.ledger.rows[node_name]]
-        assert claims is not None and there is not None
-        ref = PodRef(pod.namespace, pod.name, pod.uid)
-        found = reserve(pod.claims, claims, self.devices, there, ref)
-        assert isinstance(found, ReservedClaims), found
-        return found
+    def reserve(self, pod: PodInfo, node_name: str) -> ReservedClaims | None:
+        plugin = DynamicResources(devices=self.devices)
+        return plugin.reserve(self.state(pod, plugin), pod, self.node(node_name), "")
 
 
 def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_took() -> None:
@@ -59,12 +53,13 @@ def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_t
     for pod in pods[:5]:
         name = cluster.nodes(pod)[0]
         placed.append(name)
-        cluster.reserve(pod, name)
+        assert cluster.reserve(pod, name)
     assert sorted(placed) == ["n0", "n0", "n1", "n1", "n1"]
     refusal = cluster.decide(pods[5])
     assert isinstance(refusal, Refusal)
     assert refusal.message == "0/2 nodes are available: 2 cannot allocate all claims."
     assert refusal.plugins == {"DynamicResources"}
+    assert cluster.reserve(pods[5], "n0") is None
     cluster.devices.forget(pods[0].uid)
     assert cluster.nodes(pods[5]) == [placed[0]]
 
@@ -86,13 +81,13 @@ def test_pods_that_share_a_claim_go_where_its_devices_are_once_it_is_written() -
     cluster = Cluster()
     cluster.devices.set_claim(claim_of("shared"))
     first, second = cluster.with_claim("p", "shared"), cluster.with_claim("q", "shared")
-    cluster.reserve(first, "n1")
+    assert cluster.reserve(first, "n1")
     waits = cluster.decide(second)
     assert isinstance(waits, Refusal)
     assert "resource claim default/shared is in the process of being allocated" in waits.message
     cluster.devices.written(("default", "shared"), first.uid, "2")
     assert cluster.nodes(second) == ["n1"]
-    cluster.reserve(second, "n1")
+    assert cluster.reserve(second, "n1")
     assert cluster.devices.reserved_for(("default", "shared")) == {first.uid, second.uid}
     assert cluster.devices.check() == []
 

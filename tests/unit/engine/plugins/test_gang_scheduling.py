@@ -57,3 +57,8 @@ def test_a_group_wakes_its_members_when_it_comes_and_when_it_needs_fewer() -> No
     assert woken(gangs, ev.POD_GROUP_UPDATE, group(3), group(2))
     assert not woken(gangs, ev.POD_GROUP_UPDATE, group(2), group(3))
     assert woken(gangs, ev.POD_GROUP_UPDATE, group(2), group(2, uid="again"))
+
+
+def test_without_groups_to_ask_about_every_member_that_comes_wakes_the_others() -> None:
+    assert wakes(GangScheduling(), member("waiting"), ev.UNSCHEDULED_POD_ADD, None, member("other"))
+    assert GangScheduling().pre_enqueue(member("waiting")) is None
