@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ConflictPolicy, Verdict, judge
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import World, node
@@ -91,6 +93,7 @@ def test_strict_does_not_count_what_others_did_to_the_node_as_a_used_version() -
     assert race.bind(pod, seen) == "a"
 
 
+@pytest.mark.promise("S1", "S25")
 def test_strict_never_takes_room_that_a_foreign_pod_took_since() -> None:
     world = World(node("a"))
     race = Race(world, ConflictPolicy.STRICT)
@@ -100,6 +103,7 @@ def test_strict_never_takes_room_that_a_foreign_pod_took_since() -> None:
     assert race.bind(pod, seen) is None
 
 
+@pytest.mark.promise("S1")
 def test_revalidate_takes_a_changed_node_on_which_the_pod_still_fits() -> None:
     world = World(node("a"), node("b"))
     race = Race(world, ConflictPolicy.REVALIDATE)
@@ -110,6 +114,7 @@ def test_revalidate_takes_a_changed_node_on_which_the_pod_still_fits() -> None:
     assert (verdict.conflicts, verdict.revalidated) == (0, 0)
 
 
+@pytest.mark.promise("S25")
 def test_revalidate_moves_on_where_the_node_has_become_unfit_in_any_way() -> None:
     world = World(node("a"), node("b"), node("c"), node("d"))
     race = Race(world, ConflictPolicy.REVALIDATE)
@@ -160,6 +165,7 @@ def test_a_forgotten_bind_gives_the_room_back_under_a_new_version() -> None:
     assert race.bind(second, race.decide(second)) == "a"
 
 
+@pytest.mark.promise("S25")
 def test_a_node_whose_own_spec_changed_is_asked_about_by_every_filter_again() -> None:
     world = World(node("a"))
     race = Race(world, ConflictPolicy.REVALIDATE)

@@ -12,6 +12,7 @@ from .live import Answer
 TURNS = 35
 
 
+@pytest.mark.promise("S7")
 @in_time
 @pytest.mark.drawn
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.wide) for seed in range(1, 5))])

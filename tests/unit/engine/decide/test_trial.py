@@ -375,6 +375,7 @@ def same_contents(now: dict[str, Any], then: dict[str, Any]) -> None:
     assert now == then
 
 
+@pytest.mark.promise("S29")
 @in_time
 @pytest.mark.drawn
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.wide) for seed in range(1, 5))])

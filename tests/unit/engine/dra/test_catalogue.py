@@ -50,6 +50,7 @@ def one_device() -> Devices:
 # ---- what is assumed
 
 
+@pytest.mark.promise("S17")
 def test_a_device_that_is_assumed_for_one_claim_is_not_assumed_for_another() -> None:
     devices = one_device()
     found = allocate(wanted(devices, "probe"), devices, N0)

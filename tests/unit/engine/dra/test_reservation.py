@@ -19,6 +19,7 @@ def users(*uids: str) -> dict[str, Any]:
     return {"reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in uids]}
 
 
+@pytest.mark.promise("L10")
 @pytest.mark.parametrize(
     ("reserved_for", "may"),
     [((), True), (("uid-p",), True), (("other",), False), (("uid-p", "other"), False)],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.dra.records import read_claim
 from agent_scheduler.engine.dra.reservation import ReservedClaims
@@ -41,6 +43,7 @@ class Cluster(World):
         return plugin.reserve(self.state(pod, plugin), pod, self.node(node_name), "")
 
 
+@pytest.mark.promise("S17")
 def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_took() -> None:
     cluster = Cluster()
     pods = []

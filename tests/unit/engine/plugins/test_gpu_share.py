@@ -32,6 +32,7 @@ def asking(world: World, amount: int, **spec: Any) -> PodInfo:
     return world.pod(requests={GPU: str(amount)}, **spec)
 
 
+@pytest.mark.promise("S39")
 @pytest.mark.parametrize(
     ("amount", "expected"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events.events import NODE_ADD, NODE_SHARD_UPDATE
@@ -23,6 +24,7 @@ def shard(*nodes: str) -> tuple[NodeShard, Membership]:
     return NodeShard(membership), membership
 
 
+@pytest.mark.promise("S20")
 def test_nodes_of_the_shard_pass_and_no_other() -> None:
     plugin, _ = shard("n1", "n3", "not-there")
     ledger = Ledger()

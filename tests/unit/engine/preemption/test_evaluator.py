@@ -53,6 +53,7 @@ def test_a_pod_that_may_not_preempt_says_so_and_keeps_its_nomination() -> None:
     assert world.preempt(high(world, preemptionPolicy="Never")) == PostFilterResult(None, NEVER)
 
 
+@pytest.mark.promise("S14")
 @pytest.mark.parametrize(
     ("victim", "leaving", "waits"),
     [
@@ -90,6 +91,7 @@ def test_a_nomination_is_of_no_use_where_nobody_can_be_evicted() -> None:
     assert found.message == "0/1 nodes are available: 1 No preemption victims found for incoming pod."
 
 
+@pytest.mark.promise("S14")
 @EITHER_WAY
 def test_the_most_important_pods_stay(ports: Any) -> None:
     world = cluster(node("a", cpu="4"))
@@ -112,6 +114,7 @@ def test_pods_that_a_budget_covers_stay_before_more_important_ones(ports: Any) -
     assert found.candidate is not None and found.candidate.pdb_violations == 1
 
 
+@pytest.mark.promise("S14")
 @EITHER_WAY
 @pytest.mark.parametrize(
     ("better", "worse"),
@@ -191,6 +194,7 @@ def test_the_search_goes_on_until_a_node_breaks_no_budget(ports: Any) -> None:
     assert chosen(found)[0] == "c"
 
 
+@pytest.mark.promise("S16")
 @EITHER_WAY
 def test_room_that_is_kept_for_a_nominated_pod_is_not_used_twice(ports: Any) -> None:
     world = cluster(node("a", cpu="4"))
@@ -295,6 +299,7 @@ def test_a_pod_that_is_being_deleted_was_not_counted_and_makes_no_domain_emptier
 # ---- several victims, and what is said where there are none
 
 
+@pytest.mark.promise("S14")
 @EITHER_WAY
 def test_of_three_victims_only_those_go_that_have_to_and_the_third_in_a_row_like_the_first(
     ports: Any,

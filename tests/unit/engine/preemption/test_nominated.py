@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def nominate(world: World, node_name: str, **more: Any) -> PodInfo:
     return pod
 
 
+@pytest.mark.promise("S16")
 def test_room_is_kept_for_pods_of_the_same_priority_and_above() -> None:
     world = cluster(node("a", cpu="4"))
     nominate(world, "a", requests={"cpu": "3"}, priority=10)
@@ -140,6 +142,7 @@ def make(world: World, uid: str, shape: Shape) -> PodInfo:
     return world.pod(uid, uid=uid, labels={"app": app}, **about, **more)
 
 
+@pytest.mark.promise("S16")
 @examples(120)
 @given(
     st.lists(st.tuples(SHAPES, st.integers(0, 2)), max_size=6),

@@ -63,6 +63,7 @@ def _drawn(scene: Scene, rng: random.Random, name: str, on: str = "") -> PodInfo
     return scene.pod(name, requests=requests, uid=name, labels=labels, nodeName=on or None, **more)
 
 
+@pytest.mark.promise("L1")
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(100 * each, marks=pytest.mark.wide) for each in (1, 2, 3))]
 )

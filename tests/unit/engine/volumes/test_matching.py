@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,6 +131,7 @@ def plain_choice(claims: Any, volumes: Any, labels: Any) -> dict[str, str]:
     return chosen
 
 
+@pytest.mark.promise("S13")
 @RUNS
 @given(CLAIMS, VOLUMES, st.booleans())
 def test_many_nodes_at_once_are_as_one_after_the_other(

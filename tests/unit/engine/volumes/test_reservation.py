@@ -125,6 +125,7 @@ def test_what_cannot_be_had_any_more_is_not_reserved(objects: list[Any], claims:
     assert len(storage.catalogue.taken) == len(storage.catalogue.selected) == 0
 
 
+@pytest.mark.promise("S13")
 def test_of_two_pods_one_gets_the_last_volume() -> None:
     storage = cluster(claim("c"), claim("d"), volume("v"))
     reserved(storage, pod("c"), holder="first")
