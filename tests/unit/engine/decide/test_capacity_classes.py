@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> None:
     assert all(amounts[examples[number]] == amounts[row] for row, number in enumerate(numbers))
 
 
-@examples(150)
+@examples(100)
 @given(data=st.data())
 def test_classes_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObject) -> None:
     world = World(node("n0"))

@@ -7,6 +7,7 @@ import pytest
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ConflictPolicy, Verdict, judge
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import World, node
+from tests.support.terms import beside, pod_term
 
 
 class Race:
@@ -175,3 +176,19 @@ def test_a_node_whose_own_spec_changed_is_asked_about_by_every_filter_again() ->
     assert race.bind(other, seen) is None
     world.ledger.set_node(node("a"))
     assert race.bind(pod, seen) == "a"
+
+
+def test_a_filter_that_looks_at_other_nodes_is_asked_again_if_anything_has_changed_since() -> None:
+    world = World(*(node(name, labels={"zone": "z"}) for name in ("a", "b")))
+    race = Race(world, ConflictPolicy.REVALIDATE)
+    apart = {"affinity": beside("podAntiAffinity", pod_term("web", "zone"))}
+    pod, seen = world.pod(**apart), world.ledger.sequence
+    candidates = race.decide(pod, candidates=1)
+    filters = world.views.of(pod.cls).filters
+    unchanged = judge(world.ledger, candidates, filters, race.policy, seen=world.ledger.sequence)
+    assert unchanged.candidate is not None and unchanged.revalidated == 0
+    world.place("b", labels={"app": "web"})
+    assert judge(world.ledger, candidates, filters, race.policy, seen=seen).candidate is None
+    other = world.pod(requests={"cpu": "1"})
+    taken = judge(world.ledger, race.decide(other), world.views.of(other.cls).filters, race.policy, seen=seen)
+    assert taken.candidate is not None and taken.revalidated == 0

@@ -15,7 +15,7 @@ from tests.support.terms import beside, pod_term
 from .spread_world import clusters, ranks, refusals
 
 
-@examples(300)
+@examples(200)
 @given(drawn=clusters("pods"))
 def test_drawn_clusters_are_decided_as_the_plain_reading_does(drawn: Drawn) -> None:
     engine, pod, world = Engine(drawn.world), drawn.pending, drawn.world

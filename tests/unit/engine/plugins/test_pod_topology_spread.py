@@ -127,7 +127,7 @@ STEPS = st.lists(
 )
 
 
-@examples(150)
+@examples(100)
 @given(drawn=clusters(), later=clusters(), steps=STEPS)
 def test_a_state_that_is_kept_sees_every_change(
     drawn: Drawn, later: Drawn, steps: list[tuple[str, int]]

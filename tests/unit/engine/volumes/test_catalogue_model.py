@@ -178,4 +178,4 @@ class CatalogueMachine(RuleBasedStateMachine):
             assert self.catalogue.selected_node(record) == expected
 
 
-TestCatalogue = model_test(CatalogueMachine, examples=150, steps=40)
+TestCatalogue = model_test(CatalogueMachine, examples=110, steps=40)
