@@ -45,17 +45,19 @@ def test_who_was_refused_by_default_is_woken_by_any_pod_of_its_namespace() -> No
 def test_a_change_of_the_pod_itself_wakes_it_where_it_matters() -> None:
     tolerates = {"tolerations": [{"operator": "Exists"}]}
 
-    def own(constraint: dict[str, Any], *, labels: dict[str, str] | None = None, **change: Any) -> bool:
-        """Whether a pod with this constraint is woken by a change of its app, its other labels, or its spec."""
+    def own(*constraints: dict[str, Any], labels: dict[str, str] | None = None, **change: Any) -> bool:
+        """Whether a pod with these constraints is woken by a change of its app, its other labels, or its spec."""
         web = {"app": change.pop("app", "web"), **(labels or {})}
-        old = WORLD.pod(uid="own", labels={"app": "web"}, topologySpreadConstraints=[constraint])
-        new = WORLD.pod(uid="own", labels=web, topologySpreadConstraints=[constraint], **change)
+        old = WORLD.pod(uid="own", labels={"app": "web"}, topologySpreadConstraints=list(constraints))
+        new = WORLD.pod(uid="own", labels=web, topologySpreadConstraints=list(constraints), **change)
         return hint(OWN, old, old, new)
 
     assert own(spread(), app="db")
     assert not own(spread(app="x"), app="db")
     assert own(spread(nodeTaintsPolicy="Honor"), **tolerates)
     assert not own(spread(), **tolerates)
+    assert own(spread(app="x"), spread(HOSTNAME), app="db")
+    assert own(spread(), spread(HOSTNAME, nodeTaintsPolicy="Honor"), **tolerates)
     assert own(spread(matchLabelKeys=["v"]), labels={"v": "2"})
     # Others count now, even where it is none of them itself.
     assert own(spread(app="x", matchLabelKeys=["v"]), labels={"v": "2"})
