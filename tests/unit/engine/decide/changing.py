@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
+from tests.support.terms import HOSTNAME, ZONE, beside, pod_term, preferring, requiring, spread, term
 
-from .live import PACKING, PROFILES, Answer, Live, Obj, Question
+from .live import LEARNING, PACKING, PROFILES, Answer, Live, Obj, Question
 
 NAMESPACES = ("default", "other")
 TEAMS = ("red", "blue")
 ZONES = tuple("abcde")
 APPS = tuple("xyz")
 DRIVER = "d.example.com"
-HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 IMAGES = ("small", "large")
 
 #: How many changes come between two decisions: none, as between workers' turns, a few, and many at once.
@@ -79,13 +79,16 @@ class Cluster:
 
     def anew(self) -> Live:
         """An engine that has kept nothing."""
-        return Live(self.objects, self.live.rows)
+        return Live(self.objects, self.live.names_of_rows, self.live.workload)
 
     def turn(self, compare: Callable[[Answer, Answer, str], None]) -> None:
         """A burst of changes, and some decisions after it."""
         rng = self._random
         if rng.random() < 0.1:
             self._of_nodes = rng.choice((0, 0, 1, 5))
+        for _ in range(rng.choice((0, 0, 1, 20))):
+            # What is learnt of pods that come changes what tells nodes apart.
+            self.live.workload.seen(self.live.read(rng.choice(self._kinds)).cls)
         told = [self._change() for _ in range(rng.choice(BURSTS))]
         if rng.random() < 0.3:
             self._waiting[rng.randrange(WAITING)] = self._like(rng.choice(self._waiting))
@@ -257,8 +260,7 @@ class Cluster:
         if number < 2:
             place = {"allNodes": True}
         elif number < 5:
-            zone = {"key": ZONE, "operator": "In", "values": [ZONES[number]]}
-            place = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+            place = {"nodeSelector": {"nodeSelectorTerms": [term(ZONE, ZONES[number])]}}
         devices = [
             {"name": f"d{index}", "attributes": {"kind": {"string": rng.choice("ab")}}}
             for index in range(rng.randrange(1, 5))
@@ -306,13 +308,12 @@ class Cluster:
         name = f"pv{number}"
         if name in self.objects["volumes"] and rng.random() < 0.3:
             return self._delete("volumes", name)
-        zone = {"key": ZONE, "operator": "In", "values": [rng.choice(ZONES)]}
         spec = {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
             "storageClassName": "slow",
             "claimRef": {"namespace": "default", "name": f"pvc{number}", "uid": ""} if number < 3 else None,
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term(ZONE, rng.choice(ZONES))]}},
         }
         body = {"metadata": self._metadata(name), "spec": spec, "status": {"phase": "Available"}}
         return self._set("volumes", name, body)
@@ -353,7 +354,10 @@ class Cluster:
 
     def _pod(self) -> Obj:
         rng = self._random
-        spec: Obj = {"schedulerName": rng.choice((*PROFILES, PACKING)), "containers": self._containers()}
+        spec: Obj = {
+            "schedulerName": rng.choice((*PROFILES, PACKING, LEARNING)),
+            "containers": self._containers(),
+        }
         for part in rng.choice(PARTS):
             spec.update(part(rng))
         return {
@@ -382,45 +386,34 @@ class Cluster:
         ]
 
 
-def _chosen(rng: random.Random) -> Obj:
-    return {"matchLabels": {"app": rng.choice(APPS)}}
-
-
 def _spread(rng: random.Random) -> Obj:
+    whens = rng.choice((("DoNotSchedule",), ("ScheduleAnyway",), ("DoNotSchedule", "ScheduleAnyway")))
     return {
         "topologySpreadConstraints": [
-            {
-                "maxSkew": rng.choice((1, 2)),
-                "topologyKey": rng.choice((HOSTNAME, ZONE)),
-                "whenUnsatisfiable": when,
-                "labelSelector": _chosen(rng),
-                "nodeTaintsPolicy": rng.choice(("Honor", "Ignore")),
-            }
-            for when in rng.choice(
-                (("DoNotSchedule",), ("ScheduleAnyway",), ("DoNotSchedule", "ScheduleAnyway"))
+            spread(
+                rng.choice((HOSTNAME, ZONE)),
+                rng.choice(APPS),
+                skew=rng.choice((1, 2)),
+                when=when,
+                nodeTaintsPolicy=rng.choice(("Honor", "Ignore")),
             )
+            for when in whens
         ]
     }
 
 
 def _affinity(rng: random.Random) -> Obj:
     kind = rng.choice(("podAffinity", "podAntiAffinity", "podAntiAffinity"))
-    term: Obj = {"topologyKey": rng.choice((HOSTNAME, ZONE)), "labelSelector": _chosen(rng)}
+    found = pod_term(rng.choice(APPS), rng.choice((HOSTNAME, ZONE)))
     if rng.random() < 0.2:
-        term["namespaceSelector"] = {"matchLabels": {"team": rng.choice(TEAMS)}}
-    if rng.random() < 0.5:
-        preferred = [{"weight": rng.choice((1, 10)), "podAffinityTerm": term}]
-        return {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+        found["namespaceSelector"] = {"matchLabels": {"team": rng.choice(TEAMS)}}
+    return {"affinity": beside(kind, found, weight=rng.choice((0, 0, 1, 10)))}
 
 
 def _node_affinity(rng: random.Random) -> Obj:
-    term = {"matchExpressions": [{"key": "disk", "operator": rng.choice(("In", "NotIn")), "values": ["ssd"]}]}
-    if rng.random() < 0.6:
-        preferred = [{"weight": 10, "preference": term}]
-        return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
-    required = {"nodeSelectorTerms": [term]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+    wanted = term("disk", "ssd", operator=rng.choice(("In", "NotIn")))
+    affinity = preferring((10, wanted)) if rng.random() < 0.6 else requiring(wanted)
+    return {"affinity": {"nodeAffinity": affinity}}
 
 
 def _selector(rng: random.Random) -> Obj:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,27 +12,23 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.ranking import REFUSED
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.allocator import CannotAllocate
-from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
-from agent_scheduler.engine.framework.args import FragmentationArgs
-from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.args import FragmentationArgs, PluginArgs
 from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.framework.points import Enabled, PluginSet
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.labelselector import label_selector
-from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind, Owners
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes import records as storage
-from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects import wire
+from tests.support.engine import World
 
 Obj = dict[str, Any]
 
@@ -42,6 +38,8 @@ Objects = Mapping[str, Mapping[str, Obj]]
 PROFILES = ("agent", "default-scheduler")
 #: A profile whose scores read GPUs, and labels of nodes that are alike in their room.
 PACKING = "packing"
+#: The same with a target workload that is learnt.
+LEARNING = "learning"
 _ZONE = "topology.kubernetes.io/zone"
 _WORKLOAD: list[Obj] = [
     {"requests": {"cpu": 1, GPU: 1000}, "nodeSelector": {_ZONE: "a"}, "weight": 3},
@@ -50,16 +48,21 @@ _WORKLOAD: list[Obj] = [
     {"requests": {"cpu": "700m", "memory": "1Gi"}, "nodeSelector": {_ZONE: "b"}, "weight": 2},
     {"requests": {"cpu": 3}},
 ]
-KINDS = ("namespaces", "services", "classes", "slices", "claims", "storageclasses", "volumes", "volumeclaims")
+#: How objects of storage and devices are read, by their kind.
+READERS: Mapping[str, Callable[[bytes], object]] = {
+    "classes": read_device_class,
+    "slices": read_slice,
+    "claims": read_claim,
+    "storageclasses": storage.read_class,
+    "volumes": storage.read_volume,
+    "volumeclaims": storage.read_claim,
+}
+KINDS = ("namespaces", "services", *READERS)
 
 
-def _packing() -> ProfileSpec:
-    scores = (Enabled("Fragmentation", 100), Enabled("GPUPacking"))
-    return ProfileSpec(
-        scheduler_name=PACKING,
-        plugins={"score": PluginSet(scores, ("*",))},
-        args={"Fragmentation": decode({"targetWorkload": _WORKLOAD}, FragmentationArgs)},
-    )
+def _packing(name: str, args: dict[str, PluginArgs]) -> ProfileSpec:
+    scores = (Enabled("Fragmentation", 100), *map(Enabled, ("GPUPacking", "BestFit", "DotProduct")))
+    return ProfileSpec(scheduler_name=name, plugins={"score": PluginSet(scores, ("*",))}, args=args)
 
 
 class Question(NamedTuple):
@@ -86,24 +89,17 @@ class Answer(NamedTuple):
     curable: tuple[int, ...]
 
 
-class Live:
+class Live(World):
     """An engine that is told of objects one by one, and keeps what it keeps."""
 
-    def __init__(self, objects: Objects, rows: Sequence[str | None]) -> None:
-        """`rows`: the names of the nodes by their rows; None where there is no node."""
-        self.ledger = Ledger()
-        self.namespaces = Namespaces()
+    def __init__(
+        self, objects: Objects, rows: Sequence[str | None], workload: TargetWorkload | None = None
+    ) -> None:
+        """`rows`: the names of the nodes by their rows; None where there is no node. `workload`: what was learnt."""
+        super().__init__()
+        self.workload = workload or TargetWorkload()
         self.owners = Owners(PROFILES[1:])
-        self.catalogue = Catalogue()
-        self.devices = Devices(self.ledger.touch)
         self._read = PodReader(PodClasses(images_for=PROFILES[1:]))
-        self.handle = Handle(
-            self.ledger,
-            namespaces=self.namespaces,
-            owners=self.owners,
-            catalogue=self.catalogue,
-            devices=self.devices,
-        )
         for kind in KINDS:
             for called, body in objects[kind].items():
                 self.set(kind, called, body)
@@ -116,17 +112,16 @@ class Live:
                 self.delete("nodes", f"{row}")
         for uid, body in objects["pods"].items():
             self.set("pods", uid, body)
-        self.snapshot = Snapshot(self.ledger, self.handle)
+        given = {"Fragmentation": decode({"targetWorkload": _WORKLOAD}, FragmentationArgs)}
         specs = [ProfileSpec(scheduler_name=name, base=name) for name in PROFILES]
-        self.views = {
+        self.views_of = {
             spec.scheduler_name: ClassViews(build_profile(spec), self.snapshot)
-            for spec in (*specs, _packing())
+            for spec in (*specs, _packing(PACKING, given), _packing(LEARNING, {}))
         }
 
     @property
-    def rows(self) -> list[str | None]:
-        columns = self.ledger.columns
-        return [None if each is None else each.name for each in columns.nodes[: columns.size]]
+    def names_of_rows(self) -> list[str | None]:
+        return [None if each is None else each.name for each in self.columns.nodes[: self.columns.size]]
 
     def read(self, body: Obj) -> PodInfo:
         return self._read(msgspec.json.encode(body))
@@ -143,20 +138,8 @@ class Live:
             case "services":
                 selector = wire.LabelSelector(match_labels=body["spec"]["selector"])
                 self.owners.set(OwnerKind.SERVICE, "default", name, label_selector(selector, "spec.selector"))
-            case "classes":
-                self.devices.set_class(read_device_class(raw))
-            case "slices":
-                self.devices.pools.set_slice(read_slice(raw))
-            case "claims":
-                self.devices.set_claim(read_claim(raw))
-            case "storageclasses":
-                self.catalogue.set_class(storage.read_class(raw))
-            case "volumes":
-                self.catalogue.set_volume(storage.read_volume(raw))
-            case "volumeclaims":
-                self.catalogue.set_claim(storage.read_claim(raw))
             case _:
-                raise LookupError(kind)
+                self.add(READERS[kind](raw))
 
     def delete(self, kind: str, name: str) -> None:
         match kind:
@@ -181,7 +164,7 @@ class Live:
 
     def view_of(self, pod: PodInfo) -> ClassView:
         self.snapshot.refresh()
-        return self.views[pod.scheduler_name].of(self.handle.class_of(pod))
+        return self.views_of[pod.scheduler_name].of(self.handle.class_of(pod))
 
     def answer(self, pod: PodInfo, asked: Question) -> Answer:
         view = self.view_of(pod)

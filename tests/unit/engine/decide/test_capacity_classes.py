@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide.ranking import REFUSED, best_of
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Score
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import NODE_NAME, Ints, Rows
+from tests.support.engine import GPU, PACK, SPREAD, World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import GPU, World, node
 
 SIZES: list[dict[str, Any]] = [
     {"cpu": "4"},
@@ -48,11 +46,11 @@ def check(snapshot: Snapshot) -> None:
     assert all(amounts[examples[number]] == amounts[row] for row, number in enumerate(numbers))
 
 
-@examples(150)
+@examples(100)
 @given(data=st.data())
 def test_classes_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObject) -> None:
     world = World(node("n0"))
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     placed: list[str] = []
     for _ in range(data.draw(st.integers(1, 40))):
         steps = ["place", "place", "place", "share", "share", "end", "node", "gone", "label", "ask", "ask"]
@@ -83,7 +81,7 @@ def test_classes_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataO
 
 def test_labels_that_somebody_names_tell_nodes_apart_until_it_names_others() -> None:
     world = World(node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"}), node("c"))
-    snapshot, interns = Snapshot(world.ledger), world.ledger.columns.interns
+    snapshot, interns = world.snapshot, world.ledger.columns.interns
 
     def number() -> int:
         check(snapshot)
@@ -103,7 +101,7 @@ def test_labels_that_somebody_names_tell_nodes_apart_until_it_names_others() -> 
 
 def test_many_classes_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
     world = World(*(node(f"n{index}") for index in range(100)))
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     check(snapshot)
     for number in range(1, 400):
         placed = world.place(f"n{number % 100}", requests={"cpu": f"{number}m"})
@@ -115,7 +113,7 @@ def test_many_classes_come_and_go_and_leave_no_more_than_there_are_rows() -> Non
     assert snapshot.capacity_classes.examples().shape[0] <= 3
 
 
-@examples(200)
+@examples(100)
 @given(data=st.data(), several=st.booleans())
 def test_the_best_rows_are_found_among_classes_as_among_rows(data: st.DataObject, several: bool) -> None:
     """With `several`, more rows than are looked at first where a number has many."""
@@ -123,7 +121,7 @@ def test_the_best_rows_are_found_among_classes_as_among_rows(data: st.DataObject
     world = World(*(node(f"n{index}", cpu=f"{index % 5 + 1}") for index in range(rows)))
     for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=6)):
         world.place(f"n{row}", requests={"cpu": "1"})
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     assert snapshot.capacity_classes.examples().size
     # Kinds come and go.
     for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=4)):
@@ -152,12 +150,11 @@ def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> Non
     world = World(*(node(f"n{index}", **SIZES[index % 3]) for index in range(12)))
     for index in range(8):
         world.place(f"n{index}", requests={"cpu": "2", "memory": f"{index % 2 + 1}Gi"})
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     columns, classes = snapshot.columns, snapshot.capacity_classes
-    of, rows, handle = classes.of[: columns.size], columns.all_rows(), Handle(world.ledger)
+    of, rows, handle = classes.of[: columns.size], columns.all_rows(), world.handle
     asked = set()
-    for base in ("agent", "default-scheduler"):
-        profile = build_profile(ProfileSpec(scheduler_name="s", base=base))
+    for profile in (PACK, SPREAD):
         for requests in ({"cpu": "1"}, {"cpu": "3", "memory": "1Gi"}, {"example.com/gpu": "1"}):
             pod = world.pod(requests=requests)
             asking: list[tuple[Filter | Score, Any]] = [

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import pytest
 
-from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.explain import (
     Explanation,
     NearMiss,
     PluginAnswer,
     explain,
 )
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Depends, Filter, PodRejected
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.quantity import text_of
-from tests.unit.engine.world import World, node
+from tests.support.engine import SPREAD, World, node
 
-PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+cluster = partial(World, profile=SPREAD)
 
 
 def explained(world: World, pod: PodInfo) -> Explanation:
-    snapshot = Snapshot(world.ledger)
-    return explain(ClassViews(PROFILE, snapshot).of(pod.cls), snapshot.columns)
+    return explain(world.view(pod), world.snapshot.columns)
 
 
 def test_each_plugin_counts_all_nodes_that_it_refuses_not_only_those_that_got_so_far() -> None:
-    world = World(node("a", cpu="1", unschedulable=True), node("b", cpu="1"), node("c"))
+    world = cluster(node("a", cpu="1", unschedulable=True), node("b", cpu="1"), node("c"))
     found = explained(world, world.pod(requests={"cpu": "8"}))
     assert found.message == "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
     counts = {each.plugin: (each.refused, each.alone) for each in found.plugins}
@@ -42,7 +39,7 @@ def test_each_plugin_counts_all_nodes_that_it_refuses_not_only_those_that_got_so
 
 
 def test_the_nearest_nodes_say_what_is_missing_in_numbers() -> None:
-    world = World(*(node(f"n{cpu}", cpu=str(cpu), memory="1Gi") for cpu in (1, 4, 3, 2)))
+    world = cluster(*(node(f"n{cpu}", cpu=str(cpu), memory="1Gi") for cpu in (1, 4, 3, 2)))
     world.place("n4", requests={"cpu": "500m"})
     (fit,) = explained(world, world.pod(requests={"cpu": "4", "example.com/gpu": "0"})).plugins
     assert fit.near[0] == NearMiss("n4", "cpu: 500m more (wants 4, 3500m of 4 is free)")
@@ -54,7 +51,7 @@ def test_the_nearest_nodes_say_what_is_missing_in_numbers() -> None:
 
 
 def test_a_node_that_one_rule_alone_refuses_is_near_whatever_the_rule() -> None:
-    world = World(node("a", labels={"disk": "hdd"}), node("b", labels={"disk": "ssd"}, cpu="1"))
+    world = cluster(node("a", labels={"disk": "hdd"}), node("b", labels={"disk": "ssd"}, cpu="1"))
     found = explained(world, world.pod(requests={"cpu": "2"}, nodeSelector={"disk": "ssd"}))
     assert {each.plugin: [miss.node for miss in each.near] for each in found.plugins} == {
         "NodeAffinity": ["a"],
@@ -64,7 +61,7 @@ def test_a_node_that_one_rule_alone_refuses_is_near_whatever_the_rule() -> None:
 
 
 def test_a_pod_that_fits_is_told_what_each_plugin_adds() -> None:
-    world = World(node("full"), node("empty"))
+    world = cluster(node("full"), node("empty"))
     world.place("full", requests={"cpu": "3", "memory": "6Gi"})
     found = explained(world, world.pod(requests={"cpu": "1"}))
     assert (found.message, found.feasible, found.plugins) == ("", 2, ())
@@ -86,17 +83,16 @@ class NoDisk:
 
 
 def test_a_plugin_that_rejects_the_pod_before_any_node_is_told_as_refusing_all() -> None:
-    world = World(node("a"), node("b"))
-    snapshot = Snapshot(world.ledger)
-    profile = replace(PROFILE, filters=(*PROFILE.filters, cast(Filter, NoDisk())))
-    found = explain(ClassViews(profile, snapshot).of(world.pod().cls), snapshot.columns)
+    profile = replace(SPREAD, filters=(*SPREAD.filters, cast(Filter, NoDisk())))
+    world = World(node("a"), node("b"), profile=profile)
+    found = explained(world, world.pod())
     assert found.plugins == (PluginAnswer("NoDisk", 2, 2, {"there are no disks": 2}, ()),)
     assert found.message == "0/2 nodes are available: there are no disks."
     assert found.feasible == 0
 
 
 def test_without_nodes_there_is_nothing_to_say_of_any() -> None:
-    world = World()
+    world = cluster()
     found = explained(world, world.pod())
     assert (found.nodes, found.message) == (0, "no nodes available to schedule pods")
 

@@ -17,7 +17,7 @@ SCORE = st.sampled_from([REFUSED, REFUSED, -1, 0, 1, 2, 100])
 FACET = st.integers(0, 3)
 
 
-@examples(200)
+@examples(100)
 @given(data=st.data(), head=st.integers(1, 5), heads=st.integers(1, 3))
 def test_the_best_of_all_classes_are_the_best_of_all_rows(data: st.DataObject, head: int, heads: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

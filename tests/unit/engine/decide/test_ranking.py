@@ -33,7 +33,7 @@ def test_a_look_at_all_rows_follows_the_order_and_leaves_the_scores(
     assert array.tolist() == scores
 
 
-@examples(300)
+@examples(150)
 @given(data=st.data(), size=st.integers(1, 40), head=st.integers(1, 6), heads=st.integers(1, 3))
 def test_a_head_is_kept_in_step_with_every_change(
     data: st.DataObject, size: int, head: int, heads: int

@@ -12,7 +12,6 @@ import pytest
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.compiled import every_filter
 from agent_scheduler.engine.decide.decide import ClassViews, decide
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import (
     Depends,
@@ -21,43 +20,22 @@ from agent_scheduler.engine.framework.plugin import (
     Profile,
     Score,
 )
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import Bools, Columns, Rows
 from agent_scheduler.engine.state.podclass import PodClass
-from tests.unit.engine.world import World, node
+from tests.support.engine import PACK, SPREAD, World, node
+from tests.support.terms import beside, pod_term, preferring, spread, term
 
-SPREAD = [
-    {
-        "maxSkew": 1,
-        "topologyKey": "zone",
-        "whenUnsatisfiable": when,
-        "labelSelector": {"matchLabels": {"app": "a"}},
-    }
-    for when in ("DoNotSchedule", "ScheduleAnyway")
-]
-TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
-IN_ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+IN_ZONE = term("zone", "a")
 SPECS: list[dict[str, Any]] = [
     {},
     {"nodeSelector": {"zone": "a"}},
     {"tolerations": [{"operator": "Exists"}]},
-    {"topologySpreadConstraints": SPREAD},
-    {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}},
-    {
-        "affinity": {
-            "nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 2, "preference": IN_ZONE}]
-            }
-        }
-    },
+    {"topologySpreadConstraints": [spread("zone", "a"), spread("zone", "a", when="ScheduleAnyway")]},
+    {"affinity": beside("podAntiAffinity", pod_term("a", "zone"))},
+    {"affinity": {"nodeAffinity": preferring((2, IN_ZONE))}},
     {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
 ]
-
-
-def profiles() -> list[Profile]:
-    return [
-        build_profile(ProfileSpec(scheduler_name="s", base=base)) for base in ("agent", "default-scheduler")
-    ]
+PROFILES = pytest.mark.parametrize("profile", [PACK, SPREAD])
 
 
 class WithoutAmounts:
@@ -72,7 +50,7 @@ class WithoutAmounts:
         return getattr(self._pod, name)
 
 
-@pytest.mark.parametrize("profile", profiles())
+@PROFILES
 def test_plugins_read_amounts_just_if_they_say_so(profile: Profile) -> None:
     world = World(node("n", labels={"zone": "a"}))
     world.place("n", **SPECS[4])
@@ -116,8 +94,7 @@ class Asked(Filter):
 
 
 def views_with(plugin: Filter, world: World) -> ClassViews:
-    profile = build_profile(ProfileSpec(scheduler_name="s", base="agent"))
-    return ClassViews(replace(profile, filters=(*profile.filters, plugin)), Snapshot(world.ledger))
+    return ClassViews(replace(PACK, filters=(*PACK.filters, plugin)), world.snapshot)
 
 
 def test_what_does_not_read_amounts_is_prepared_once_for_all_classes_that_are_otherwise_the_same() -> None:
@@ -144,9 +121,7 @@ def test_what_reads_amounts_or_other_objects_is_prepared_for_each_class(plugin: 
 
 def test_a_class_that_is_asked_once_keeps_nothing_of_rows() -> None:
     world = World(*(node(f"n{index}") for index in range(50)))
-    profile = build_profile(ProfileSpec(scheduler_name="s", base="agent"))
-    snapshot = Snapshot(world.ledger)
-    views, pod = ClassViews(profile, snapshot), world.pod(requests={"cpu": "1"})
+    snapshot, views, pod = world.snapshot, world.views, world.pod(requests={"cpu": "1"})
     view = views.of(pod.cls)
     first = decide(view, snapshot.columns, candidates=3)
     assert view._rows.ranking.scores.size == 0
@@ -154,12 +129,12 @@ def test_a_class_that_is_asked_once_keeps_nothing_of_rows() -> None:
     assert view._rows.ranking.scores.size >= 50
 
 
-@pytest.mark.parametrize("profile", profiles())
+@PROFILES
 def test_classes_that_share_an_outline_decide_as_if_each_were_alone(profile: Profile) -> None:
     world = World(
         *(node(f"n{index}", cpu=f"{index + 1}", labels={"zone": "ab"[index % 2]}) for index in range(6))
     )
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     views = ClassViews(profile, snapshot)
     # Held, as classes live no longer than a pod.
     pods = [world.pod(requests={"cpu": cpu}, **spec) for cpu in ("1", "2500m", "9") for spec in SPECS]

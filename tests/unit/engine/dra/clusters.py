@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from tests.decisions.devices.validity import Cluster, Obj, consumed_of, problems, too_much
+from tests.support.devices import counter, draws
+from tests.support.terms import expression, term
 
 DRIVER = "d.example.com"
 OTHER = "e.example.com"
@@ -47,17 +49,7 @@ def selector(expression: str) -> Obj:
 
 
 _places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    (
-        {"nodeName": "n0"},
-        {"allNodes": True},
-        {
-            "nodeSelector": {
-                "nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-                ]
-            }
-        },
-    )
+    ({"nodeName": "n0"}, {"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": [term("zone", "a")]}})
 )
 
 
@@ -65,7 +57,7 @@ _places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 def _device(draw: st.DrawFn, name: str, own_place: bool, counters: bool, about: str) -> Obj:
     device: dict[str, Any] = {"name": name, "attributes": {}}
     if about == "counters":
-        device["consumesCounters"] = _draws(draw)
+        device |= draws(draw(st.integers(1, 2)))
         return device
     if about == "capacity":
         device["capacity"] = _capacity(draw)
@@ -81,7 +73,7 @@ def _device(draw: st.DrawFn, name: str, own_place: bool, counters: bool, about: 
     if draw(st.integers(0, 4)) == 0:
         device["taints"] = [{"key": "t", "effect": "NoSchedule"}]
     if counters and draw(st.booleans()):
-        device["consumesCounters"] = _draws(draw)
+        device |= draws(draw(st.integers(1, 2)))
     if draw(st.integers(0, 3)) == 0:
         device["bindingConditions"] = ["Attached"]
         device["bindingFailureConditions"] = ["Failed"]
@@ -89,10 +81,6 @@ def _device(draw: st.DrawFn, name: str, own_place: bool, counters: bool, about: 
     if own_place:
         device.update(draw(_places))
     return device
-
-
-def _draws(draw: st.DrawFn) -> list[Obj]:
-    return [{"counterSet": "set", "counters": {"k": {"value": str(draw(st.integers(1, 2)))}}}]
 
 
 def _capacity(draw: st.DrawFn) -> Obj:
@@ -132,9 +120,7 @@ def _pool(draw: st.DrawFn, number: int, about: str) -> list[Obj]:
     ]
     if counters:
         slices[0]["devices"] = []
-        slices[0]["sharedCounters"] = [
-            {"name": "set", "counters": {"k": {"value": str(draw(st.integers(1, 2 + most)))}}}
-        ]
+        slices[0] |= counter(draw(st.integers(1, 2 + most)))
     return [
         {"metadata": {"name": f"slice{number}-{index}"}, "spec": each} for index, each in enumerate(slices)
     ]
@@ -295,13 +281,14 @@ def is_small(drawn: Drawn) -> bool:
 
 def everything(cluster: Cluster, node_name: str, claims: Sequence[Obj]) -> Iterator[tuple[Obj, ...]]:
     """Every valid way to allocate the claims on the node."""
-    only = {"key": "metadata.name", "operator": "In", "values": [node_name]}
     node = cluster.node(node_name)
     ways = [
         [
             {
                 "devices": {"results": [each for part in parts for each in part]},
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]},
+                "nodeSelector": {
+                    "nodeSelectorTerms": [{"matchFields": [expression("metadata.name", node_name)]}]
+                },
             }
             for parts in product(
                 *(_ways(cluster, node, request) for request in claim["spec"]["devices"]["requests"])

@@ -19,7 +19,7 @@ from agent_scheduler.engine.dra.allocator import (
 from agent_scheduler.engine.dra.catalogue import Devices, SearchBudget
 from agent_scheduler.engine.dra.devices import DeviceId
 from agent_scheduler.objects import dra
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     N0,
     N1,
@@ -28,12 +28,15 @@ from tests.unit.engine.dra.objects import (
     books,
     claim_of,
     class_of,
+    counter,
     device,
+    draws,
     exactly,
     slice_of,
     wanted,
 )
-from tests.unit.engine.world import node
+from tests.support.engine import node
+from tests.support.terms import expression, term
 
 
 def given(devices: Devices, *names: str, at: Any = N0) -> tuple[Allocation, ...]:
@@ -52,19 +55,18 @@ def names_of(allocation: Allocation) -> list[str]:
     return [each.id.device for each in allocation.results]
 
 
+def first_names(devices: Devices, name: str, at: Any = N0) -> list[str]:
+    """The devices that a claim gets."""
+    return names_of(given(devices, name, at=at)[0])
+
+
 def test_devices_are_taken_in_the_order_of_pool_slice_and_place() -> None:
     devices = books(
         slice_of("s2", device("z"), pool={"name": "b"}),
         slice_of("s1", device("y"), device("x"), pool={"name": "a"}),
         claim_of("c", exactly(count=2)),
     )
-    assert names_of(given(devices, "c")[0]) == ["y", "x"]
-
-
-def test_a_tainted_device_does_not_hide_one_that_is_like_it_without_the_taint() -> None:
-    tainted = device("a", taints=[{"key": "t", "effect": "NoExecute"}])
-    devices = books(slice_of("s", tainted, device("b")), claim_of("c"))
-    assert names_of(given(devices, "c")[0]) == ["b"]
+    assert first_names(devices, "c") == ["y", "x"]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,12 @@ def test_a_taint_is_tolerated_by_key_value_and_effect(toleration: dict[str, str]
     assert isinstance(allocate(wanted(devices, "c"), devices, N0), CannotAllocate) is not tolerated
 
 
+def test_a_tainted_device_does_not_hide_one_that_is_like_it_without_the_taint() -> None:
+    tainted = device("a", taints=[{"key": "t", "effect": "NoExecute"}])
+    devices = books(slice_of("s", tainted, device("b")), claim_of("c"))
+    assert first_names(devices, "c") == ["b"]
+
+
 def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
     numas = [device(f"d{index}", attributes=attributes(numa=numa)) for index, numa in enumerate((0, 0, 1))]
     distinct: dict[str, Any] = {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}]}
@@ -92,27 +100,33 @@ def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
         claim_of("two", exactly(count=2), **distinct),
         claim_of("three", exactly(count=3), **distinct),
     )
-    assert names_of(given(devices, "two")[0]) == ["d0", "d2"]
+    assert first_names(devices, "two") == ["d0", "d2"]
     assert refusal(devices, "three") == CANNOT_ALLOCATE
 
 
 def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
     def part(name: str, size: int) -> dict[str, Any]:
-        return device(name, consumesCounters=[{"counterSet": "set", "counters": {"k": {"value": str(size)}}}])
+        return device(name, **draws(size))
 
     whole = {"resourceSliceCount": 2}
     devices = books(
-        slice_of("s0", pool=whole, sharedCounters=[{"name": "set", "counters": {"k": {"value": "3"}}}]),
+        slice_of("s0", pool=whole, **counter(3)),
         slice_of("s1", part("two", 2), part("deux", 2), part("one", 1), pool=whole),
         claim_of("pair", exactly(count=2)),
         claim_of("three", exactly(count=3)),
         claim_of("single"),
     )
-    assert names_of(given(devices, "pair")[0]) == ["two", "one"]
+    assert first_names(devices, "pair") == ["two", "one"]
     assert refusal(devices, "three") == CANNOT_ALLOCATE
     devices.set_claim(claim_of("other", status=allocated_to("deux")))
-    assert names_of(given(devices, "single")[0]) == ["one"]
+    assert first_names(devices, "single") == ["one"]
     assert refusal(devices, "pair") == CANNOT_ALLOCATE
+    # What the binder takes is judged by the same sums, of all that it takes at once.
+    two, one = (Use(DeviceId(DRIVER, "p", name), False) for name in ("two", "one"))
+    assert devices.pools.are_free([one]) and not devices.pools.are_free([two])
+    devices.delete_claim(("default", "other"))
+    assert devices.pools.are_free([two, one])
+    assert not devices.pools.are_free([two, Use(DeviceId(DRIVER, "p", "deux"), False)])
     devices.pools.set_slice(slice_of("s1", part("odd", 2), pool={**whole, "name": "q"}))
     assert refusal(devices, "single") == CANNOT_ALLOCATE, "neither pool is whole now"
 
@@ -149,14 +163,14 @@ def test_of_alternatives_the_first_that_can_be_had_is_taken_and_ranks_the_node()
 def test_a_pool_is_had_only_in_its_newest_generation_and_only_whole() -> None:
     old = slice_of("old", device("a"))
     devices = books(old, claim_of("c"))
-    assert names_of(given(devices, "c")[0]) == ["a"]
+    assert first_names(devices, "c") == ["a"]
     devices.pools.set_slice(slice_of("new-1", device("b"), pool={"generation": 2, "resourceSliceCount": 2}))
     assert refusal(devices, "c") == CANNOT_ALLOCATE
     devices.pools.set_slice(slice_of("new-2", device("c"), pool={"generation": 2, "resourceSliceCount": 2}))
-    assert names_of(given(devices, "c")[0]) == ["b"]
+    assert first_names(devices, "c") == ["b"]
     devices.pools.delete_slice("new-1")
     devices.pools.delete_slice("new-2")
-    assert names_of(given(devices, "c")[0]) == ["a"]
+    assert first_names(devices, "c") == ["a"]
 
 
 def test_a_pool_that_names_a_device_twice_is_invalid() -> None:
@@ -306,50 +320,29 @@ def test_a_device_that_binds_to_its_node_makes_its_claim_one_for_this_node() -> 
     )
     (found,) = given(devices, "c")
     (term,) = found.status("uid")["nodeSelector"]["nodeSelectorTerms"]
-    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
-
-
-def test_what_several_devices_use_of_a_counter_adds_up() -> None:
-    counters = [{"name": "set", "counters": {"k": {"value": "4"}}}]
-    draws = {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": "2"}}}]}
-    parts = [device(name, **draws) for name in "abc"]
-    devices = books(
-        slice_of("s", *parts, sharedCounters=counters),
-        claim_of("first", status=allocated_to("a")),
-        claim_of("c"),
-    )
-    assert len(given(devices, "c")) == 1
-    devices.set_claim(claim_of("second", status=allocated_to("b")))
-    assert refusal(devices, "c") == CANNOT_ALLOCATE
-    # And what the binder takes is judged by the same sums.
-    assert not devices.pools.are_free([Use(DeviceId(DRIVER, "p", "c"), False)])
+    assert term == {"matchFields": [expression("metadata.name", "n0")]}
 
 
 def test_counters_that_are_used_up_keep_admin_access_from_a_device_too() -> None:
-    counters = [{"name": "set", "counters": {"k": {"value": "2"}}}]
-
-    def draws(size: str) -> dict[str, Any]:
-        return {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": size}}}]}
-
     admin = exactly(adminAccess=True)
-    free = books(slice_of("s", device("a", **draws("2")), sharedCounters=counters), claim_of("c", admin))
+    free = books(slice_of("s", device("a", **draws(2)), **counter(2)), claim_of("c", admin))
     assert len(given(free, "c")) == 1
     used = books(
-        slice_of("s", device("a", **draws("2")), device("b", **draws("1")), sharedCounters=counters),
+        slice_of("s", device("a", **draws(2)), device("b", **draws(1)), **counter(2)),
         claim_of("other", status=allocated_to("b")),
         claim_of("c", admin),
     )
     (found,) = given(used, "c")
     assert [each.id.device for each in found.results] == ["b"]
     full = books(
-        slice_of("s", device("a", **draws("2")), sharedCounters=counters),
+        slice_of("s", device("a", **draws(2)), **counter(2)),
         claim_of("other", status=allocated_to("a")),
         claim_of("c", admin),
     )
     assert refusal(full, "c") == CANNOT_ALLOCATE
     # So do those that another request of the same claim uses up.
     both = books(
-        slice_of("s", device("a", **draws("2")), device("b", **draws("1")), sharedCounters=counters),
+        slice_of("s", device("a", **draws(2)), device("b", **draws(1)), **counter(2)),
         claim_of("c", exactly("r0"), exactly("r1", adminAccess=True)),
     )
     assert refusal(both, "c") == CANNOT_ALLOCATE
@@ -391,11 +384,7 @@ def test_the_status_names_devices_configuration_and_nodes_as_the_api_has_them() 
                 {"source": "FromClaim", "requests": ["r1"], "opaque": opaque},
             ],
         },
-        "nodeSelector": {
-            "nodeSelectorTerms": [
-                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
-            ]
-        },
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [expression("metadata.name", "n0")]}]},
     }
 
 
@@ -403,16 +392,7 @@ def test_the_status_names_devices_configuration_and_nodes_as_the_api_has_them() 
     ("place", "selector"),
     [
         ({"allNodes": True}, None),
-        (
-            {
-                "nodeSelector": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-                    ]
-                }
-            },
-            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
-        ),
+        ({"nodeSelector": {"nodeSelectorTerms": [term("zone", "a")]}}, term("zone", "a")),
     ],
 )
 def test_a_claim_with_devices_for_many_nodes_can_be_used_on_all_of_them(

@@ -13,7 +13,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand, missing
 from agent_scheduler.engine.dra.hints import frees
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     N0,
     N1,
@@ -21,12 +21,15 @@ from tests.unit.engine.dra.objects import (
     books,
     claim_of,
     class_of,
+    counter,
     device,
+    draws,
     exactly,
     key,
     slice_of,
     wanted,
 )
+from tests.support.terms import term
 
 
 def take(devices: Devices, name: str, pod: str) -> bool:
@@ -47,6 +50,7 @@ def one_device() -> Devices:
 # ---- what is assumed
 
 
+@pytest.mark.promise("S17")
 def test_a_device_that_is_assumed_for_one_claim_is_not_assumed_for_another() -> None:
     devices = one_device()
     found = allocate(wanted(devices, "probe"), devices, N0)
@@ -238,23 +242,21 @@ def test_a_claim_that_cannot_be_used_is_told_in_known_words(
 # ---- whom a change is told
 
 
+def telling() -> tuple[Devices, list[Collection[str] | None]]:
+    """Devices, and the nodes that they name to those who have to ask again."""
+    told: list[Collection[str] | None] = []
+    devices = Devices(told.append)
+    devices.set_class(class_of())
+    return devices, told
+
+
 def random_slice(chance: random.Random, name: str) -> Any:
     place: dict[str, Any] = chance.choice(
         (
             {"nodeName": "n0"},
             {"nodeName": "n1"},
             {"allNodes": True},
-            {
-                "nodeSelector": {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchExpressions": [
-                                {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
-                            ]
-                        }
-                    ]
-                }
-            },
+            {"nodeSelector": {"nodeSelectorTerms": [term("kubernetes.io/hostname", "n1")]}},
             {"perDeviceNodeSelection": True},
         )
     )
@@ -264,15 +266,11 @@ def random_slice(chance: random.Random, name: str) -> Any:
             {"nodeName": chance.choice(("n0", "n1"))} if "perDeviceNodeSelection" in place else {}
         )
         if chance.random() < 0.3:
-            own["consumesCounters"] = [{"counterSet": "set", "counters": {"k": {"value": "1"}}}]
+            own |= draws(1)
         if chance.random() < 0.3:
             own.update(allowMultipleAllocations=True, capacity={"m": {"value": "2"}})
         made.append(device(f"{name}-{index}", **own))
-    counters = {}
-    if chance.random() < 0.5:
-        counters = {
-            "sharedCounters": [{"name": "set", "counters": {"k": {"value": str(chance.randrange(3))}}}]
-        }
+    counters = counter(chance.randrange(3)) if chance.random() < 0.5 else {}
     pool = {
         "name": chance.choice("pq"),
         "generation": chance.randrange(1, 3),
@@ -286,9 +284,7 @@ def test_whoever_has_another_answer_after_a_change_was_told(seed: int) -> None:
     """Random histories: what is kept is what would be found anew, the books are right, and a node whose answer is
     another one is among those that were named."""
     chance = random.Random(seed)
-    told: list[Collection[str] | None] = []
-    devices = Devices(told.append)
-    devices.set_class(class_of())
+    devices, told = telling()
     shared = exactly("shared", capacity={"requests": {"m": "1"}})
     for index in range(8):
         devices.set_claim(claim_of(f"c{index}", chance.choice((exactly(), exactly(count=2), shared))))
@@ -331,9 +327,7 @@ def test_whoever_has_another_answer_after_a_change_was_told(seed: int) -> None:
 
 
 def test_a_device_that_is_taken_on_one_node_concerns_that_node_alone() -> None:
-    told: list[Collection[str] | None] = []
-    devices = Devices(told.append)
-    devices.set_class(class_of())
+    devices, told = telling()
     devices.pools.set_slice(slice_of("s0", device("a")))
     devices.pools.set_slice(slice_of("s1", device("a"), pool={"name": "q"}, nodeName="n1"))
     devices.set_claim(claim_of("c"))
@@ -347,15 +341,11 @@ def test_a_device_that_is_taken_on_one_node_concerns_that_node_alone() -> None:
 
 
 def test_a_device_whose_counters_others_draw_on_concerns_the_nodes_of_these() -> None:
-    told: list[Collection[str] | None] = []
-    devices = Devices(told.append)
-    devices.set_class(class_of())
-    draws = {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": "1"}}}]}
-    sets = [{"name": "set", "counters": {"k": {"value": "1"}}}]
+    devices, told = telling()
     whole = {"resourceSliceCount": 3}
-    devices.pools.set_slice(slice_of("s0", pool=whole, allNodes=False, nodeName="n0", sharedCounters=sets))
-    devices.pools.set_slice(slice_of("s1", device("a", **draws), pool=whole))
-    devices.pools.set_slice(slice_of("s2", device("b", **draws), pool=whole, nodeName="n1"))
+    devices.pools.set_slice(slice_of("s0", pool=whole, allNodes=False, nodeName="n0", **counter(1)))
+    devices.pools.set_slice(slice_of("s1", device("a", **draws(1)), pool=whole))
+    devices.pools.set_slice(slice_of("s2", device("b", **draws(1)), pool=whole, nodeName="n1"))
     devices.set_claim(claim_of("c"))
     devices.set_claim(claim_of("probe"))
     assert not isinstance(answer(wanted(devices, "probe"), devices, N1), CannotAllocate)

@@ -11,8 +11,8 @@ from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.extended import claim_for, met_by_devices, requests_for
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
 from agent_scheduler.objects import wire
-from tests.unit.engine.dra.objects import N0, N1, books, class_of, device, slice_of
-from tests.unit.engine.world import node
+from tests.support.devices import N0, N1, books, class_of, device, slice_of
+from tests.support.engine import node
 
 GPU = "example.com/gpu"
 

@@ -24,8 +24,8 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclaims import Demand, PodRef
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.unit.engine.dra.objects import N0, N1, books, class_of, device, slice_of
-from tests.unit.engine.world import pod_json, read_pod
+from tests.support.devices import N0, N1, books, class_of, device, slice_of
+from tests.support.engine import pod_json, read_pod
 
 GPU = "example.com/gpu"
 CLASSES = PodClasses()

@@ -10,12 +10,12 @@ import pytest
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.events.hints import ClusterEventWithHint, QueueingHint
-from agent_scheduler.engine.events.prehints import ALL_PODS, ByKeys
+from agent_scheduler.engine.events.hints import ClusterEventWithHint
+from agent_scheduler.engine.events.prehints import ByKeys
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     allocated_to,
     attributes,
@@ -26,7 +26,8 @@ from tests.unit.engine.dra.objects import (
     exactly,
     slice_of,
 )
-from tests.unit.engine.world import node, pod_json
+from tests.support.engine import node, pod_json
+from tests.support.engine import wakes as any_wakes
 
 GPU = f"device.attributes['{DRIVER}'].kind == 'gpu'"
 
@@ -51,21 +52,10 @@ def wakes(
     new: Any,
     action: ActionType | None = None,
 ) -> bool:
-    """Whether the hint does; and whoever it wakes is among those whom the pre-hint names."""
     did = action or (
         ActionType.ADD if old is None else ActionType.DELETE if new is None else ActionType.UPDATE
     )
-    plugin = DynamicResources(devices=devices)
-    woken = False
-    for entry in entries_for(plugin, kind, did):
-        assert entry.hint_fn is not None
-        if entry.hint_fn(pod, old, new) is QueueingHint.QUEUE:
-            woken = True
-            pre = entry.pre_hint
-            if isinstance(pre, ByKeys) and pre.keys is not None:
-                keys = pre.keys(ClusterEvent(kind, did), old, new)
-                assert keys is ALL_PODS or set(pre.index.keys_of(pod)) & set(keys)
-    return woken
+    return any_wakes(DynamicResources(devices=devices), pod, ClusterEvent(kind, did), old, new)
 
 
 @pytest.fixture

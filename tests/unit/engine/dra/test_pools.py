@@ -7,10 +7,9 @@ from typing import Any
 from agent_scheduler.engine.dra.allocation import Use
 from agent_scheduler.engine.dra.devices import DeviceId, PoolId
 from agent_scheduler.engine.dra.pools import Pool
+from tests.support.devices import DRIVER, counter, device, draws, slice_of
 
-from .objects import DRIVER, device, slice_of
-
-CARD: dict[str, Any] = {"sharedCounters": [{"name": "card", "counters": {"slices": {"value": "7"}}}]}
+CARD = counter(7)
 
 
 def pool(*devices: dict[str, Any], **spec: Any) -> Pool:
@@ -36,9 +35,8 @@ def test_what_is_consumed_of_a_shared_device_is_added_up_and_given_back_share_by
 
 
 def test_counters_follow_what_is_taken_and_given_back() -> None:
-    takes = [{"counterSet": "card", "counters": {"slices": {"value": "2"}}}]
-    books = pool(device("a", consumesCounters=takes), device("b", consumesCounters=takes), **CARD)
-    key, each = ("card", "slices"), books.counters["card", "slices"] // 7 * 2
+    books = pool(device("a", **draws(2)), device("b", **draws(2)), **CARD)
+    key, each = ("set", "k"), books.counters["set", "k"] // 7 * 2
     for name in ("a", "b"):
         books.take(use(name))
     assert books.counters_used == {key: 2 * each}
@@ -53,6 +51,6 @@ def test_of_a_pool_that_names_a_counter_set_twice_nothing_is_given() -> None:
     books = pool(device("a"), pool={"resourceSliceCount": 2}, **CARD)
     assert not books.complete and books.error == ""
     books.put(slice_of("t", device("b"), pool={"resourceSliceCount": 2}, sharedCounters=[counters]))
-    assert books.complete and books.error == "duplicate counter set name card"
+    assert books.complete and books.error == "duplicate counter set name set"
     books.drop("t")
     assert books.error == ""

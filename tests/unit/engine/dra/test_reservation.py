@@ -10,8 +10,7 @@ from agent_scheduler.engine.dra.allocator import CannotAllocate
 from agent_scheduler.engine.dra.demand import PodClaim, PodRef, demand
 from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaims, due, reserve, to_deallocate
 from agent_scheduler.engine.state.batchinfo import GroupKey
-
-from .objects import N0, allocated_to, books, claim_of, device, key, slice_of, wanted
+from tests.support.devices import N0, allocated_to, books, claim_of, device, key, slice_of, wanted
 
 POD = PodRef("default", "p", "uid-p")
 
@@ -20,6 +19,7 @@ def users(*uids: str) -> dict[str, Any]:
     return {"reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in uids]}
 
 
+@pytest.mark.promise("L10")
 @pytest.mark.parametrize(
     ("reserved_for", "may"),
     [((), True), (("uid-p",), True), (("other",), False), (("uid-p", "other"), False)],

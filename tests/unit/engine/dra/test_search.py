@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def demand_of(engine: DeviceEngine, claims: tuple[Obj, ...]) -> Demand:
     return demand([PodClaim(name, (NAMESPACE, name)) for name in names], engine.devices)
 
 
+@pytest.mark.promise("S17")
 @examples(150)
 @given(clusters(), st.booleans())
 def test_an_allocation_is_found_exactly_where_there_is_one(drawn: Drawn, long: bool) -> None:

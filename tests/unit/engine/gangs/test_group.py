@@ -19,50 +19,43 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects import batch
 from agent_scheduler.objects.wire import Metadata
-from tests.unit.engine.world import World
+from tests.support import objects
+from tests.support.engine import World
 
 
-def pod_group(**spec: Any) -> Group:
-    metadata = {"name": "g", "namespace": "ns", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    return of_pod_group(msgspec.convert({"metadata": metadata, "spec": spec}, batch.PodGroup))
+def pod_group(waiting: str = "", **spec: Any) -> Group:
+    """`waiting`: the roles whose members are created later."""
+    body = objects.pod_group("g", namespace="ns", uid="u", annotations={batch.WAITING_ROLES: waiting}, **spec)
+    return of_pod_group(msgspec.convert(body, batch.PodGroup))
 
 
-def test_a_group_without_roles_needs_its_minimum() -> None:
-    assert effective_minimum(pod_group(minMember=3)) == (3, {})
+ROLES, STAGES = {"master": 1, "worker": 2}, {"master": 1, "worker": 4}
 
 
-def test_minimums_of_roles_count_where_the_group_needs_at_least_their_sum() -> None:
-    roles = {"master": 1, "worker": 2}
-    assert effective_minimum(pod_group(minMember=3, minTaskMember=roles)) == (3, roles)
-
-
-def test_a_group_that_needs_fewer_members_than_its_roles_means_any_of_them() -> None:
-    assert effective_minimum(pod_group(minMember=2, minTaskMember={"master": 1, "worker": 2})) == (2, {})
-
-
-STAGES = {"master": 1, "worker": 4}
-
-
-def staged(minimum: int, waiting: str) -> Group:
-    metadata = {"name": "g", "namespace": "ns", "annotations": {batch.WAITING_ROLES: waiting}}
-    spec = {"minMember": minimum, "minTaskMember": STAGES}
-    return of_pod_group(msgspec.convert({"metadata": metadata, "spec": spec}, batch.PodGroup))
-
-
-def test_nobody_waits_for_members_that_are_created_later() -> None:
-    assert effective_minimum(staged(5, "worker")) == (1, {"master": 1})
-    assert effective_minimum(staged(6, "worker"), {"master"}) == (2, {"master": 1})
-
-
-def test_members_count_once_there_are_any_and_when_their_role_waits_no_more() -> None:
-    assert effective_minimum(staged(5, "worker"), {"master", "worker"}) == (5, STAGES)
-    assert effective_minimum(staged(5, "")) == (5, STAGES)
-
-
-def test_a_group_that_means_any_members_asks_for_no_more_than_there_can_be() -> None:
-    assert effective_minimum(staged(3, "worker")) == (1, {})
-    assert effective_minimum(staged(3, "worker"), {"worker"}) == (3, {})
-    assert effective_minimum(staged(1, "worker")) == (1, {})
+@pytest.mark.parametrize(
+    ("minimum", "roles", "waiting", "present", "expected"),
+    [
+        (3, None, "", (), (3, {})),
+        # Minimums of roles count where the group needs at least their sum; if it needs fewer, it means any members.
+        (3, ROLES, "", (), (3, ROLES)),
+        (2, ROLES, "", (), (2, {})),
+        # Members that are created later are not waited for.
+        (5, STAGES, "worker", (), (1, {"master": 1})),
+        (6, STAGES, "worker", ("master",), (2, {"master": 1})),
+        # They count once there are any, and when their role waits no longer.
+        (5, STAGES, "worker", ("master", "worker"), (5, STAGES)),
+        (5, STAGES, "", (), (5, STAGES)),
+        # A group that means any members asks for as many as there can be at most.
+        (3, STAGES, "worker", (), (1, {})),
+        (3, STAGES, "worker", ("worker",), (3, {})),
+        (1, STAGES, "worker", (), (1, {})),
+    ],
+)
+def test_a_group_needs_its_minimum_and_those_of_its_roles_that_can_be_there(
+    minimum: int, roles: Any, waiting: str, present: tuple[str, ...], expected: Any
+) -> None:
+    found = pod_group(waiting, minimum=minimum, **({"minTaskMember": roles} if roles else {}))
+    assert effective_minimum(found, set(present)) == expected
 
 
 def test_a_group_that_names_no_queue_is_of_the_default_one() -> None:

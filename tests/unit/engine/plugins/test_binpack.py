@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.binpack import PER_POINT, Binpack
-from tests.unit.engine.world import World, node
+from tests.support.engine import World, node
 
 GPU = "nvidia.com/gpu"
 
 
 def scores(world: World, plugin: Binpack, requests: dict[str, str]) -> list[float] | None:
-    """In points; of single rows and of all at once the same."""
-    state = plugin.prepare(world.pod(requests=requests).cls, Handle(world.ledger))
-    if state is None:
-        return None
-    columns = Snapshot(world.ledger).columns
-    rows = columns.all_rows()
-    found = plugin.score(state, columns, rows).tolist()
-    assert found == [plugin.score_row(state, columns, row) for row in rows.tolist()]
-    return [score / PER_POINT for score in found]
+    """In points."""
+    found = world.scores(world.pod(requests=requests), plugin)
+    return None if found is None else [score / PER_POINT for score in found]
 
 
 def test_a_score_is_the_part_of_the_node_that_is_taken_with_the_pod() -> None:
@@ -53,11 +43,3 @@ def test_a_node_that_cannot_hold_the_pod_has_no_score() -> None:
 def test_a_resource_that_a_node_does_not_offer_counts_as_nothing_taken() -> None:
     world = World(node("a", cpu="4"), node("b", cpu="4", extended={GPU: "2"}))
     assert scores(world, Binpack({"cpu": 1, GPU: 1}), {"cpu": "4", GPU: "1"}) == [50.0, 75.0]
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6), st.integers(1, 9))
-def test_rows_alone_and_together_score_the_same(nodes: list[tuple[int, int]], cpu: int) -> None:
-    world = World(*(node(f"n{number}", cpu=f"{size}") for number, (size, _) in enumerate(nodes)))
-    for number, (size, taken) in enumerate(nodes):
-        world.place(f"n{number}", requests={"cpu": str(min(size, taken))})
-    assert scores(world, Binpack({"cpu": 3, "memory": 7}), {"cpu": f"{cpu}00m", "memory": "123Mi"})

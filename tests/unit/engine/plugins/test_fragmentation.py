@@ -11,13 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_scheduler.config.codec import decode
-from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.decide import ClassViews, decide
-from agent_scheduler.engine.decide.ranking import REFUSED
-from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.args import FragmentationArgs
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Reads
 from agent_scheduler.engine.framework.points import Enabled, PluginSet
 from agent_scheduler.engine.plugins.fragmentation import Fragmentation
@@ -25,9 +19,9 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.rules import fragmentation
 from agent_scheduler.engine.rules.fragmentation import score_of
 from agent_scheduler.engine.state import targetworkload
-from agent_scheduler.engine.state.targetworkload import TargetWorkload
+from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import GPU, World, node
+from tests.support.terms import expression, requiring
 
 GI = 2**30
 WEIGHTS = {"cpu": 1, "memory": 1}
@@ -54,9 +48,7 @@ class Want(NamedTuple):
             requests[GPU] = f"{self.gpu}"
         affinity: dict[str, Any] = {}
         if self.name:
-            field = {"key": "metadata.name", "operator": "In", "values": [self.name]}
-            terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-            affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+            affinity = {"nodeAffinity": requiring({"matchFields": [expression("metadata.name", self.name)]})}
         selector = {"nodeSelector": {"zone": self.zone}} if self.zone else {}
         return {"requests": requests, "weight": self.weight, **selector, **affinity}
 
@@ -148,36 +140,39 @@ KINDS = st.lists(
     min_size=1,
     max_size=6,
 )
-#: Zone, CPU, devices, and what is taken: CPU, and shares of the devices.
+#: Zone, CPU, devices, and what is taken: CPU, GiB of the 8 of memory, and shares of the devices.
 NODES = st.lists(
     st.tuples(
         st.sampled_from("abc"),
         st.sampled_from([4, 8]),
         st.integers(0, 4),
         st.sampled_from([0, 500, 3500]),
+        st.sampled_from([0, 0, 3, 6, 7]),
         st.lists(st.sampled_from([0, 0, 300, 700, 1000]), min_size=4, max_size=4),
     ),
     min_size=1,
     max_size=5,
 )
 PODS = st.tuples(
-    st.sampled_from([0, 1, 100, 2000]), st.sampled_from([0, 1]), st.sampled_from([0, 0, 200, 500, 1000, 2000])
+    st.sampled_from([0, 1, 100, 2000]),
+    st.sampled_from([0, 1, 2]),
+    st.sampled_from([0, 0, 200, 500, 1000, 2000]),
 )
 
 
 def made(nodes: list[Any]) -> tuple[World, list[There]]:
     world, theres = World(), []
-    for index, (zone, cpu, devices, taken, shares) in enumerate(nodes):
+    for index, (zone, cpu, devices, taken, memory, shares) in enumerate(nodes):
         name = f"n{index}"
         extended = {GPU: f"{devices}000"} if devices else {}
         world.ledger.set_node(node(name, cpu=str(cpu), extended=extended, labels={"zone": zone}))
-        world.place(name, requests={"cpu": f"{taken}m"})
+        world.place(name, requests={"cpu": f"{taken}m", "memory": f"{memory}Gi"})
         used = list(enumerate(shares[:devices]))
         for device, share in used:
             if share:
                 world.ledger.assume(world.pod(requests={GPU: str(share)}), world.ledger.rows[name], (device,))
         gpus = tuple(1000 - share for _, share in used)
-        theres.append(There(name, zone, (cpu * 1000, 8 * GI), cpu * 1000 - taken, 8 * GI, gpus))
+        theres.append(There(name, zone, (cpu * 1000, 8 * GI), cpu * 1000 - taken, (8 - memory) * GI, gpus))
     return world, theres
 
 
@@ -193,12 +188,15 @@ def fits(there: There, cpu: int, memory: int, gpu: int) -> bool:
 @examples(300)
 @given(nodes=NODES, kinds=KINDS, asked=PODS)
 @example(
-    nodes=[("a", 8, 2, 0, [0, 0, 0, 0]), ("b", 8, 2, 0, [0, 0, 0, 0])],
+    nodes=[("a", 8, 2, 0, 0, [0, 0, 0, 0]), ("b", 8, 2, 0, 0, [0, 0, 0, 0])],
     kinds=[Want(100, 0, 1000, 1, "a")],
     asked=(100, 0, 500),
 )
+# The memory that the pod asks for is what the kind that comes next would lack.
+@example(nodes=[("a", 8, 2, 0, 6, [0, 0, 0, 0])], kinds=[Want(100, 1, 1000, 1)], asked=(100, 2, 500))
+@example(nodes=[("a", 8, 2, 3500, 0, [0, 0, 0, 0])], kinds=[Want(3000, 0, 1000, 1)], asked=(2000, 0, 500))
 # Next to nothing takes the room of a whole pod.
-@example(nodes=[("a", 8, 0, 0, [0, 0, 0, 0])], kinds=[Want(1000, 0, 0, 1)], asked=(1, 0, 0))
+@example(nodes=[("a", 8, 0, 0, 0, [0, 0, 0, 0])], kinds=[Want(1000, 0, 0, 1)], asked=(1, 0, 0))
 def test_a_score_is_that_of_the_measure_before_and_after(
     nodes: list[Any], kinds: list[Want], asked: tuple[int, int, int]
 ) -> None:
@@ -207,14 +205,11 @@ def test_a_score_is_that_of_the_measure_before_and_after(
     plugin = Fragmentation(arguments.weights, arguments.given)
     cpu, memory, gpu = asked
     pod = world.pod(requests={"cpu": f"{cpu}m", "memory": f"{memory}Gi"} | ({GPU: str(gpu)} if gpu else {}))
-    state = plugin.prepare(pod.cls, Handle(world.ledger))
+    scores = world.scores(pod, plugin)
     if not any(kind.gpu or kind.cpu or kind.memory for kind in kinds):
-        assert state is None
+        assert scores is None
         return
-    assert state is not None
-    columns = world.ledger.columns
-    scores = plugin.score(state, columns, columns.all_rows()).tolist()
-    assert scores == [plugin.score_row(state, columns, row) for row in range(columns.size)]
+    assert scores is not None
     for there, score in zip(theres, scores, strict=True):
         if not fits(there, *asked):
             continue
@@ -237,7 +232,7 @@ def test_a_score_is_that_of_the_measure_before_and_after(
 def test_without_a_workload_nodes_are_all_the_same() -> None:
     world = World(node("a"))
     plugin = Fragmentation(WEIGHTS)
-    assert plugin.prepare(world.pod(requests={"cpu": "1"}).cls, Handle(world.ledger)) is None
+    assert world.scores(world.pod(requests={"cpu": "1"}), plugin) is None
     assert plugin.reads == {Reads.TARGET_WORKLOAD}
     arguments = given_by([Want(100, 0, 0, 1)])
     assert Fragmentation(WEIGHTS, arguments.given).reads == frozenset()
@@ -250,14 +245,12 @@ def test_a_score_is_a_whole_number_on_either_side_of_fifty() -> None:
 def test_nodes_on_which_nothing_is_lost_are_worth_the_same_however_their_sums_are_added_up() -> None:
     """A whole device is taken by one of those that could have used it."""
     kinds = [Want(100, 0, 100, 7), Want(100, 0, 100, 1), Want(100, 0, 300, 1), Want(100, 0, 1000, 4)]
-    world, (there,) = made([("a", 8, 4, 0, [1000, 700, 500, 0])])
+    world, (there,) = made([("a", 8, 4, 0, 0, [1000, 700, 500, 0])])
     then = there.with_pod(100, 0, 1000)
     assert fragment(there, kinds) - fragment(then, kinds) == pytest.approx(0, abs=1e-9)
     arguments = given_by(kinds)
     plugin = Fragmentation(arguments.weights, arguments.given)
-    state = plugin.prepare(world.pod(requests={"cpu": "100m", GPU: "1000"}).cls, Handle(world.ledger))
-    assert state is not None
-    assert plugin.score_row(state, world.ledger.columns, 0) == 50
+    assert world.scores(world.pod(requests={"cpu": "100m", GPU: "1000"}), plugin) == [50]
 
 
 def test_a_share_goes_where_nothing_else_fits_any_more_and_whole_devices_stay_whole() -> None:
@@ -266,10 +259,8 @@ def test_a_share_goes_where_nothing_else_fits_any_more_and_whole_devices_stay_wh
     world.ledger.assume(world.pod(requests={GPU: "600"}), 1, (0,))
     arguments = given_by([Want(0, 0, 1000, 3), Want(0, 0, 300, 1)])
     plugin = Fragmentation(arguments.weights, arguments.given)
-    state = plugin.prepare(world.pod(requests={GPU: "300"}).cls, Handle(world.ledger))
-    assert state is not None
-    whole, begun = (plugin.score_row(state, world.ledger.columns, row) for row in (0, 1))
-    assert whole < 50 < begun
+    scores = world.scores(world.pod(requests={GPU: "300"}), plugin)
+    assert scores is not None and scores[0] < 50 < scores[1]
 
 
 def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(
@@ -277,129 +268,22 @@ def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(
 ) -> None:
     monkeypatch.setattr(fragmentation, "_KEPT", 2)
     nodes = [
-        ("a", 8, devices, taken, [0, 300, 700, 1000]) for devices in range(5) for taken in (0, 500, 3500)
+        ("a", 8, devices, taken, 0, [0, 300, 700, 1000]) for devices in range(5) for taken in (0, 500, 3500)
     ]
     world, _ = made(nodes)
     arguments = given_by([Want(100, 1, 300, 1, "a"), Want(1000, 1, 2000, 2), Want(1000, 1, 0, 1)])
     first, second = (Fragmentation(arguments.weights, arguments.given) for _ in range(2))
-    pod, columns = world.pod(requests={GPU: "200", "cpu": "100m"}), world.ledger.columns
+    pod = world.pod(requests={GPU: "200", "cpu": "100m"})
     found = []
     for plugin in (first, first, second):
-        state = plugin.prepare(pod.cls, Handle(world.ledger))
-        assert state is not None
-        found.append(plugin.score(state, columns, columns.all_rows()).tolist())
-        assert state.measure.gpus._found and len(state.measure.gpus._found) <= 2
+        found.append(world.scores(pod, plugin))
+        kept = world.state(pod, plugin).measure.gpus._found
+        assert kept and len(kept) <= 2
     monkeypatch.undo()
-    state = second.prepare(pod.cls, Handle(world.ledger))
-    assert state is not None
-    assert found == [second.score(state, columns, columns.all_rows()).tolist()] * 3
+    assert found == [world.scores(pod, second)] * 3
 
 
 # ---- as part of a profile, with all that is kept from decision to decision
-
-GIVEN = [
-    Want(1000, 1, 1000, 2, "a"),
-    Want(500, 0, 300, 1),
-    Want(500, 0, 2000, 1, "", "n1"),
-    Want(1000, 1, 0, 3, "b"),
-    Want(2000, 0, 0, 1),
-]
-
-
-def profile(*kinds: Want) -> Any:
-    scores = ("Fragmentation", "BestFit", "DotProduct", "GPUPacking")
-    return build_profile(
-        ProfileSpec(
-            scheduler_name="agent-scheduler",
-            plugins={
-                "score": PluginSet(tuple(Enabled(name, 100 if name == scores[0] else 1) for name in scores))
-            },
-            args={"Fragmentation": given_by(list(kinds))},
-        )
-    )
-
-
-def same(old: ClassView, new: ClassView, snapshot: Snapshot) -> None:
-    columns = snapshot.columns
-    kept, anew = old.ranked(columns), new.ranked(columns)
-    assert ((kept == REFUSED) == (anew == REFUSED)).all()
-    rows = (kept != REFUSED).nonzero()[0]
-    assert len(set((kept[rows] - anew[rows]).tolist())) <= 1
-
-
-@examples(60)
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from(
-                ["place", "place", "share", "share", "end", "label", "resize", "come", "ask", "ask"]
-            ),
-            st.integers(0, 5),
-            st.integers(0, 3),
-        ),
-        min_size=5,
-        max_size=40,
-    ),
-    learnt=st.booleans(),
-)
-def test_a_view_that_was_refreshed_row_by_row_equals_a_new_one(
-    steps: list[tuple[str, int, int]], learnt: bool
-) -> None:
-    """Nodes are alike in their room and not in their labels; what is learnt changes what tells them apart."""
-
-    def gpu_node(index: int, zone: str, devices: int = 2) -> Any:
-        extended = {GPU: f"{devices}000"} if index < 4 and devices else {}
-        return node(f"n{index}", cpu="8", labels={"zone": zone}, extended=extended)
-
-    world = World(*(gpu_node(index, "ab"[index % 2]) for index in range(6)))
-    workload = TargetWorkload()
-    handle = Handle(world.ledger, target_workload=workload)
-    snapshot = Snapshot(world.ledger, handle)
-    chosen = profile() if learnt else profile(*GIVEN)
-    views = ClassViews(chosen, snapshot)
-    pods = [
-        world.pod(requests=requests)
-        for requests in (
-            {"cpu": "1"},
-            {"cpu": "100m", GPU: "300"},
-            {"cpu": "1", "memory": "1Gi", GPU: "1000"},
-        )
-    ]
-    placed: list[str] = []
-    for what, index, number in steps:
-        match what:
-            case "place":
-                placed.append(world.place(f"n{index}", requests={"cpu": "500m"}).uid)
-            case "share":
-                pod = world.pod(requests={"cpu": "100m", GPU: ("200", "300", "500", "1000")[number]})
-                world.ledger.assume(pod, world.ledger.rows[f"n{index}"])
-                placed.append(pod.uid)
-            case "end" if placed:
-                world.ledger.remove_pod(placed.pop(number % len(placed)))
-            case "label":
-                old = world.ledger.node(f"n{index}")
-                assert old is not None
-                devices = old.allocatable.get(GPU, 0) // 1000
-                world.ledger.set_node(gpu_node(index, "abc"[number % 3], devices))
-            case "resize":
-                world.ledger.set_node(gpu_node(index, "ab"[index % 2], number))
-            case "come":
-                more = ({}, {"nodeSelector": {"zone": "a"}}, {"nodeSelector": {"zone": "b"}})[number % 3]
-                requests = {"cpu": "1", **({GPU: f"{index}00"} if index else {})}
-                workload.seen(world.pod(requests=requests, **more).cls)
-            case "ask":
-                snapshot.refresh()
-                pod = pods[number % len(pods)]
-                view, fresh = views.of(pod.cls), ClassViews(chosen, snapshot).of(pod.cls)
-                first, other = (
-                    decide(each, snapshot.columns, candidates=3, offset=index) for each in (view, fresh)
-                )
-                if isinstance(first, Refusal) or isinstance(other, Refusal):
-                    assert first == other
-                else:
-                    assert [each.row for each in first.candidates] == [each.row for each in other.candidates]
-                if number:
-                    same(view, ClassViews(chosen, snapshot).of(pod.cls), snapshot)
 
 
 def test_nodes_that_are_alike_in_room_are_told_apart_by_who_may_use_them(
@@ -409,9 +293,9 @@ def test_nodes_that_are_alike_in_room_are_told_apart_by_who_may_use_them(
     world = World(
         *(node(f"n{index}", extended={GPU: "2000"}, labels={"zone": "ab"[index]}) for index in range(2))
     )
-    workload = TargetWorkload()
-    snapshot = Snapshot(world.ledger, Handle(world.ledger, target_workload=workload))
-    views = ClassViews(profile(), snapshot)
+    score = {"score": PluginSet((Enabled("Fragmentation", 100), Enabled("GPUPacking")))}
+    world.profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=score))
+    workload, snapshot, views = world.workload, world.snapshot, world.views
     pod = world.pod(requests={GPU: "300"})
 
     def totals() -> list[int]:

@@ -5,29 +5,20 @@ from __future__ import annotations
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ClusterEvent
-from agent_scheduler.engine.events.hints import QueueingHint
-from agent_scheduler.engine.events.prehints import ByKeys
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.plugins.gang_scheduling import TOO_FEW, GangScheduling
 from agent_scheduler.engine.state.ledger import Ledger
-from tests.unit.engine.gangs.test_native import KEY, group, member
-
-QUEUE, SKIP = QueueingHint.QUEUE, QueueingHint.SKIP
+from tests.support.engine import wakes
+from tests.unit.engine.gangs.test_native import group, member
 
 
 def plugin(groups: NativeGroups) -> GangScheduling:
     return GangScheduling().seeing(Ledger(), Devices(), groups)
 
 
-def hint(gangs: GangScheduling, happened: ClusterEvent, old: object | None, new: object) -> QueueingHint:
-    """Put to a member of the group, by the keys that name it or not."""
-    (found,) = [each for each in gangs.events_to_register() if each.event.matches(happened)]
-    assert isinstance(found.pre_hint, ByKeys) and found.pre_hint.keys is not None
-    assert found.hint_fn is not None
-    answer = found.hint_fn(member("waiting"), old, new)
-    named = KEY in set(found.pre_hint.keys(happened, old, new))
-    assert named or answer is SKIP, "whom a hint wakes is named by its pre-hint"
-    return answer
+def woken(gangs: GangScheduling, happened: ClusterEvent, old: object | None, new: object) -> bool:
+    """Whether a member of the group is."""
+    return wakes(gangs, member("waiting"), happened, old, new)
 
 
 def test_a_member_waits_for_its_group_and_then_for_the_others() -> None:
@@ -47,12 +38,12 @@ def test_a_member_that_comes_wakes_the_others_when_it_makes_them_enough() -> Non
     groups = NativeGroups()
     groups.set(group(2))
     gangs = plugin(groups)
-    for each, expected in ((member("first"), SKIP), (member("second"), QUEUE), (member("third"), QUEUE)):
+    for each, expected in ((member("first"), False), (member("second"), True), (member("third"), True)):
         groups.see(each)
-        assert hint(gangs, ev.UNSCHEDULED_POD_ADD, None, each) is expected
-        assert hint(gangs, ev.ASSIGNED_POD_ADD, None, each) is expected
+        assert woken(gangs, ev.UNSCHEDULED_POD_ADD, None, each) is expected
+        assert woken(gangs, ev.ASSIGNED_POD_ADD, None, each) is expected
     for other in (member("elsewhere", "other"), member("alone", None)):
-        assert hint(gangs, ev.UNSCHEDULED_POD_ADD, None, other) is SKIP
+        assert not woken(gangs, ev.UNSCHEDULED_POD_ADD, None, other)
 
 
 def test_a_group_wakes_its_members_when_it_comes_and_when_it_needs_fewer() -> None:
@@ -60,9 +51,14 @@ def test_a_group_wakes_its_members_when_it_comes_and_when_it_needs_fewer() -> No
     gangs = plugin(groups)
     for name in ("a", "b"):
         groups.see(member(name))
-    for needed, expected in ((3, SKIP), (2, QUEUE)):
+    for needed, expected in ((3, False), (2, True)):
         groups.set(group(needed))
-        assert hint(gangs, ev.POD_GROUP_ADD, None, group(needed)) is expected
-    assert hint(gangs, ev.POD_GROUP_UPDATE, group(3), group(2)) is QUEUE
-    assert hint(gangs, ev.POD_GROUP_UPDATE, group(2), group(3)) is SKIP
-    assert hint(gangs, ev.POD_GROUP_UPDATE, group(2), group(2, uid="again")) is QUEUE
+        assert woken(gangs, ev.POD_GROUP_ADD, None, group(needed)) is expected
+    assert woken(gangs, ev.POD_GROUP_UPDATE, group(3), group(2))
+    assert not woken(gangs, ev.POD_GROUP_UPDATE, group(2), group(3))
+    assert woken(gangs, ev.POD_GROUP_UPDATE, group(2), group(2, uid="again"))
+
+
+def test_without_groups_to_ask_about_every_member_that_comes_wakes_the_others() -> None:
+    assert wakes(GangScheduling(), member("waiting"), ev.UNSCHEDULED_POD_ADD, None, member("other"))
+    assert GangScheduling().pre_enqueue(member("waiting")) is None

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.gpu_packing import GPUPacking
+from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import GPU, World, node
 
 
 def plain(free: list[int], amount: int) -> int:
@@ -38,11 +37,8 @@ def test_scores_are_what_the_steps_say(nodes: list[list[int]], amount: int) -> N
         for device, share in enumerate(used):
             if share:
                 world.ledger.assume(world.pod(requests={GPU: f"{share}"}), row, (device,))
-    plugin, columns = GPUPacking(), world.ledger.columns
-    state = plugin.prepare(world.pod(requests={GPU: f"{amount}"}).cls, Handle(world.ledger))
-    assert state is not None
-    scores = plugin.score(state, columns, columns.all_rows()).tolist()
-    assert scores == [plugin.score_row(state, columns, row) for row in range(columns.size)]
+    scores = world.scores(world.pod(requests={GPU: f"{amount}"}), GPUPacking())
+    assert scores is not None
     for used, score in zip(nodes, scores, strict=True):
         free = [1000 - share for share in used]
         if sum(left >= min(amount, 1000) for left in free) >= amount / 1000:
@@ -58,4 +54,4 @@ def test_of_nodes_that_nobody_uses_the_smaller_is_preferred(devices: int, score:
 
 def test_it_has_nothing_to_say_about_pods_without_gpus() -> None:
     world = World(node("a", extended={GPU: "2000"}))
-    assert GPUPacking().prepare(world.pod(requests={"cpu": "1"}).cls, Handle(world.ledger)) is None
+    assert world.scores(world.pod(requests={"cpu": "1"}), GPUPacking()) is None

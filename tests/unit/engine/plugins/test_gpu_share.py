@@ -6,22 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
-from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import WhatIf
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ClusterEvent
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import PodRejected
 from agent_scheduler.engine.plugins.gpu_share import GPUShare
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.unit.engine.test_waking_hints import wakes
-from tests.unit.engine.world import World, node
-
-PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+from tests.support.engine import World, node, wakes
 
 
 def gpu_node(name: str, devices: int, **more: Any) -> Any:
@@ -36,12 +28,11 @@ def used() -> World:
     return world
 
 
-def decision(world: World, amount: int) -> CandidateNodes | Refusal:
-    snapshot = Snapshot(world.ledger)
-    view = ClassViews(PROFILE, snapshot).of(world.pod(requests={GPU: str(amount)}).cls)
-    return decide(view, snapshot.columns, candidates=9)
+def asking(world: World, amount: int, **spec: Any) -> PodInfo:
+    return world.pod(requests={GPU: str(amount)}, **spec)
 
 
+@pytest.mark.promise("S39")
 @pytest.mark.parametrize(
     ("amount", "expected"),
     [
@@ -56,21 +47,16 @@ def test_a_node_needs_one_device_with_room_for_a_share_or_as_many_unused_ones(
     amount: int, expected: set[str]
 ) -> None:
     world = used()
-    found = decision(world, amount)
-    assert isinstance(found, CandidateNodes)
-    assert {each.node_name for each in found.candidates} == expected
-    plugin, columns = GPUShare(), world.ledger.columns
-    together = plugin.feasible(amount, columns, columns.all_rows()).tolist()
-    assert together == [plugin.feasible_row(amount, columns, row) for row in range(4)]
-    assert {name for name, row in world.ledger.rows.items() if together[row]} == expected
+    pod = asking(world, amount)
+    assert world.feasible(pod) == expected
+    assert set(world.names(world.fits(pod, GPUShare()))) == expected
 
 
 def test_a_refusal_tells_devices_that_are_too_full_from_amounts_that_are_too_small() -> None:
     world = World(gpu_node("begun", 4), gpu_node("one", 1))
     for device in range(3):
         world.ledger.assume(world.pod(requests={GPU: "100"}), 0, (device,))
-    found = decision(world, 2000)
-    assert isinstance(found, Refusal)
+    found = world.refusal(asking(world, 2000))
     assert found.message == (
         "0/2 nodes are available: 1 Insufficient agent-scheduler.io/gpu-milli, "
         "1 node(s) didn't have a GPU with enough left."
@@ -107,20 +93,19 @@ def test_an_amount_that_nobody_can_have_is_refused_before_any_node_is_looked_at(
     world = used()
     pod = world.pod(requests={GPU: "1500"})
     with pytest.raises(PodRejected) as caught:
-        GPUShare().prepare(pod.cls, Handle(world.ledger))
+        world.state(pod, GPUShare())
     assert str(caught.value) == (
         "agent-scheduler.io/gpu-milli: 1500 is neither a share of one GPU nor a number of whole ones; "
         "allowed: up to 1000, or a multiple of it"
     )
-    found = decision(world, 1500)
-    assert isinstance(found, Refusal)
+    found = world.refusal(asking(world, 1500))
     assert found.message == f"0/4 nodes are available: {caught.value}."
     assert found.plugins == {"GPUShare"}
 
 
 def test_a_pod_without_gpus_is_none_of_its_business() -> None:
     world = used()
-    assert GPUShare().prepare(world.pod(requests={"cpu": "1"}).cls, Handle(world.ledger)) is None
+    assert world.state(world.pod(requests={"cpu": "1"}), GPUShare()) is None
 
 
 def test_devices_that_are_thought_free_are_free() -> None:
@@ -143,10 +128,6 @@ def test_devices_that_are_thought_free_are_free() -> None:
 # ---- whom it wakes
 
 
-def waiting(world: World, amount: int, **spec: Any) -> PodInfo:
-    return world.pod(requests={GPU: str(amount)}, **spec)
-
-
 @pytest.mark.parametrize("with_ledger", [False, True])
 @pytest.mark.parametrize(
     ("requests", "expected"), [({GPU: "100"}, True), ({GPU: "4000"}, True), ({"cpu": "1"}, False)]
@@ -157,7 +138,7 @@ def test_a_pod_with_gpus_that_ends_wakes_and_another_does_not(
     world = World(gpu_node("a", 2))
     gone = world.place("a", requests=requests)
     plugin = GPUShare(world.ledger if with_ledger else None)
-    pod = waiting(world, 700, preemptionPolicy="Never")
+    pod = asking(world, 700, preemptionPolicy="Never")
     assert wakes(plugin, pod, ev.ASSIGNED_POD_DELETE, gone, None) is expected
 
 
@@ -167,11 +148,11 @@ def test_any_pod_that_ends_wakes_who_may_have_others_evicted() -> None:
     plugin = GPUShare(world.ledger)
     for priority, expected in ((4, False), (5, False), (6, True)):
         assert (
-            wakes(plugin, waiting(world, 700, priority=priority), ev.ASSIGNED_POD_DELETE, gone, None)
+            wakes(plugin, asking(world, 700, priority=priority), ev.ASSIGNED_POD_DELETE, gone, None)
             is expected
         )
     world.ledger.remove_pod(gone.uid)
-    assert not wakes(plugin, waiting(world, 700, priority=6), ev.ASSIGNED_POD_DELETE, gone, None)
+    assert not wakes(plugin, asking(world, 700, priority=6), ev.ASSIGNED_POD_DELETE, gone, None)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +175,7 @@ def test_a_node_wakes_that_is_new_or_has_more_devices_if_they_are_enough(
 ) -> None:
     world = World()
     old = None if before is None else gpu_node("a", before)
-    assert wakes(GPUShare(world.ledger), waiting(world, amount), event, old, gpu_node("a", after)) is expected
+    assert wakes(GPUShare(world.ledger), asking(world, amount), event, old, gpu_node("a", after)) is expected
 
 
 def test_a_profile_looks_at_the_ledger_of_who_uses_it() -> None:
@@ -202,4 +183,4 @@ def test_a_profile_looks_at_the_ledger_of_who_uses_it() -> None:
     plugin = GPUShare()
     seeing = plugin.seeing(world.ledger, None, None)  # type: ignore[arg-type]
     assert isinstance(seeing, GPUShare) and seeing is not plugin
-    assert not wakes(seeing, waiting(world, 700), ev.ASSIGNED_POD_DELETE, world.pod(), None)
+    assert not wakes(seeing, asking(world, 700), ev.ASSIGNED_POD_DELETE, world.pod(), None)

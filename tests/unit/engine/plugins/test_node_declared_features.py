@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.decide import CandidateNodes, decide
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.plugins.node_declared_features import NodeDeclaredFeatures
 from agent_scheduler.engine.state.features import HOST_NETWORK_USERS, RESTART_ALL
-from tests.unit.engine.world import World, node
+from agent_scheduler.engine.state.nodeinfo import node_change_events, same_for_scheduling
+from tests.support.engine import PACK, SPREAD, World, node, wakes
 
 RESTARTING = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]
 RULED = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [3]}}]
@@ -25,15 +25,11 @@ def where(base: str, **spec: Any) -> list[str] | str:
         node("restarts", declared=[RESTART_ALL, "SomethingElse"]),
         node("users", declared=[HOST_NETWORK_USERS]),
         node("both", declared=[HOST_NETWORK_USERS, RESTART_ALL]),
+        profile={"agent": PACK, "default-scheduler": SPREAD}[base],
     )
-    snapshot = Snapshot(world.ledger)
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base=base))
-    view = ClassView(profile, world.pod(**spec).cls, snapshot)
-    view.refresh(snapshot)
-    decision = decide(view, snapshot.columns, candidates=4)
+    decision = world.decide(world.pod(**spec))
     if isinstance(decision, Refusal):
         return decision.message
-    assert isinstance(decision, CandidateNodes)
     return sorted(candidate.node_name for candidate in decision.candidates)
 
 
@@ -80,3 +76,34 @@ def test_pods_that_need_different_things_are_of_different_classes() -> None:
     restarting = world.pod(containers=[{"name": "c", "restartPolicyRules": RESTARTING}]).cls
     assert restarting is not plain
     assert world.pod(containers=[{"name": "c", "restartPolicyRules": RULED}]).cls is not restarting
+
+
+DECLARED = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_DECLARED_FEATURE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (None, [HOST_NETWORK_USERS, RESTART_ALL], True),
+        (None, [RESTART_ALL], False),
+        ([], [HOST_NETWORK_USERS], True),
+        ([HOST_NETWORK_USERS], [HOST_NETWORK_USERS, RESTART_ALL], False),
+        ([HOST_NETWORK_USERS], [], False),
+    ],
+)
+def test_a_node_that_declares_what_a_pod_needs_wakes_it(
+    before: list[str] | None, after: list[str], expected: bool
+) -> None:
+    pod = World().pod(hostNetwork=True, hostUsers=False)
+    old, new = (None if each is None else node("n", declared=each) for each in (before, after))
+    event = ev.NODE_ADD if old is None else DECLARED
+    assert wakes(NodeDeclaredFeatures(), pod, event, old, new) is expected
+
+
+def test_a_node_that_declares_something_else_is_another_to_decisions_and_tells_so() -> None:
+    old, new = (node("n", declared=each) for each in ([RESTART_ALL, "Else"], [HOST_NETWORK_USERS]))
+    same = node("n", declared=[RESTART_ALL, "Other"])
+    assert not same_for_scheduling(new, old)
+    assert DECLARED in node_change_events(new, old)
+    assert same_for_scheduling(same, old)
+    assert node_change_events(same, old) == []

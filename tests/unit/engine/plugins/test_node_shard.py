@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events.events import NODE_ADD, NODE_SHARD_UPDATE
-from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
 from agent_scheduler.engine.shards.claims import Membership
 from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podclasses import PodClasses
-from tests.unit.engine.world import node, pod_json, read_pod
+from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import World, node, wakes
+
+
+def asking(**requests: str) -> PodInfo:
+    return World().pod(requests=requests)
 
 
 def shard(*nodes: str) -> tuple[NodeShard, Membership]:
@@ -20,6 +24,7 @@ def shard(*nodes: str) -> tuple[NodeShard, Membership]:
     return NodeShard(membership), membership
 
 
+@pytest.mark.promise("S20")
 def test_nodes_of_the_shard_pass_and_no_other() -> None:
     plugin, _ = shard("n1", "n3", "not-there")
     ledger = Ledger()
@@ -51,31 +56,19 @@ def test_a_node_that_joins_or_leaves_is_seen_as_one_that_has_changed() -> None:
 
 def test_nodes_that_join_wake_the_pods_that_they_are_large_enough_for() -> None:
     plugin, _ = shard("n0")
-    hint = _hint(plugin, NODE_SHARD_UPDATE)
-    small, large = (read_pod(pod_json(requests={"cpu": cpu}), PodClasses()) for cpu in ("1", "8"))
+    small, large, gpu = (asking(cpu="1"), asking(cpu="8"), asking(**{"example.com/gpu": "1"}))
     joined = [node("n1", cpu="4"), node("n2", cpu="2")]
-    assert hint(small, None, joined) is QueueingHint.QUEUE
-    assert hint(large, None, joined) is QueueingHint.SKIP
-    assert hint(large, None, [*joined, node("n3", cpu="8")]) is QueueingHint.QUEUE
-
-
-def test_extended_resources_are_left_to_others_and_many_nodes_wake_all() -> None:
-    plugin, _ = shard("n0")
-    hint = _hint(plugin, NODE_SHARD_UPDATE)
-    gpu = read_pod(pod_json(requests={"example.com/gpu": "1"}), PodClasses())
-    assert hint(gpu, None, [node("n1")]) is QueueingHint.QUEUE
-    large = read_pod(pod_json(requests={"cpu": "8"}), PodClasses())
-    assert hint(large, None, [node(f"n{number}") for number in range(17)]) is QueueingHint.QUEUE
+    assert wakes(plugin, small, NODE_SHARD_UPDATE, None, joined)
+    assert not wakes(plugin, large, NODE_SHARD_UPDATE, None, joined)
+    assert wakes(plugin, large, NODE_SHARD_UPDATE, None, [*joined, node("n3", cpu="8")])
+    # Extended resources are left to others, and many nodes wake all.
+    assert wakes(plugin, gpu, NODE_SHARD_UPDATE, None, [node("n1")])
+    assert wakes(plugin, large, NODE_SHARD_UPDATE, None, [node(f"n{number}") for number in range(17)])
 
 
 def test_another_state_of_affairs_wakes_all_and_a_new_node_only_if_it_is_of_the_shard() -> None:
     plugin, _ = shard("n0")
-    pod = read_pod(pod_json(requests={"cpu": "64"}), PodClasses())
-    assert _hint(plugin, NODE_SHARD_UPDATE)(pod, None, None) is QueueingHint.QUEUE
-    assert _hint(plugin, NODE_ADD)(pod, None, node("n0")) is QueueingHint.QUEUE
-    assert _hint(plugin, NODE_ADD)(pod, None, node("n1")) is QueueingHint.SKIP
-
-
-def _hint(plugin: NodeShard, event):  # type: ignore[no-untyped-def]
-    (found,) = HintMap({"NodeShard": plugin.events_to_register()}).lookup(event)["NodeShard"]
-    return found.hint_fn
+    pod = asking(cpu="64")
+    assert wakes(plugin, pod, NODE_SHARD_UPDATE, None, None)
+    assert wakes(plugin, pod, NODE_ADD, None, node("n0"))
+    assert not wakes(plugin, pod, NODE_ADD, None, node("n1"))

@@ -2,82 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from agent_scheduler.engine.decide.decide import ClassViews
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
-from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.dry_run import Candidate
-from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, Evaluator, PostFilterResult
-from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.pdbs import PDB, PDBs, read_pdb
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, PostFilterResult
+from agent_scheduler.engine.preemption.pdbs import PDB, read_pdb
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.selecting import PodDisruptionBudget
-from tests.unit.engine.world import World, node, pod_json, read_pod
+from tests.support.engine import SPREAD, World, node
+from tests.support.objects import condition
+from tests.support.terms import beside, pod_term, spread
 
-PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
-PORT = [{"containerPort": 1, "hostPort": 80, "protocol": "TCP"}]
+cluster = partial(World, profile=SPREAD)
+DELETED = {"deleted": "2026-01-01T00:00:00Z"}
+PREEMPTED = {"conditions": [condition("DisruptionTarget", "True", "PreemptionByScheduler")]}
 
-
-def first(_nodes: int) -> int:
-    return 0
-
-
-class Cluster(World):
-    def __init__(self, *nodes: NodeInfo) -> None:
-        super().__init__(*nodes)
-        self.nominator: Nominator[PodInfo] = Nominator()
-        self.snapshot = Snapshot(self.ledger)
-        self.views = ClassViews(PROFILE, self.snapshot)
-        self.nominations = Nominations(self.nominator, self.ledger, self.snapshot, lambda _: PROFILE)
-        self.pdbs = PDBs()
-        self.selection = Evaluator(self.ledger, self.snapshot.columns, self.pdbs, self.nominations)
-
-    def run(self, name: str, on: str, *, cpu: str = "1", priority: int = 0, **more: Any) -> PodInfo:
-        """`more`: labels, started, deleting, preempted."""
-        body = pod_json(name, requests={"cpu": cpu}, priority=priority, nodeName=on)
-        body["metadata"] |= {"uid": name, "labels": more.get("labels", {})}
-        if more.get("deleting"):
-            body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        body["status"] = {"startTime": more.get("started", "2026-01-01T00:00:00Z")}
-        if more.get("preempted"):
-            reason = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-            body["status"]["conditions"] = [reason]
-        pod = read_pod(body, self.classes)
-        self.ledger.set_pod(pod, on)
-        return pod
-
-    def preempt(
-        self,
-        pod: PodInfo,
-        *,
-        offset: Callable[[int], int] = first,
-        nominated: str = "",
-        leaving: Collection[str] = frozenset(),
-        **args: Any,
-    ) -> PostFilterResult:
-        self.snapshot.refresh()
-        view = self.views.of(self.snapshot.handle.class_of(pod))
-        against = self.nominations.against(pod)
-        columns = self.snapshot.columns
-        return self.selection.preempt(
-            pod,
-            view,
-            self.nominations.refused(pod, view, columns, against),
-            wanted=DefaultPreemption(DefaultPreemptionArgs(**args)).wanted,
-            offset=offset,
-            nominated=nominated,
-            against=against,
-            leaving=leaving,
-        )
+#: The same pod for the expression over all nodes, and, since host ports are more than amounts, for one at a time.
+EITHER_WAY = pytest.mark.parametrize("ports", [(), (80,)], ids=["together", "alone"])
 
 
 def chosen(found: PostFilterResult) -> tuple[str, list[str]]:
@@ -85,41 +30,44 @@ def chosen(found: PostFilterResult) -> tuple[str, list[str]]:
     return found.candidate.node_name, [victim.name for victim in found.candidate.victims]
 
 
-def high(world: Cluster, cpu: str = "2", **spec: Any) -> PodInfo:
-    return world.pod(requests={"cpu": cpu}, priority=100, **spec)
+def high(world: World, cpu: str = "2", **more: Any) -> PodInfo:
+    return world.pod(requests={"cpu": cpu}, priority=100, **more)
 
 
-#: The same pod for the expression over all nodes, and, since host ports are more than amounts, for one at a time.
-EITHER_WAY = pytest.mark.parametrize("ports", [None, PORT], ids=["together", "alone"])
+def budget(name: str, selector: Any, allowed: int = 0, **status: Any) -> PDB:
+    body = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+    return read_pdb(msgspec.convert(body, PodDisruptionBudget))
 
 
-def high_with(world: Cluster, ports: Any, cpu: str = "2") -> PodInfo:
-    container: dict[str, Any] = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-    if ports:
-        container["ports"] = ports
-    return world.pod(containers=[container], priority=100)
+def covering(app: str, allowed: int, **status: Any) -> PDB:
+    return budget(app, {"matchLabels": {"app": app}}, allowed, **status)
 
 
 def test_a_pod_that_may_not_preempt_says_so_and_keeps_its_nomination() -> None:
-    world = Cluster(node("a", cpu="2"))
+    world = cluster(node("a", cpu="2"))
     world.run("low", "a", cpu="2")
     assert world.preempt(high(world, preemptionPolicy="Never")) == PostFilterResult(None, NEVER)
 
 
+@pytest.mark.promise("S14")
 @pytest.mark.parametrize(
     ("victim", "leaving", "waits"),
     [
-        ({"deleting": True, "preempted": True}, (), True),
-        ({"deleting": True}, (), False),
-        ({"preempted": True}, (), False),
+        ({**DELETED, **PREEMPTED}, (), True),
+        (DELETED, (), False),
+        (PREEMPTED, (), False),
         ({}, ("low",), True),
-        ({"deleting": True, "preempted": True, "priority": 100}, ("low",), False),
+        ({**DELETED, **PREEMPTED, "priority": 100}, ("low",), False),
     ],
 )
 def test_a_pod_waits_for_victims_that_are_leaving_its_node(
     victim: dict[str, Any], leaving: tuple[str, ...], waits: bool
 ) -> None:
-    world = Cluster(node("a", cpu="2"))
+    world = cluster(node("a", cpu="2"))
     world.run("low", "a", cpu="2", **victim)
     found = world.preempt(high(world), nominated="a", leaving=leaving)
     assert (found.message == TERMINATING) is waits
@@ -128,43 +76,45 @@ def test_a_pod_waits_for_victims_that_are_leaving_its_node(
 
 
 def test_a_pod_whose_nominated_node_will_never_do_does_not_wait_for_it() -> None:
-    world = Cluster(node("a", cpu="2", unschedulable=True), node("b", cpu="2"))
-    world.run("leaving", "a", cpu="2", deleting=True, preempted=True)
+    world = cluster(node("a", cpu="2", unschedulable=True), node("b", cpu="2"))
+    world.run("leaving", "a", cpu="2", **DELETED, **PREEMPTED)
     world.run("low", "b", cpu="2")
     assert chosen(world.preempt(high(world), nominated="a")) == ("b", ["low"])
     assert chosen(world.preempt(high(world), nominated="gone")) == ("b", ["low"])
 
 
 def test_a_nomination_is_of_no_use_where_nobody_can_be_evicted() -> None:
-    world = Cluster(node("a", cpu="2"))
+    world = cluster(node("a", cpu="2"))
     world.run("peer", "a", cpu="2", priority=100)
     found = world.preempt(high(world))
     assert found.clear
     assert found.message == "0/1 nodes are available: 1 No preemption victims found for incoming pod."
 
 
+@pytest.mark.promise("S14")
 @EITHER_WAY
 def test_the_most_important_pods_stay(ports: Any) -> None:
-    world = Cluster(node("a", cpu="4"))
+    world = cluster(node("a", cpu="4"))
     world.run("older", "a", priority=5, started="2026-01-01T00:00:01Z")
     world.run("newer", "a", priority=5, started="2026-01-01T00:00:02Z")
     world.run("least", "a", priority=1, started="2026-01-01T00:00:00Z")
     world.run("not-started", "a", priority=5, started=None)
-    assert chosen(world.preempt(high_with(world, ports, "3"))) == ("a", ["newer", "not-started", "least"])
+    assert chosen(world.preempt(high(world, "3", ports=ports))) == ("a", ["newer", "not-started", "least"])
 
 
 @EITHER_WAY
 def test_pods_that_a_budget_covers_stay_before_more_important_ones(ports: Any) -> None:
-    world = Cluster(node("a", cpu="2"))
+    world = cluster(node("a", cpu="2"))
     world.run("covered", "a", priority=1, labels={"app": "x"})
     world.run("more", "a", priority=50)
     world.pdbs.set(covering("x", 0))
-    assert chosen(world.preempt(high_with(world, ports, "1"))) == ("a", ["more"])
-    found = world.preempt(high_with(world, ports, "2"))
+    assert chosen(world.preempt(high(world, "1", ports=ports))) == ("a", ["more"])
+    found = world.preempt(high(world, "2", ports=ports))
     assert chosen(found) == ("a", ["more", "covered"])
     assert found.candidate is not None and found.candidate.pdb_violations == 1
 
 
+@pytest.mark.promise("S14")
 @EITHER_WAY
 @pytest.mark.parametrize(
     ("better", "worse"),
@@ -197,30 +147,30 @@ def test_pods_that_a_budget_covers_stay_before_more_important_ones(ports: Any) -
 )
 def test_the_better_of_two_nodes_is_chosen(ports: Any, better: Any, worse: Any) -> None:
     for names in (("a", "b"), ("b", "a")):
-        world = Cluster(node("a", cpu="2"), node("b", cpu="2"))
+        world = cluster(node("a", cpu="2"), node("b", cpu="2"))
         world.pdbs.set(covering("x", 0))
         for name, pods in zip(names, (better, worse), strict=True):
             for uid, more in pods:
                 world.run(uid, name, **({"cpu": "2"} | more if len(pods) == 1 else more))
-        assert chosen(world.preempt(high_with(world, ports)))[0] == names[0]
+        assert chosen(world.preempt(high(world, ports=ports)))[0] == names[0]
 
 
 @EITHER_WAY
 def test_of_equal_nodes_the_first_from_the_offset_is_chosen(ports: Any) -> None:
-    world = Cluster(*(node(name, cpu="2") for name in "abcd"))
+    world = cluster(*(node(name, cpu="2") for name in "abcd"))
     for name in "abcd":
         world.run(f"low-{name}", name, cpu="2")
-    pod = high_with(world, ports)
+    pod = high(world, ports=ports)
     for offset, name in enumerate("abcd"):
         assert chosen(world.preempt(pod, offset=lambda _, offset=offset: offset))[0] == name
 
 
 @EITHER_WAY
 def test_no_more_candidates_are_looked_for_than_wanted(ports: Any) -> None:
-    world = Cluster(*(node(name, cpu="2") for name in "abcd"))
+    world = cluster(*(node(name, cpu="2") for name in "abcd"))
     for name, priority in zip("abcd", (50, 40, 30, 20), strict=True):
         world.run(f"low-{name}", name, cpu="2", priority=priority)
-    pod, few = high_with(world, ports), {"min_candidate_nodes_percentage": 0}
+    pod, few = high(world, ports=ports), {"min_candidate_nodes_percentage": 0}
     assert chosen(world.preempt(pod, min_candidate_nodes_absolute=2, **few))[0] == "b"
     assert chosen(world.preempt(pod, min_candidate_nodes_absolute=3, **few))[0] == "c"
     assert (
@@ -232,49 +182,47 @@ def test_no_more_candidates_are_looked_for_than_wanted(ports: Any) -> None:
 
 @EITHER_WAY
 def test_the_search_goes_on_until_a_node_breaks_no_budget(ports: Any) -> None:
-    world = Cluster(*(node(name, cpu="2") for name in "abcd"))
+    world = cluster(*(node(name, cpu="2") for name in "abcd"))
     world.pdbs.set(covering("x", 0))
     for name in "ab":
         world.run(f"covered-{name}", name, cpu="2", labels={"app": "x"})
     world.run("c", "c", cpu="2", priority=50)
     world.run("d", "d", cpu="2")
     found = world.preempt(
-        high_with(world, ports), min_candidate_nodes_absolute=1, min_candidate_nodes_percentage=0
+        high(world, ports=ports), min_candidate_nodes_absolute=1, min_candidate_nodes_percentage=0
     )
     assert chosen(found)[0] == "c"
 
 
+@pytest.mark.promise("S16")
 @EITHER_WAY
 def test_room_that_is_kept_for_a_nominated_pod_is_not_used_twice(ports: Any) -> None:
-    world = Cluster(node("a", cpu="4"))
+    world = cluster(node("a", cpu="4"))
     for number in range(4):
         world.run(f"low-{number}", "a", started=f"2026-01-01T00:00:0{number}Z")
     other = world.pod(requests={"cpu": "2"}, priority=100)
     world.nominator.add(other, "a")
-    assert chosen(world.preempt(high_with(world, ports, "2")))[1] == ["low-0", "low-1", "low-2", "low-3"]
+    assert chosen(world.preempt(high(world, "2", ports=ports)))[1] == ["low-0", "low-1", "low-2", "low-3"]
     lesser = world.pod(requests={"cpu": "2"}, priority=99)
     world.nominator.add(lesser, "a")
     world.nominator.delete(other.uid)
-    assert chosen(world.preempt(high_with(world, ports, "2")))[1] == ["low-2", "low-3"]
+    assert chosen(world.preempt(high(world, "2", ports=ports)))[1] == ["low-2", "low-3"]
     world.nominator.add(world.pod(requests={"cpu": "3"}, priority=100), "a")
-    found = world.preempt(high_with(world, ports, "2"))
+    found = world.preempt(high(world, "2", ports=ports))
     assert found.message == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_a_nominated_pod_is_not_counted_on_as_a_neighbour() -> None:
-    world = Cluster(node("a", cpu="4"))
+    world = cluster(node("a", cpu="4"))
     world.run("low", "a", cpu="4")
-    body = pod_json(requests={"cpu": "1"}, priority=100)
-    body["metadata"]["labels"] = {"app": "db"}
-    world.nominator.add(read_pod(body, world.classes), "a")
-    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    world.nominator.add(world.pod(requests={"cpu": "1"}, priority=100, labels={"app": "db"}), "a")
+    affinity = beside("podAffinity", pod_term("db"))
     found = world.preempt(high(world, "1", affinity=affinity))
     assert found.message == "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
 
 
 def test_columns_are_as_they_were_after_a_search() -> None:
-    world = Cluster(node("a", cpu="2"), node("b", cpu="2"))
+    world = cluster(node("a", cpu="2"), node("b", cpu="2"))
     world.run("low", "a", cpu="2")
     world.run("peer", "b", cpu="2", priority=100)
     world.snapshot.refresh()
@@ -285,21 +233,8 @@ def test_columns_are_as_they_were_after_a_search() -> None:
     assert columns.requested.base is usage
 
 
-def covering(app: str, allowed: int, **status: Any) -> PDB:
-    return read_pdb(
-        msgspec.convert(
-            {
-                "metadata": {"name": app, "namespace": "default"},
-                "spec": {"selector": {"matchLabels": {"app": app}}},
-                "status": {"disruptionsAllowed": allowed, **status},
-            },
-            PodDisruptionBudget,
-        )
-    )
-
-
 def test_a_budget_is_broken_by_those_beyond_what_it_allows() -> None:
-    world = Cluster(node("a", cpu="9"))
+    world = cluster(node("a", cpu="9"))
     pods = [world.run(f"p{number}", "a", labels={"app": "x"}) for number in range(3)]
     world.pdbs.set(covering("x", 1))
     assert world.pdbs.violating(pods) == {"p1", "p2"}
@@ -310,46 +245,34 @@ def test_a_budget_is_broken_by_those_beyond_what_it_allows() -> None:
 
 
 def test_a_pod_that_two_budgets_cover_takes_from_both() -> None:
-    world = Cluster(node("a", cpu="9"))
+    world = cluster(node("a", cpu="9"))
     both = world.run("both", "a", labels={"app": "x", "tier": "y"})
     only = world.run("only", "a", labels={"app": "x"})
-    other = read_pdb(
-        msgspec.convert(
-            {
-                "metadata": {"name": "tier", "namespace": "default"},
-                "spec": {"selector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
-                "status": {"disruptionsAllowed": 0},
-            },
-            PodDisruptionBudget,
-        )
-    )
     world.pdbs.set(covering("x", 1))
-    world.pdbs.set(other)
+    world.pdbs.set(budget("tier", {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}))
     assert world.pdbs.violating([both, only]) == {"both", "only"}
     assert world.pdbs.violating([only, both]) == {"both"}
 
 
 @pytest.mark.parametrize("selector", [None, {}, {"matchExpressions": [{"key": "a", "operator": "Odd"}]}])
 def test_a_budget_that_selects_nothing_in_particular_covers_nobody(selector: Any) -> None:
-    world = Cluster(node("a", cpu="9"))
+    world = cluster(node("a", cpu="9"))
     pod = world.run("p", "a", labels={"app": "x"})
-    found = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": selector}, "status": {}}
-    world.pdbs.set(read_pdb(msgspec.convert(found, PodDisruptionBudget)))
+    world.pdbs.set(budget("b", selector))
     assert world.pdbs.violating([pod]) == frozenset()
 
 
 def test_a_pod_without_labels_is_covered_by_no_budget() -> None:
     """Not even by one that selects pods which lack a label."""
-    world = Cluster(node("a", cpu="9"))
+    world = cluster(node("a", cpu="9"))
     bare, labelled = world.run("p", "a"), world.run("q", "a", labels={"app": "x"})
     selector = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
-    found = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": selector}, "status": {}}
-    world.pdbs.set(read_pdb(msgspec.convert(found, PodDisruptionBudget)))
+    world.pdbs.set(budget("b", selector))
     assert world.pdbs.violating([bare, labelled]) == {"q"}
 
 
 def test_a_candidate_is_ranked_by_its_victims() -> None:
-    world = Cluster(node("a", cpu="9"))
+    world = cluster(node("a", cpu="9"))
     victims = (world.run("p", "a", priority=7), world.run("q", "a", priority=-1))
     assert tuple(Candidate("a", 0, victims, 1).rank) == (1, 7, 6 + 2 * 2**31, 2)
 
@@ -359,28 +282,66 @@ def test_a_pod_that_is_being_deleted_was_not_counted_and_makes_no_domain_emptier
     deleting: bool, helps: bool
 ) -> None:
     """Spread over two zones, of which the pod can go into one: there stand one that stays and one of low priority."""
-    world = Cluster(
+    world = cluster(
         node("a", labels={"zone": "x"}),
         node("b", labels={"zone": "y"}, unschedulable=True),
     )
     labels = {"app": "web"}
     world.run("stays", "a", priority=100, labels=labels)
-    world.run("low", "a", labels=labels, deleting=deleting)
-    body = pod_json(
-        priority=100,
-        topologySpreadConstraints=[
-            {
-                "maxSkew": 2,
-                "topologyKey": "zone",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": labels},
-            }
-        ],
-    )
-    body["metadata"]["labels"] = labels
-    if deleting:
-        body["spec"]["topologySpreadConstraints"][0]["maxSkew"] = 1
-    found = world.preempt(read_pod(body, world.classes))
+    world.run("low", "a", labels=labels, **(DELETED if deleting else {}))
+    constraint = spread("zone", skew=1 if deleting else 2)
+    found = world.preempt(world.pod(priority=100, labels=labels, topologySpreadConstraints=[constraint]))
     assert (found.candidate is not None) is helps
     if found.candidate is not None:
         assert [victim.name for victim in found.candidate.victims] == ["low"]
+
+
+# ---- several victims, and what is said where there are none
+
+
+@pytest.mark.promise("S14")
+@EITHER_WAY
+def test_of_three_victims_only_those_go_that_have_to_and_the_third_in_a_row_like_the_first(
+    ports: Any,
+) -> None:
+    """Each pod that is put back is judged with those that were put back before it."""
+    world = cluster(node("a", cpu="6"))
+    for name, cpu, priority in (("p1", "1", 40), ("p2", "3", 30), ("p3", "1", 20), ("p4", "1", 10)):
+        world.run(name, "a", cpu=cpu, priority=priority)
+    assert chosen(world.preempt(high(world, "3", ports=ports))) == ("a", ["p2"])
+    assert chosen(world.preempt(high(world, "4", ports=ports))) == ("a", ["p2", "p4"])
+    assert chosen(world.preempt(high(world, "5", ports=ports))) == ("a", ["p2", "p3", "p4"])
+
+
+@EITHER_WAY
+def test_each_victim_beyond_what_a_budget_allows_counts_as_a_violation(ports: Any) -> None:
+    world = cluster(node("a", cpu="3"), node("b", cpu="3"))
+    for number in range(3):
+        world.run(f"x{number}", "a", labels={"app": "x"})
+        world.run(f"y{number}", "b", labels={"app": "y"}, priority=50)
+    world.pdbs.set(covering("x", 1))
+    world.pdbs.set(covering("y", 2))
+    found = world.preempt(high(world, "3", ports=ports)).candidate
+    assert found is not None and (found.node_name, found.pdb_violations, len(found.victims)) == ("b", 1, 3)
+    world.pdbs.set(covering("y", 0))
+    found = world.preempt(high(world, "3", ports=ports)).candidate
+    assert found is not None and (found.node_name, found.pdb_violations) == ("a", 2)
+
+
+def test_the_message_counts_nodes_without_victims_and_nodes_that_nobodys_leaving_would_help() -> None:
+    world = cluster(node("peer", cpu="2"), node("shut", unschedulable=True), node("small", cpu="1"))
+    world.run("equal", "peer", cpu="2", priority=100)
+    assert world.preempt(high(world)).message == (
+        "0/3 nodes are available: 1 No preemption victims found for incoming pod, "
+        "2 Preemption is not helpful for scheduling."
+    )
+
+
+def test_the_reason_of_a_node_is_that_of_the_first_filter_even_if_a_later_one_reads_amounts_alone() -> None:
+    """Both the port and the room are taken by a pod of the same priority; ports are asked about first."""
+    world = cluster(node("a", cpu="2"))
+    world.place("a", requests={"cpu": "2"}, priority=100, ports=(80,))
+    world.run("low", "a", cpu="0")
+    assert world.preempt(high(world, ports=(80,))).message == (
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    )

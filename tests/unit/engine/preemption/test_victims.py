@@ -15,8 +15,8 @@ from agent_scheduler.engine.preemption.victims import PotentialVictims, importan
 from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
+from tests.support.engine import World, node, pod_json, read_pod
 from tests.support.examples import examples
-from tests.unit.engine.world import World, node, pod_json, read_pod
 
 NODES = ("a", "b", "c")
 PRIORITIES = (-5, 0, 10, 20)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.rules import topology
 from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.rowlog import RowLog
+from tests.support.engine import World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import World, node
 
 
 def plain(of: list[int], counts: list[int]) -> list[int]:

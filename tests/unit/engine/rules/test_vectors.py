@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide.decide import ClassViews
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.points import Enabled, PluginSet
 from agent_scheduler.engine.plugins.best_fit import BestFit
 from agent_scheduler.engine.plugins.dot_product import DotProduct
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
-from tests.unit.engine.world import GPU, World, node
 
 GI = 2**30
 UNIT = {"cpu": 1000, "memory": GI, GPU: 1}
@@ -69,16 +67,13 @@ def test_scores_are_what_the_formulas_say(
     }
     wanted = {"cpu": asked[0] * 1000, "memory": asked[1] * GI, GPU: asked[2]}
     requests = {"cpu": f"{asked[0]}", "memory": f"{asked[1]}Gi", GPU: f"{asked[2]}"}
-    pod, columns = world.pod(requests=requests), world.ledger.columns
+    pod = world.pod(requests=requests)
     for plugin in (BestFit(weights), DotProduct(weights)):
-        state = plugin.prepare(pod.cls, Handle(world.ledger))
+        scores = world.scores(pod, plugin)
         if not any(most.get(name) for name in weights):
-            assert state is None
-            continue
-        assert state is not None
-        scores = plugin.score(state, columns, columns.all_rows()).tolist()
-        assert scores == [plugin.score_row(state, columns, row) for row in range(columns.size)]
-        assert scores == [plain(plugin.name, weights, each, wanted, most) for each in free]
+            assert scores is None
+        else:
+            assert scores == [plain(plugin.name, weights, each, wanted, most) for each in free]
 
 
 @pytest.mark.parametrize("plugin", [BestFit({"cpu": 1}), DotProduct({"cpu": 1})])
@@ -87,9 +82,8 @@ def test_a_whole_number_is_not_cut_to_the_one_below(plugin: Any) -> None:
     for tenths in range(11):
         placed = world.place("a", requests={"cpu": f"{tenths}"})
         for asked in range(10 - tenths + 1):
-            state = plugin.prepare(world.pod(requests={"cpu": f"{asked}"}).cls, Handle(world.ledger))
             expected = 10 * (tenths + asked) if plugin.name == "BestFit" else 100 - (10 - tenths) * asked
-            assert plugin.score_row(state, world.ledger.columns, 0) == expected
+            assert world.scores(world.pod(requests={"cpu": f"{asked}"}), plugin) == [expected]
         world.ledger.remove_pod(placed.uid)
 
 
@@ -100,7 +94,7 @@ def profile(*names: str) -> Any:
 
 def test_a_larger_node_makes_all_others_smaller_and_they_are_asked_anew() -> None:
     world = World(node("a", cpu="4"), node("b", cpu="2"))
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     views = ClassViews(profile("BestFit", "DotProduct"), snapshot)
     pod = world.pod(requests={"cpu": "1", "memory": "1Gi"})
 
@@ -125,7 +119,7 @@ def test_a_larger_node_makes_all_others_smaller_and_they_are_asked_anew() -> Non
 def test_a_resource_that_a_node_brings_is_not_looked_at_on_nodes_as_they_were_before() -> None:
     """A trial, as others, goes on with a picture that is older than the ledger."""
     world = World(node("a", cpu="4"), node("b", cpu="2"))
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     views = ClassViews(profile("BestFit", "DotProduct", "Fragmentation"), snapshot)
     pod = world.pod(requests={"cpu": "1"})
     before = views.of(pod.cls).ranked(snapshot.columns).tolist()

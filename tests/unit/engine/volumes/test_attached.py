@@ -13,9 +13,9 @@ from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes import catalogue as catalogue_module
 from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.catalogue import Catalogue
+from tests.support.engine import put
 from tests.support.stateful import model_test
-
-from .world import attachment, claim, csi_node, pod, put, storage_class, volume
+from tests.support.storage import attachment, claim, csi_node, pod, storage_class, volume
 
 NODES, CLAIMS, VOLUMES = ["a", "b"], ["c1", "c2"], ["v1", "v2"]
 NODE, CLAIM, VOLUME = (st.sampled_from(each) for each in (NODES, CLAIMS, VOLUMES))
@@ -91,7 +91,7 @@ class AttachedMachine(RuleBasedStateMachine):
             assert without == Attached(self.catalogue, alone).on(name)
 
 
-TestAttached = model_test(AttachedMachine, examples=150, steps=40)
+TestAttached = model_test(AttachedMachine, examples=80, steps=40)
 
 
 def test_a_node_is_sorted_once_until_something_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from agent_scheduler.engine.state.reach import Reach
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndexes
-
-from .world import Storage, capacity, claim, driver, node, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import capacity, claim, driver, storage_class, volume
 
 
 class Thing(NamedTuple):

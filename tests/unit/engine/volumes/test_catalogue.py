@@ -9,16 +9,15 @@ from agent_scheduler.engine.state.records import Record
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import ClaimRef
-
-from .world import (
-    Storage,
+from tests.support.engine import World as Storage
+from tests.support.engine import put
+from tests.support.storage import (
     attachment,
     capacity,
     claim,
     csi_node,
     driver,
     metadata,
-    put,
     ref,
     storage_class,
     volume,
@@ -65,16 +64,6 @@ def test_an_older_version_of_an_object_changes_nothing() -> None:
     assert catalogue.volumes["v"] is new
 
 
-def test_free_volumes_are_those_of_the_class_smallest_first() -> None:
-    catalogue = (
-        Storage()
-        .add(volume("b", size="2Gi"), volume("c", size="1Gi"), volume("a", size="2Gi"))
-        .add(volume("other", class_name="fast"))
-        .catalogue
-    )
-    assert names(catalogue) == ["c", "a", "b"]
-
-
 def test_a_volume_is_not_free_while_it_is_released_bound_or_deleted() -> None:
     going = volume("going", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     catalogue = (
@@ -92,71 +81,6 @@ def test_a_volume_that_is_taken_is_meant_for_that_claim_and_free_no_more() -> No
     assert catalogue.version > version
 
 
-def test_a_volume_is_taken_for_one_claim_at_most() -> None:
-    c, d, v = claim("c"), claim("d"), volume("v")
-    catalogue = Storage().add(c, d, v).catalogue
-    assert catalogue.take(v, c, "pod")
-    assert not catalogue.take(v, d, "other")
-    assert catalogue.claim_ref(v) == ClaimRef("default", "c", "uid-c")
-
-
-def test_a_claim_is_selected_for_one_node_at_most() -> None:
-    c = claim("c")
-    catalogue = Storage().add(c).catalogue
-    assert catalogue.select(c, "n1", "pod")
-    assert not catalogue.select(c, "n2", "other")
-    assert catalogue.select(c, "n1", "other")
-    assert catalogue.selected_node(c) == "n1"
-
-
-def test_what_is_released_is_free_again() -> None:
-    c, d, v = claim("c"), claim("d"), volume("v")
-    catalogue = Storage().add(c, d, v).catalogue
-    assert catalogue.take(v, c, "pod") and catalogue.select(d, "n", "pod")
-    version = catalogue.version
-    assert catalogue.release("pod") == [v, d]
-    assert names(catalogue) == ["v"] and catalogue.selected_node(d) is None
-    assert catalogue.version > version
-    assert catalogue.release("pod") == []
-
-
-def test_what_two_pods_count_on_is_kept_until_both_let_go() -> None:
-    c, v = claim("c"), volume("v")
-    catalogue = Storage().add(c, v).catalogue
-    assert catalogue.take(v, c, "pod") and catalogue.take(v, c, "other")
-    assert catalogue.release("pod") == []
-    assert names(catalogue) == []
-    assert catalogue.release("other") == [v]
-
-
-def test_a_newer_version_from_the_watch_overrides_what_is_assumed() -> None:
-    c, d, v = claim("c"), claim("d"), volume("v")
-    catalogue = Storage().add(c, d, v).catalogue
-    assert catalogue.take(v, c, "pod") and catalogue.select(d, "n", "pod")
-    version = catalogue.version
-    assert catalogue.set_volume(volume("v")) and catalogue.set_claim(claim("d"))
-    assert names(catalogue) == ["v"] and catalogue.selected_node(d) is None
-    assert catalogue.version > version
-    assert catalogue.release("pod") == []
-
-
-def test_the_same_version_once_more_leaves_what_is_assumed() -> None:
-    c, v = claim("c"), volume("v")
-    catalogue = Storage().add(c, v).catalogue
-    assert catalogue.take(v, c, "pod")
-    assert not catalogue.set_volume(v)
-    assert names(catalogue) == []
-
-
-def test_what_was_written_stays_assumed_though_its_pod_lets_go() -> None:
-    c, v = claim("c"), volume("v")
-    catalogue = Storage().add(c, v).catalogue
-    assert catalogue.take(v, c, "pod")
-    catalogue.taken.written("v", int(v.resource_version) + 5)
-    assert catalogue.release("pod") == []
-    assert names(catalogue) == []
-
-
 def test_what_was_written_stays_assumed_until_the_watch_shows_it() -> None:
     c, v = claim("c"), volume("v")
     catalogue = Storage().add(c, v).catalogue
@@ -172,28 +96,11 @@ def test_what_was_written_stays_assumed_until_the_watch_shows_it() -> None:
     assert catalogue.taken.get("v") is None and catalogue.prebound_for(c) == [shown]
 
 
-def test_what_is_assumed_of_an_object_goes_with_it() -> None:
-    c, d, v = claim("c"), claim("d"), volume("v")
-    catalogue = Storage().add(c, d, v).catalogue
-    assert catalogue.take(v, c, "pod") and catalogue.select(d, "n", "pod")
-    catalogue.delete_volume("v")
-    catalogue.delete_claim("default", "d")
-    assert len(catalogue.taken) == len(catalogue.selected) == 0
-    assert catalogue.check() == []
-
-
 def test_an_object_that_changed_since_it_was_looked_at_is_not_taken() -> None:
     c, v = claim("c"), volume("v")
     catalogue = Storage().add(c, volume("v", size="2Gi"), claim("d")).catalogue
     assert not catalogue.take(v, c, "pod")
     assert not catalogue.select(claim("d"), "n", "pod")
-
-
-def test_nothing_is_assumed_of_a_volume_that_has_its_claim_already() -> None:
-    c, v = claim("c"), volume("v", claim=ref("c"))
-    catalogue = Storage().add(c, v).catalogue
-    assert catalogue.take(v, c, "pod")
-    assert len(catalogue.taken) == 0
 
 
 def test_a_volume_that_names_a_claim_without_a_uid_is_for_whichever_has_the_name() -> None:

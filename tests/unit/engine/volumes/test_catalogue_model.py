@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import VolumeDemand, could_be_had
+from tests.support.engine import node
 from tests.support.stateful import model_test
-
-from .world import claim, node, ref, volume
+from tests.support.storage import claim, ref, volume
 
 CLAIMS, VOLUMES, NODES, PODS = ["c1", "c2"], ["v1", "v2", "v3"], ["n1", "n2"], ["p1", "p2", "p3"]
 CLAIM, VOLUME, NODE, POD = (st.sampled_from(each) for each in (CLAIMS, VOLUMES, NODES, PODS))
@@ -178,4 +178,4 @@ class CatalogueMachine(RuleBasedStateMachine):
             assert self.catalogue.selected_node(record) == expected
 
 
-TestCatalogue = model_test(CatalogueMachine, examples=150, steps=40)
+TestCatalogue = model_test(CatalogueMachine, examples=110, steps=40)

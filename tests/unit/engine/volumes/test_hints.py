@@ -2,65 +2,61 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.events.hints import HintMap, QueueingHint
-from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.plugins.node_volume_limits import NodeVolumeLimits
+from agent_scheduler.engine.plugins.volume_binding import VolumeBinding
+from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
+from agent_scheduler.engine.plugins.volume_zone import VolumeZone
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.podvolumes import PodVolumes
-from agent_scheduler.engine.volumes.hints import (
-    binding_events,
-    limit_events,
-    restriction_events,
-    zone_events,
+from agent_scheduler.engine.volumes.hints import binding_events
+from tests.support.engine import World, node
+from tests.support.engine import wakes as any_wakes
+from tests.support.storage import (
+    attachment,
+    capacity,
+    claim,
+    csi_node,
+    driver,
+    ref,
+    spec,
+    storage_class,
+    volume,
 )
-from tests.unit.engine.world import pod_json, read_pod
-
-from .world import capacity, claim, csi_node, driver, node, pod, ref, storage_class, volume
 
 ADD, UPDATE, DELETE = ActionType.ADD, ActionType.UPDATE, ActionType.DELETE
 CLASS, CLAIM, VOLUME = Resource.STORAGE_CLASS, Resource.PERSISTENT_VOLUME_CLAIM, Resource.PERSISTENT_VOLUME
 DRIVER, POOL, CSI_NODE = Resource.CSI_DRIVER, Resource.CSI_STORAGE_CAPACITY, Resource.CSI_NODE
 ATTACHMENT, ASSIGNED, NODE = Resource.VOLUME_ATTACHMENT, Resource.ASSIGNED_POD, Resource.NODE
 
-#: The class matters to nobody here: the volumes are asked for by UID.
-_classes = PodClasses()
+PLUGINS: dict[str, Any] = {
+    "binding": VolumeBinding(),
+    "zone": VolumeZone(),
+    "restriction": VolumeRestrictions(),
+    "limit": NodeVolumeLimits(),
+}
+WORLD = World()
 
 
-def named(uid: str) -> PodInfo:
-    body = pod_json()
-    body["metadata"]["uid"] = uid
-    return read_pod(body, _classes)
+def using(*claims: str, disk: str = "") -> PodInfo:
+    """A pod with these claims, and a disk that it names itself."""
+    volumes = msgspec.json.decode(spec(*claims, **({"d": {"iscsi": {"iqn": disk}}} if disk else {})))
+    return WORLD.pod(volumes=volumes)
 
 
-WAITING, GONE = named("waiting"), named("gone")
+def wakes(rule: str, kind: Resource, action: ActionType, old: object, new: object, waits: Any = None) -> bool:
+    """Whether a pod, by default one with claim c, that `rule` refused is worth another try after the event."""
+    return any_wakes(PLUGINS[rule], waits or using("c"), ClusterEvent(kind, action), old, new)
 
 
-def wakes(
-    rule: str,
-    kind: Resource,
-    action: ActionType,
-    old: object,
-    new: object,
-    *,
-    waiting: PodVolumes | None = None,
-    gone: PodVolumes | None = None,
-) -> bool:
-    """Whether a pod with claim c, that `rule` refused, is worth another try after the event."""
-    volumes = {"waiting": pod("c") if waiting is None else waiting, "gone": gone}
-    events = {
-        "binding": binding_events,
-        "zone": zone_events,
-        "restriction": restriction_events,
-        "limit": limit_events,
-    }
-    registered = HintMap({rule: events[rule](lambda each: volumes[each.uid])})
-    fns = [each.hint_fn for each in registered.lookup(ClusterEvent(kind, action)).get(rule, ())]
-    return any(fn is None or fn(WAITING, old, new) is QueueingHint.QUEUE for fn in fns)
-
-
-DISK = pod(d={"iscsi": {"iqn": "d"}})
+DISK = using(disk="d")
+GONE = using()
+DETACHED = attachment("x", "n", "v")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +139,7 @@ DISK = pod(d={"iscsi": {"iqn": "d"}})
         ("limit", CSI_NODE, DELETE, csi_node("n", ebs=1), None, True),
         ("limit", NODE, ADD, None, node("n"), True),
         ("limit", CLAIM, ADD, None, claim("c"), True),
-        ("limit", ATTACHMENT, DELETE, object(), None, True),
+        ("limit", ATTACHMENT, DELETE, DETACHED, None, True),
     ],
 )
 def test_an_event_wakes_the_pods_that_it_may_help(
@@ -156,23 +152,23 @@ def test_an_event_wakes_the_pods_that_it_may_help(
     ("rule", "waiting", "gone", "expected"),
     [
         ("restriction", DISK, DISK, True),
-        ("restriction", DISK, pod(d={"iscsi": {"iqn": "e"}}), False),
-        ("restriction", pod("c"), pod("c"), True),
-        ("restriction", pod("c"), pod("d"), False),
-        ("restriction", pod("c"), None, False),
-        ("limit", pod("c"), pod("d"), True),
-        ("limit", pod("c"), DISK, False),
-        ("limit", pod("c"), None, False),
+        ("restriction", DISK, using(disk="e"), False),
+        ("restriction", using("c"), using("c"), True),
+        ("restriction", using("c"), using("d"), False),
+        ("restriction", using("c"), GONE, False),
+        ("limit", using("c"), using("d"), True),
+        ("limit", using("c"), DISK, False),
+        ("limit", using("c"), GONE, False),
     ],
 )
 def test_a_pod_that_goes_wakes_those_that_its_volumes_kept_away(
-    rule: str, waiting: PodVolumes, gone: PodVolumes | None, expected: bool
+    rule: str, waiting: PodInfo, gone: PodInfo, expected: bool
 ) -> None:
-    assert wakes(rule, ASSIGNED, DELETE, GONE, None, waiting=waiting, gone=gone) is expected
+    assert wakes(rule, ASSIGNED, DELETE, gone, None, waiting) is expected
 
 
 def test_a_detached_volume_wakes_nobody_without_claims() -> None:
-    assert not wakes("limit", ATTACHMENT, DELETE, object(), None, waiting=DISK)
+    assert not wakes("limit", ATTACHMENT, DELETE, DETACHED, None, DISK)
 
 
 def test_what_was_given_back_wakes_as_if_it_were_new() -> None:
@@ -184,4 +180,4 @@ def test_a_pod_whose_volumes_are_not_known_is_woken() -> None:
         "binding"
     ]
     assert each.hint_fn is not None
-    assert each.hint_fn(WAITING, None, claim("d")) is QueueingHint.QUEUE
+    assert each.hint_fn(GONE, None, claim("d")) is QueueingHint.QUEUE

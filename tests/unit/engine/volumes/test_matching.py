@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +17,10 @@ from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.matching import claims_to_bind, find_matching_volumes, matching_nodes
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
+from tests.support.engine import World as Storage
+from tests.support.engine import node
 from tests.support.examples import examples
-
-from .world import Json, Storage, capacity, claim, driver, node, pod, ref, spec, storage_class, volume
+from tests.support.storage import Json, capacity, claim, driver, pod, ref, spec, storage_class, volume
 
 ZONES, HOSTS, SIZES = ["z1", "z2"], ["a", "b", "c"], ["1Gi", "2Gi", "3Gi"]
 ZONE_KEY = "topology.kubernetes.io/zone"
@@ -129,6 +131,7 @@ def plain_choice(claims: Any, volumes: Any, labels: Any) -> dict[str, str]:
     return chosen
 
 
+@pytest.mark.promise("S13")
 @RUNS
 @given(CLAIMS, VOLUMES, st.booleans())
 def test_many_nodes_at_once_are_as_one_after_the_other(
@@ -209,13 +212,6 @@ def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
     assert [reaches(reach, storage.node(name)) for name in HOSTS] == [False, True, False]
 
 
-def test_the_smallest_volume_that_fits_is_chosen() -> None:
-    c = claim("c", size="2Gi")
-    storage = cluster().add(c, volume("v1", size="3Gi"), volume("v2", size="2Gi"), volume("v3", size="1Gi"))
-    chosen = find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a"))
-    assert [each.name for each in chosen.values()] == ["v2"]
-
-
 def test_a_volume_that_is_meant_for_a_claim_has_its_attributes_class_or_is_none() -> None:
     c = claim("c", size="2Gi", volumeAttributesClassName="gold")
     other = volume("v1", size="2Gi", claim=ref("c"), volumeAttributesClassName="silver")
@@ -237,15 +233,6 @@ def test_a_volume_that_is_being_deleted_is_meant_for_nobody() -> None:
         each.name
         for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
     ] == ["v2"]
-
-
-def test_each_of_a_thousand_local_volumes_lets_its_node_have_the_claim() -> None:
-    storage = Storage(*(node(f"n{index}") for index in range(1000))).add(storage_class(), claim("c"))
-    storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(0, 1000, 2)))
-    planned = plan(pod("c"), storage.catalogue)
-    assert isinstance(planned, Plan)
-    found = judge(planned, storage.catalogue, storage.columns, storage.rows).feasible
-    assert storage.names(found) == [f"n{index}" for index in range(0, 1000, 2)]
 
 
 def test_of_two_claims_and_a_thousand_local_volumes_one_is_left_over_on_every_node() -> None:

@@ -8,8 +8,8 @@ from agent_scheduler.engine.state.nodeselection import reaches
 from agent_scheduler.engine.state.records import same
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.objects.quantity import MAX_INT64
-
-from .world import Json, capacity, claim, csi_node, encoded, metadata, node, storage_class, volume
+from tests.support.engine import node
+from tests.support.storage import Json, capacity, claim, csi_node, encoded, metadata, storage_class, volume
 
 ZONED = node("a", labels={"topology.kubernetes.io/zone": "z1"})
 

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import msgspec
+import pytest
 
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.claims import Unresolvable
@@ -21,8 +22,9 @@ from agent_scheduler.engine.volumes.reservation import (
     unreserve,
     written,
 )
-
-from .world import Storage, claim, driver, node, pod, ref, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import claim, driver, pod, ref, storage_class, volume
 
 #: Above every version that the objects of these tests get by themselves.
 _later = itertools.count(10**9)
@@ -37,13 +39,6 @@ def reserved(storage: Storage, volumes: PodVolumes, name: str = "a", holder: str
     found = reserve(volumes, storage.catalogue, storage.node(name), holder)
     assert isinstance(found, ReservedVolumes)
     return found
-
-
-def refused(storage: Storage, volumes: PodVolumes, name: str = "a") -> str:
-    found = reserve(volumes, storage.catalogue, storage.node(name), "pod")
-    assert isinstance(found, Unresolvable)
-    assert len(storage.catalogue.taken) == len(storage.catalogue.selected) == 0
-    return found.message
 
 
 def body(write: Write) -> Any:
@@ -92,49 +87,45 @@ def test_a_claim_that_is_to_be_made_gets_the_node() -> None:
     assert storage.catalogue.selected_node(c) == "a"
 
 
-def test_a_volume_that_is_gone_since_the_node_was_chosen_is_not_reserved() -> None:
-    assert (
-        refused(cluster(claim("c")), pod("c")) == "node(s) didn't find available persistent volumes to bind"
-    )
+NOTHING = "node(s) didn't find available persistent volumes to bind"
 
 
-def test_a_bound_volume_that_the_node_does_not_reach_is_not_reserved() -> None:
-    storage = cluster(
-        claim("c", volume="v", bound=True), volume("v", zone="b", claim=ref("c"), phase="Bound")
-    )
-    assert refused(storage, pod("c")) == "node(s) had volume node affinity conflict"
+@pytest.mark.parametrize(
+    ("objects", "claims", "why"),
+    [
+        # A volume that is gone since the node was chosen, and one that the node does not reach.
+        ([claim("c")], "c", NOTHING),
+        (
+            [claim("c", volume="v", bound=True), volume("v", zone="b", claim=ref("c"), phase="Bound")],
+            "c",
+            "node(s) had volume node affinity conflict",
+        ),
+        (
+            [claim("c", volume="v", bound=True)],
+            "c",
+            "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+        ),
+        ([], "c", 'persistentvolumeclaim "c" not found'),
+        # A pool that is full by now, a class that makes none for the node, and a node that was selected before.
+        ([claim("c", class_name="made"), driver("csi")], "c", NOTHING),
+        (
+            [claim("c", class_name="made"), storage_class("made", provisioner="csi", zones=["b"])],
+            "c",
+            NOTHING,
+        ),
+        ([claim("c", class_name="made", selected="b")], "c", NOTHING),
+        # All is reserved or nothing.
+        ([claim("c"), volume("v", on="a"), claim("d", size="9Gi")], "cd", NOTHING),
+    ],
+)
+def test_what_cannot_be_had_any_more_is_not_reserved(objects: list[Any], claims: str, why: str) -> None:
+    storage = cluster(*objects)
+    found = reserve(pod(*claims), storage.catalogue, storage.node("a"), "pod")
+    assert isinstance(found, Unresolvable) and found.message == why
+    assert len(storage.catalogue.taken) == len(storage.catalogue.selected) == 0
 
 
-def test_a_bound_volume_that_does_not_exist_is_not_reserved() -> None:
-    storage = cluster(claim("c", volume="v", bound=True))
-    assert refused(storage, pod("c")) == (
-        "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-    )
-
-
-def test_a_claim_that_went_since_is_not_reserved() -> None:
-    assert refused(cluster(), pod("c")) == 'persistentvolumeclaim "c" not found'
-
-
-def test_a_pool_that_is_full_by_now_is_not_reserved() -> None:
-    refused(cluster(claim("c", class_name="made"), driver("csi")), pod("c"))
-
-
-def test_a_claim_that_may_not_be_made_for_the_node_is_not_reserved() -> None:
-    elsewhere = storage_class("made", provisioner="csi", zones=["b"])
-    refused(cluster(claim("c", class_name="made"), elsewhere), pod("c"))
-
-
-def test_all_is_reserved_or_nothing() -> None:
-    storage = cluster(claim("c"), volume("v", on="a"), claim("d", size="9Gi"))
-    refused(storage, pod("c", "d"))
-    assert [each.name for each in storage.catalogue.free.of("slow")] == ["v"]
-
-
-def test_a_claim_selected_for_another_node_is_not_reserved() -> None:
-    refused(cluster(claim("c", class_name="made", selected="b")), pod("c"))
-
-
+@pytest.mark.promise("S13")
 def test_of_two_pods_one_gets_the_last_volume() -> None:
     storage = cluster(claim("c"), claim("d"), volume("v"))
     reserved(storage, pod("c"), holder="first")
@@ -266,47 +257,39 @@ def test_a_provision_is_done_when_the_claim_is_bound_to_a_volume_that_the_node_r
     assert at(storage, found) == Progress.DONE
 
 
-def test_a_provisioner_that_gives_up_takes_the_node_away() -> None:
-    c = claim("c", class_name="made")
-    storage = cluster(c)
-    found = provisioning(storage, c)
-    storage.add(shown(c, selected_node=None))
-    assert at(storage, found) == Failed('provisioning failed for PVC "c"')
+REACHED_NOT = 'pv "v" node affinity doesn\'t match node "a": no matching NodeSelectorTerms'
 
 
-def test_a_volume_made_where_the_node_does_not_reach_it_fails_the_attempt() -> None:
-    c = claim("c", class_name="made")
-    storage = cluster(c)
-    found = provisioning(storage, c)
-    storage.add(volume("v", zone="b", class_name="made", claim=ref("c"), phase="Bound"))
-    storage.add(shown(c, selected_node="a", volume_name="v"))
-    assert at(storage, found) == Failed(
-        'pv "v" node affinity doesn\'t match node "a": no matching NodeSelectorTerms'
-    )
-
-
-def test_a_volume_that_lost_its_claim_again_fails_the_attempt() -> None:
-    c, v = claim("c"), volume("v")
-    storage = cluster(c, v)
-    found = reserved(storage, pod("c"))
-    write_all(storage, found)
-    storage.add(shown(v))
-    assert at(storage, found) == Failed('ClaimRef got reset for pv "v"')
-
-
-def test_a_volume_that_went_to_another_claim_fails_the_attempt() -> None:
-    v = volume("v")
-    storage = cluster(claim("c"), v)
-    found = reserved(storage, pod("c"))
-    storage.add(shown(volume("v", claim=ref("d"))))
-    assert at(storage, found) == Failed('pv "v" was bound to another claim')
-
-
-def test_a_volume_that_is_gone_fails_the_attempt() -> None:
-    storage = cluster(claim("c"), volume("v"))
-    found = reserved(storage, pod("c"))
-    storage.catalogue.delete_volume("v")
-    assert at(storage, found) == Failed('failed to check binding: could not find v1.PersistentVolume "v"')
+@pytest.mark.parametrize(
+    ("class_name", "changes", "why"),
+    [
+        # Provisions: the provisioner gives up, or makes the volume where the node does not reach it.
+        ("made", {"claim": {"selected_node": None}}, 'provisioning failed for PVC "c"'),
+        ("made", {"volume": {"zone": "b"}, "claim": {"selected_node": "a", "volume_name": "v"}}, REACHED_NOT),
+        # Static bindings: the volume lost its claim again, went to another, or is gone.
+        ("slow", {"volume": {}}, 'ClaimRef got reset for pv "v"'),
+        ("slow", {"volume": {"claim": ref("d")}}, 'pv "v" was bound to another claim'),
+        ("slow", {"gone": "v"}, 'failed to check binding: could not find v1.PersistentVolume "v"'),
+    ],
+)
+def test_an_attempt_fails_when_its_claims_cannot_be_bound_any_more(
+    class_name: str, changes: dict[str, Any], why: str
+) -> None:
+    c = claim("c", class_name=class_name)
+    storage = cluster(c) if class_name == "made" else cluster(c, volume("v"))
+    if class_name == "made":
+        found = provisioning(storage, c)
+    else:
+        found = reserved(storage, pod("c"))
+        write_all(storage, found)
+    if "gone" in changes:
+        storage.catalogue.delete_volume(changes["gone"])
+    if "volume" in changes:
+        about = {"claim": ref("c")} if class_name == "made" else {}
+        storage.add(shown(volume("v", class_name=class_name, **{**about, **changes["volume"]})))
+    if "claim" in changes:
+        storage.add(shown(c, **changes["claim"]))
+    assert at(storage, found) == Failed(why)
 
 
 def test_a_claim_that_is_gone_fails_the_attempt() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.events.hints import QueueingHint
-from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.dra.records import DeviceClassInfo
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.plugins.balanced_allocation import BalancedAllocation
 from agent_scheduler.engine.plugins.node_resources_fit import (
     LeastAllocated,
@@ -19,9 +20,9 @@ from agent_scheduler.engine.plugins.node_resources_fit import (
     RequestedToCapacityRatio,
 )
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.devices import class_of
+from tests.support.engine import World, node, wakes
 from tests.support.examples import examples
-
-from .world import World, node
 
 GPU = "example.com/gpu"
 NIC = "other.io/nic"
@@ -29,29 +30,8 @@ NIC = "other.io/nic"
 
 def curable(world: World, pod: PodInfo, plugin: NodeResourcesFit | None = None) -> list[bool]:
     plugin = plugin or NodeResourcesFit()
-    columns = world.ledger.columns
-    rows = columns.all_rows()
-    state = plugin.prepare(pod.cls, Handle(world.ledger))
-    assert not plugin.feasible(state, columns, rows).any()
-    return plugin.curable(state, columns, rows).tolist()
-
-
-def fits(world: World, pod: PodInfo, plugin: NodeResourcesFit) -> list[bool]:
-    columns = world.ledger.columns
-    rows = columns.all_rows()
-    state = plugin.prepare(pod.cls, Handle(world.ledger))
-    answers: list[bool] = plugin.feasible(state, columns, rows).tolist()
-    assert [plugin.feasible_row(state, columns, row) for row in rows.tolist()] == answers
-    return answers
-
-
-def scores(world: World, pod: PodInfo, plugin: Any) -> list[int]:
-    columns = world.ledger.columns
-    rows = columns.all_rows()
-    state = plugin.prepare(pod.cls, Handle(world.ledger))
-    answers: list[int] = plugin.score(state, columns, rows).tolist()
-    assert [plugin.score_row(state, columns, row) for row in rows.tolist()] == answers
-    return answers
+    assert not any(world.fits(pod, plugin))
+    return plugin.curable(world.state(pod, plugin), world.columns, world.rows).tolist()
 
 
 def test_a_node_that_is_too_small_when_empty_is_not_cured_by_anybody_leaving() -> None:
@@ -82,41 +62,39 @@ def test_a_resource_that_no_node_offers_is_not_cured_anywhere() -> None:
 )
 def test_ignored_extended_resources_are_left_to_somebody_else(plugin: NodeResourcesFit) -> None:
     world = World(node("a"))
-    assert fits(world, world.pod(requests={GPU: "9"}), plugin) == [True]
-    assert fits(world, world.pod(requests={NIC: "1"}), plugin) == [False]
+    assert world.fits(world.pod(requests={GPU: "9"}), plugin) == [True]
+    assert world.fits(world.pod(requests={NIC: "1"}), plugin) == [False]
     # Kubernetes' own resources are looked at whatever the arguments say.
-    assert fits(world, world.pod(requests={"cpu": "9"}), plugin) == [False]
-    assert fits(world, world.pod(requests={"hugepages-2Mi": "2Mi"}), plugin) == [False]
+    assert world.fits(world.pod(requests={"cpu": "9"}), plugin) == [False]
+    assert world.fits(world.pod(requests={"hugepages-2Mi": "2Mi"}), plugin) == [False]
     assert curable(world, world.pod(requests={"cpu": "9", GPU: "1"}), plugin) == [False]
 
 
 def test_a_group_is_all_that_stands_before_the_slash() -> None:
     world = World(node("a"))
     plugin = NodeResourcesFit((), ["example"])
-    assert fits(world, world.pod(requests={GPU: "1"}), plugin) == [False]
+    assert world.fits(world.pod(requests={GPU: "1"}), plugin) == [False]
 
 
 def test_resources_of_kubernetes_with_a_prefix_are_never_ignored() -> None:
     world = World(node("a"))
     plugin = NodeResourcesFit(["x.kubernetes.io/y"], ["x.kubernetes.io"])
-    assert fits(world, world.pod(requests={"x.kubernetes.io/y": "1"}), plugin) == [False]
+    assert world.fits(world.pod(requests={"x.kubernetes.io/y": "1"}), plugin) == [False]
 
 
 def test_a_node_without_an_ignored_resource_wakes_the_pod() -> None:
     world = World()
     pod = world.pod(requests={GPU: "1", "cpu": "2"})
 
-    def hint(plugin: NodeResourcesFit, old: Any, new: Any) -> QueueingHint:
-        registered = plugin.events_to_register()[-1]
-        assert registered.hint_fn is not None
-        return registered.hint_fn(pod, old, new)
+    def woken(plugin: NodeResourcesFit, old: Any, new: Any) -> bool:
+        return wakes(plugin, pod, ev.NODE_ADD if old is None else ev.NODE_UPDATE_ALLOCATABLE, old, new)
 
     small, large = node("n", cpu="1"), node("n", cpu="4")
-    assert hint(NodeResourcesFit(), None, large) is QueueingHint.SKIP
-    assert hint(NodeResourcesFit([GPU]), None, large) is QueueingHint.QUEUE
-    assert hint(NodeResourcesFit([GPU]), None, small) is QueueingHint.SKIP
-    assert hint(NodeResourcesFit([GPU]), small, large) is QueueingHint.QUEUE
-    assert hint(NodeResourcesFit([GPU]), large, large) is QueueingHint.SKIP
+    assert not woken(NodeResourcesFit(), None, large)
+    assert woken(NodeResourcesFit([GPU]), None, large)
+    assert not woken(NodeResourcesFit([GPU]), None, small)
+    assert woken(NodeResourcesFit([GPU]), small, large)
+    assert not woken(NodeResourcesFit([GPU]), large, large)
 
 
 def test_a_curve_ranks_by_utilisation() -> None:
@@ -127,24 +105,45 @@ def test_a_curve_ranks_by_utilisation() -> None:
     for index, cpu in enumerate(("0", "1", "2", "4")):
         world.place(f"n{index}", requests={"cpu": cpu})
     pod = world.pod(requests={"cpu": "1"})
-    assert scores(world, pod, packs) == [25, 50, 75, 100]
-    assert scores(world, pod, spreads) == [75, 50, 25, 0]
-    assert scores(world, pod, level) == [30, 50, 70, 70]
-
-
-def test_a_resource_that_rates_nothing_is_left_out_of_a_curve_s_mean() -> None:
-    curve = RequestedToCapacityRatio([(0, 0), (100, 10)], {"cpu": 1, "memory": 3})
-    world = World(node("a", cpu="4", memory="100Gi"))
-    assert scores(world, world.pod(requests={"cpu": "2", "memory": "1Mi"}), curve) == [50]
+    assert world.scores(pod, packs) == [25, 50, 75, 100]
+    assert world.scores(pod, spreads) == [75, 50, 25, 0]
+    assert world.scores(pod, level) == [30, 50, 70, 70]
 
 
 def test_storage_counts_for_pods_that_ask_for_none_and_devices_do_not() -> None:
     world = World(node("a", extended={"ephemeral-storage": "10Gi", GPU: "10"}))
     world.place("a", requests={"ephemeral-storage": "5Gi", GPU: "5"})
     for strategy in (LeastAllocated, MostAllocated):
-        assert scores(world, world.pod(), strategy({"ephemeral-storage": 1, GPU: 1, "pods": 1})) == [50]
-        assert scores(world, world.pod(requests={GPU: "5"}), strategy({GPU: 1})) in ([0], [100])
-        assert strategy({GPU: 1}).prepare(world.pod().cls, Handle(world.ledger)) is None
+        assert world.scores(world.pod(), strategy({"ephemeral-storage": 1, GPU: 1, "pods": 1})) == [50]
+        assert world.scores(world.pod(requests={GPU: "5"}), strategy({GPU: 1})) in ([0], [100])
+        assert world.scores(world.pod(), strategy({GPU: 1})) is None
+
+
+CLASS_ADD = ClusterEvent(Resource.DEVICE_CLASS, ActionType.ADD)
+CLASS_UPDATE = ClusterEvent(Resource.DEVICE_CLASS, ActionType.UPDATE)
+
+
+def named(resource: str) -> DeviceClassInfo:
+    more: dict[str, Any] = {"extendedResourceName": resource} if resource else {}
+    return class_of("gpu", **more)
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "resource", "expected"),
+    [
+        (CLASS_ADD, None, named(GPU), GPU, True),
+        (CLASS_ADD, None, named("example.com/nic"), GPU, False),
+        (CLASS_ADD, None, named(""), "deviceclass.resource.kubernetes.io/gpu", True),
+        (CLASS_UPDATE, named(""), named(GPU), GPU, True),
+        (CLASS_UPDATE, named(GPU), named(""), GPU, True),
+        (CLASS_UPDATE, named(GPU), named(GPU), GPU, False),
+    ],
+)
+def test_a_device_class_wakes_pods_that_ask_for_the_resource_that_it_is(
+    event: ClusterEvent, old: Any, new: Any, resource: str, expected: bool
+) -> None:
+    pod = World().pod(requests={resource: "1"})
+    assert wakes(NodeResourcesFit(), pod, event, old, new) is expected
 
 
 # ---- against a plain reading
@@ -222,10 +221,7 @@ def test_strategies_agree_with_a_plain_reading(
         (MostAllocated(weights), most),
         (RequestedToCapacityRatio(shape, weights), curve),
     ):
-        if plugin.prepare(pod.cls, Handle(world.ledger)) is None:
-            assert expected == 0
-        else:
-            assert scores(world, pod, plugin) == [expected]
+        assert (world.scores(pod, plugin) or [0]) == [expected]
 
 
 @examples(300)
@@ -245,7 +241,7 @@ def test_balance_agrees_with_a_plain_reading(
     plugin = BalancedAllocation(names)
     asked = any(more for name, more in zip(NAMES, wanted, strict=True) if name in names)
     if not asked:
-        assert plugin.prepare(pod.cls, Handle(world.ledger)) is None
+        assert world.scores(pod, plugin) is None
         return
     counted = {each[0]: each for each in shares(world, names, offered, taken, wanted, scored=False)}
     ordered = [counted[name] for name in names if name in counted]
@@ -265,4 +261,4 @@ def test_balance_agrees_with_a_plain_reading(
 
     before = evenness([min(have / full, 1.0) for _, have, _, full in ordered])
     after = evenness([min(use / full, 1.0) for _, _, use, full in ordered])
-    assert scores(world, pod, plugin) == [50 + (50 + after - before) // 2]
+    assert world.scores(pod, plugin) == [50 + (50 + after - before) // 2]

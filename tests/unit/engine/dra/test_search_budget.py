@@ -19,7 +19,7 @@ from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.dra.records import read_claim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
 from tests.decisions.devices.validity import Cluster, Obj
-from tests.unit.engine.dra.objects import (
+from tests.support.devices import (
     DRIVER,
     N0,
     allocated_to,
@@ -122,6 +122,7 @@ def crowded() -> DeviceEngine:
     )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("asked", CLAIMS)
 def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: DeviceEngine) -> None:
     claim = {"metadata": {"name": asked}, "spec": {"devices": {"requests": CLAIMS[asked]}}}

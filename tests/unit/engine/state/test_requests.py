@@ -12,9 +12,7 @@ from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.requests import DEFAULTS
-
-from .test_waking_hints import waiting, wakes
-from .world import pod_json, read_pod
+from tests.support.engine import World, node, pod_json, read_pod, wakes
 
 GI = 2**30
 _classes = PodClasses()
@@ -24,9 +22,13 @@ def asking(**amounts: str) -> dict[str, Any]:
     return {"requests": amounts}
 
 
+def waiting(**more: Any) -> PodInfo:
+    return read_pod(pod_json(**more), _classes)
+
+
 def running(spec: dict[str, Any], status: dict[str, Any], *, pending: str = "") -> PodInfo:
     """A pod on a node, and what its kubelet says of it; `pending`: why the resize has not been done."""
-    body = pod_json("runs", nodeName="n", **spec)
+    body = pod_json("runs", uid="runs", nodeName="n", **spec)
     conditions = [{"type": "PodResizePending", "status": "True", "reason": pending}] if pending else []
     return read_pod({**body, "status": {**status, "conditions": conditions}}, _classes)
 
@@ -84,8 +86,14 @@ def test_what_an_ordinary_init_container_was_given_does_not_count_and_a_sidecars
 def test_a_container_that_was_given_none_of_a_resource_gets_no_default_for_it() -> None:
     spec = {"containers": [{"name": "c", "resources": asking(cpu="1")}]}
     given = {"name": "c", "resources": asking(cpu="1", memory="0")}
-    assert running(spec, {}).cls.nonzero == (1000, DEFAULTS["memory"])
-    assert running(spec, {"containerStatuses": [given]}).cls.nonzero == (1000, 0)
+    before, after = running(spec, {}), running(spec, {"containerStatuses": [given]})
+    assert before.cls.nonzero == (1000, DEFAULTS["memory"])
+    assert after.cls.nonzero == (1000, 0) and after.requests == before.requests
+    assert not before.cls.takes_the_same(after.cls)
+    world = World(node("n"))
+    for pod in (before, after):
+        world.ledger.set_pod(pod, "n")
+    assert world.ledger.columns.scored[:, 0].tolist()[:2] == [1000, 0]
 
 
 @pytest.mark.parametrize(

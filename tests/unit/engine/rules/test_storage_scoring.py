@@ -7,47 +7,24 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeBindingArgs
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.volume_binding import VolumeBindingScore
 from agent_scheduler.engine.rules.curve import rates_of
-from agent_scheduler.engine.state.columns import Columns
-from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podvolumes import PodVolumes
-from tests.unit.engine.volumes.world import (
-    Storage,
-    capacity,
-    claim,
-    driver,
-    node,
-    pod,
-    storage_class,
-    volume,
-)
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import capacity, claim, class_of, driver, pod, storage_class, volume
 
 FULL_IS_BEST = ((0, 0), (100, 10))
 EMPTY_IS_BEST = ((0, 10), (100, 0))
 
 
-def class_of(volumes: PodVolumes | None) -> PodClass:
-    return PodClass(
-        requests={},
-        nonzero=(0, 0),
-        host_ports=(),
-        node_selector={},
-        affinity=None,
-        tolerations=(),
-        volumes=volumes,
-    )
-
-
 def scored(storage: Storage, volumes: PodVolumes, shape: Any = FULL_IS_BEST) -> dict[str, int] | None:
     points = tuple(UtilizationShapePoint(utilization=at, score=score) for at, score in shape)
     plugin = VolumeBindingScore(VolumeBindingArgs(shape=points))
-    state = plugin.prepare(class_of(volumes), Handle(storage.ledger, catalogue=storage.catalogue))
+    state = plugin.prepare(class_of(volumes), storage.handle)
     if state is None:
         return None
-    columns: Columns = storage.columns
-    found = plugin.score(state, columns, storage.rows).tolist()
+    found = plugin.score(state, storage.columns, storage.rows).tolist()
     return dict(zip(storage.ledger.rows, found, strict=True))
 
 
@@ -109,7 +86,7 @@ def test_pods_whose_claims_are_all_bound_or_missing_are_left_out() -> None:
 
 def test_without_a_shape_storage_does_not_count_and_without_claims_nothing_is_asked() -> None:
     storage = two_nodes(claim("c"))
-    handle = Handle(storage.ledger, catalogue=storage.catalogue)
+    handle = storage.handle
     assert VolumeBindingScore(VolumeBindingArgs()).prepare(class_of(pod("c")), handle) is None
     reads = handle.reads()
     shape = (UtilizationShapePoint(utilization=0, score=1),)

@@ -10,6 +10,7 @@ import pytest
 from agent_scheduler.config.codec import decode
 from agent_scheduler.config.errors import Invalid
 from agent_scheduler.engine.framework import args
+from tests.support.terms import preferring, requiring, term
 
 KINDS: Mapping[str, type[args.PluginArgs]] = {
     "Fit": args.NodeResourcesFitArgs,
@@ -51,6 +52,27 @@ def test_an_empty_list_of_resources_is_the_default_and_a_weight_of_zero_is_one()
 
 STRATEGY: dict[str, Any] = {"type": "RequestedToCapacityRatio"}
 POINT = {"utilization": 0, "score": 0}
+CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+
+
+def strategy(kind: str = "MostAllocated", **more: Any) -> dict[str, Any]:
+    return {"scoringStrategy": {"type": kind, **more}}
+
+
+def curve(*points: tuple[int, int]) -> dict[str, Any]:
+    shape = [{"utilization": at, "score": score} for at, score in points]
+    return {"scoringStrategy": {**STRATEGY, "requestedToCapacityRatio": {"shape": shape}}}
+
+
+def spread(**change: object) -> dict[str, Any]:
+    return {"defaultingType": "List", "defaultConstraints": [{**CONSTRAINT, **change}]}
+
+
+ADDED = {
+    **requiring(term("a", "b")),
+    **preferring((3, {"matchExpressions": [{"key": "a", "operator": "Exists"}]})),
+}
+NO_OPERATOR = requiring({"matchExpressions": [{"key": "a", "operator": "Is"}]})
 
 
 @pytest.mark.parametrize(
@@ -59,47 +81,19 @@ POINT = {"utilization": 0, "score": 0}
         (
             "Fit",
             {
-                "scoringStrategy": {
-                    **STRATEGY,
-                    "resources": [{"name": "nvidia.com/gpu", "weight": 100}],
-                    "requestedToCapacityRatio": {"shape": [POINT, {"utilization": 100, "score": 10}]},
-                },
+                **curve((0, 0), (100, 10)),
                 "ignoredResources": ["example.com/foo", "foo"],
                 "ignoredResourceGroups": ["example.com"],
             },
         ),
+        ("Fit", strategy(resources=[{"name": "nvidia.com/gpu", "weight": 100}])),
         ("Balanced", {"resources": [{"name": "cpu", "weight": 1}, {"name": "example.com/a"}]}),
-        (
-            "Affinity",
-            {
-                "addedAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}
-                        ]
-                    },
-                    "preferredDuringSchedulingIgnoredDuringExecution": [
-                        {
-                            "weight": 3,
-                            "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
-                        }
-                    ],
-                }
-            },
-        ),
+        ("Affinity", {"addedAffinity": ADDED}),
         ("Affinity", {"addedAffinity": None}),
         ("Pods", {"hardPodAffinityWeight": 100, "ignorePreferredTermsOfExistingPods": True}),
         ("Pods", {"hardPodAffinityWeight": 0}),
-        (
-            "Spread",
-            {
-                "defaultingType": "List",
-                "defaultConstraints": [
-                    {"maxSkew": 1, "topologyKey": "a.b/zone", "whenUnsatisfiable": "ScheduleAnyway"},
-                    {"maxSkew": 1, "topologyKey": "a.b/zone", "whenUnsatisfiable": "DoNotSchedule"},
-                ],
-            },
-        ),
+        ("Spread", spread(topologyKey="a.b/zone")),
+        ("Spread", spread(topologyKey="a.b/zone", whenUnsatisfiable="ScheduleAnyway")),
         ("Volumes", {"bindTimeoutSeconds": 0, "shape": [POINT]}),
         ("Preempt", {"minCandidateNodesPercentage": 0}),
         ("Preempt", {"minCandidateNodesAbsolute": 0, "minCandidateNodesPercentage": 100}),
@@ -111,11 +105,7 @@ def test_arguments_that_kube_scheduler_takes_are_taken(kind: str, value: dict[st
     assert made != KINDS[kind]() or value in ({}, {"addedAffinity": None})
 
 
-CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-
-
-def spread(**change: object) -> dict[str, Any]:
-    return {"defaultingType": "List", "defaultConstraints": [{**CONSTRAINT, **change}]}
+RATIO = "scoringStrategy.requestedToCapacityRatio"
 
 
 @pytest.mark.parametrize(
@@ -128,71 +118,45 @@ def spread(**change: object) -> dict[str, Any]:
         ),
         (
             "Fit",
-            {"scoringStrategy": {"type": "LeastAlocated"}},
+            strategy("LeastAlocated"),
             "scoringStrategy.type: found 'LeastAlocated'; did you mean LeastAllocated?",
         ),
         ("Fit", {"scoringStrategy": "x"}, "scoringStrategy: found 'x'; allowed: an object with"),
         (
             "Fit",
-            {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 101}]}},
+            strategy(resources=[{"name": "cpu", "weight": 101}]),
             "scoringStrategy.resources[0].weight: found the number 101; allowed: a whole number from 0 to 100",
         ),
         (
             "Fit",
-            {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": ""}]}},
+            strategy(resources=[{"name": ""}]),
             "scoringStrategy.resources[0].name: found ''; allowed: a resource's name",
         ),
         (
             "Fit",
-            {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "a"}, {"name": "a"}]}},
+            strategy(resources=[{"name": "a"}, {"name": "a"}]),
             "scoringStrategy.resources[1].name: found 'a' a second time",
         ),
+        ("Fit", {"scoringStrategy": STRATEGY}, f"{RATIO}: is missing; allowed with this type"),
         (
             "Fit",
-            {"scoringStrategy": STRATEGY},
-            "scoringStrategy.requestedToCapacityRatio: is missing; allowed with this type",
+            strategy(requestedToCapacityRatio={"shape": [POINT]}),
+            f"{RATIO}: has no meaning with type MostAllocated",
+        ),
+        ("Fit", curve(), f"{RATIO}.shape: found an empty list; allowed: at least one"),
+        (
+            "Fit",
+            curve((0, 0), (0, 0)),
+            f"{RATIO}.shape[1].utilization: found the number 0; allowed: more than",
         ),
         (
             "Fit",
-            {"scoringStrategy": {"type": "MostAllocated", "requestedToCapacityRatio": {"shape": [POINT]}}},
-            "scoringStrategy.requestedToCapacityRatio: has no meaning with type MostAllocated",
-        ),
-        (
-            "Fit",
-            {"scoringStrategy": {**STRATEGY, "requestedToCapacityRatio": {"shape": []}}},
-            "scoringStrategy.requestedToCapacityRatio.shape: found an empty list; allowed: at least one",
-        ),
-        (
-            "Fit",
-            {"scoringStrategy": {**STRATEGY, "requestedToCapacityRatio": {"shape": [POINT, POINT]}}},
-            "requestedToCapacityRatio.shape[1].utilization: found the number 0; allowed: more than",
-        ),
-        (
-            "Fit",
-            {
-                "scoringStrategy": {
-                    **STRATEGY,
-                    "requestedToCapacityRatio": {"shape": [{"utilization": 101, "score": 0}]},
-                }
-            },
+            curve((101, 0)),
             "shape[0].utilization: found the number 101; allowed: a whole number from 0 to 100",
         ),
-        (
-            "Fit",
-            {
-                "scoringStrategy": {
-                    **STRATEGY,
-                    "requestedToCapacityRatio": {"shape": [{"utilization": 1, "score": 11}]},
-                }
-            },
-            "shape[0].score: found the number 11; allowed: a whole number from 0 to 10",
-        ),
+        ("Fit", curve((1, 11)), "shape[0].score: found the number 11; allowed: a whole number from 0 to 10"),
         ("Fit", {"ignoredResources": ["a/b/c"]}, "ignoredResources[0]: found 'a/b/c'; allowed: a label key"),
-        (
-            "Fit",
-            {"ignoredResourceGroups": ["a/b"]},
-            "ignoredResourceGroups[0]: found 'a/b'; allowed: the part",
-        ),
+        ("Fit", {"ignoredResourceGroups": ["a/b"]}, "ignoredResourceGroups[0]: found 'a/b'; allowed: the"),
         ("Fit", {"ignoredResource": []}, "ignoredResource: unknown key; did you mean ignoredResources?"),
         (
             "Balanced",
@@ -206,13 +170,7 @@ def spread(**change: object) -> dict[str, Any]:
         ),
         (
             "Affinity",
-            {
-                "addedAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]
-                    }
-                }
-            },
+            {"addedAffinity": NO_OPERATOR},
             "nodeSelectorTerms[0].matchExpressions[0].operator: 'Is' is unknown; allowed: In, NotIn",
         ),
         (
@@ -220,11 +178,7 @@ def spread(**change: object) -> dict[str, Any]:
             {"addedAffinity": {"required": {}}},
             "addedAffinity.required: unknown key; allowed: preferredDuringSchedulingIgnoredDuringExecution",
         ),
-        (
-            "Pods",
-            {"hardPodAffinityWeight": 101},
-            "hardPodAffinityWeight: found the number 101; allowed: a whole number from 0 to 100",
-        ),
+        ("Pods", {"hardPodAffinityWeight": 101}, "hardPodAffinityWeight: found the number 101; allowed: a"),
         (
             "Spread",
             {**spread(), "defaultingType": "System"},
@@ -233,16 +187,8 @@ def spread(**change: object) -> dict[str, Any]:
         ("Spread", {"defaultConstraints": [CONSTRAINT]}, "defaultConstraints: are used with"),
         ("Spread", {"defaultingType": "Auto"}, "defaultingType: found 'Auto'; allowed: List, System"),
         ("Spread", spread(maxSkew=0), "defaultConstraints[0].maxSkew: found the number 0; allowed"),
-        (
-            "Spread",
-            spread(topologyKey=""),
-            "defaultConstraints[0].topologyKey: found ''; allowed: a label key",
-        ),
-        (
-            "Spread",
-            spread(whenUnsatisfiable="Never"),
-            "whenUnsatisfiable: found 'Never'; allowed: DoNotSchedule",
-        ),
+        ("Spread", spread(topologyKey=""), "defaultConstraints[0].topologyKey: found ''; allowed: a label"),
+        ("Spread", spread(whenUnsatisfiable="Never"), "whenUnsatisfiable: found 'Never'; allowed: DoNotSch"),
         ("Spread", spread(labelSelector={}), "defaultConstraints[0].labelSelector: unknown key"),
         (
             "Spread",

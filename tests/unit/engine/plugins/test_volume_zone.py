@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone, plan
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.hints import topologies
-
-from .world import Json, Storage, claim, node, pod, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node, wakes
+from tests.support.storage import Json, claim, pod, storage_class, volume
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 BETA = "failure-domain.beta.kubernetes.io/zone"
@@ -80,3 +82,19 @@ def test_a_claim_that_waits_for_its_consumer_has_no_zone_yet() -> None:
 def test_ephemeral_claims_are_left_out() -> None:
     inline: Json = {"awsElasticBlockStore": {"volumeID": "d"}}
     assert plan(pod(ephemeral=("tmp",), d=inline), Storage().catalogue) is None
+
+
+def test_a_node_of_another_zone_wakes_whom_volume_zone_refused_and_one_of_another_rack_does_not() -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    pod = Storage().pod(volumes=volumes)
+    zone = "topology.kubernetes.io/zone"
+    was, moved, renamed = (
+        node("n", labels=labels) for labels in ({zone: "a"}, {zone: "b"}, {zone: "a", "rack": "7"})
+    )
+    bare = node("n")
+    assert wakes(VolumeZone(), pod, ev.NODE_ADD, None, was)
+    assert wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, moved)
+    assert wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, bare), (
+        "a node without zones takes every volume"
+    )
+    assert not wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, renamed)

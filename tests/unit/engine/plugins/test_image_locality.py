@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide.decide import ClassViews
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile, WeightedScore
 from agent_scheduler.engine.plugins.image_locality import ImageLocality, with_tag
 from agent_scheduler.engine.state.columns import COLUMNS_KEPT
@@ -27,30 +24,24 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.plain import image_locality
+from tests.support import objects
+from tests.support.engine import World, node, pod_json, read_pod
 from tests.support.examples import examples
-
-from .world import World, pod_json, read_pod
 
 MIB = 2**20
 PROFILE = Profile("s", (), (WeightedScore(ImageLocality(), 1),))
 
 
-def node_json(name: str, **images: int) -> dict[str, Any]:
-    """`images`: MiB by name, each with a second name of the same size."""
-    return {
-        "metadata": {"name": name, "uid": f"uid-{name}"},
-        "status": {
-            "allocatable": {"pods": "10"},
-            "images": [
-                {"names": [f"{image}@sha256:1", f"{image}:latest"], "sizeBytes": size * MIB}
-                for image, size in images.items()
-            ],
-        },
-    }
+def listed(**images: int) -> list[dict[str, Any]]:
+    """MiB by name, each with a second name of the same size."""
+    return [
+        {"names": [f"{image}@sha256:1", f"{image}:latest"], "sizeBytes": size * MIB}
+        for image, size in images.items()
+    ]
 
 
 def having(name: str, **images: int) -> NodeInfo:
-    return node_info(msgspec.convert(node_json(name, **images), wire.Node), images=True)
+    return node(name, images=listed(**images))
 
 
 def using(*images: str, inits: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -64,27 +55,8 @@ def read(body: dict[str, Any]) -> PodInfo:
     return read_pod(body, PodClasses(images_for=("agent-scheduler",)))
 
 
-def scores(world: World, pod: PodInfo) -> list[int]:
-    plugin, columns = ImageLocality(), world.ledger.columns
-    state = plugin.prepare(pod.cls, Handle(world.ledger))
-    assert state is not None
-    answers: list[int] = plugin.score(state, columns, columns.all_rows()).tolist()
-    return answers
-
-
-def test_the_more_of_the_image_a_node_has_and_the_more_nodes_have_it_the_better() -> None:
-    world = World(having("a", big=1000), having("b", big=1000, small=20), having("c"), having("d"))
-    half = 100 * (500 - 23) // (1000 - 23)
-    assert scores(world, read(using("big"))) == [half, half, 0, 0]
-    assert scores(world, read(using("small"))) == [0, 0, 0, 0]
-
-
-def test_every_container_counts_init_containers_too() -> None:
-    world = World(having("a", x=600, y=600), having("b", x=600))
-    assert scores(world, read(using("x", "x", inits=("y",)))) == [
-        100 * (1500 - 23) // (3000 - 23),
-        100 * (1200 - 23) // (3000 - 23),
-    ]
+def scores(world: World, pod: PodInfo) -> list[int] | None:
+    return world.scores(pod, ImageLocality())
 
 
 def test_what_is_mounted_does_not_raise_what_the_best_score_takes() -> None:
@@ -116,11 +88,14 @@ def test_a_name_without_a_tag_means_the_latest(image: str, name: str) -> None:
 
 def test_pods_without_images_are_left_out() -> None:
     world = World(having("a", x=900))
-    assert ImageLocality().prepare(world.pod().cls, Handle(world.ledger)) is None
+    assert scores(world, world.pod()) is None
 
 
 def test_a_node_that_pulls_an_image_changes_only_where_somebody_asks() -> None:
-    before, after = (msgspec.convert(node_json("a", **images), wire.Node) for images in ({}, {"x": 1}))
+    before, after = (
+        msgspec.convert(objects.node("a", status={"images": listed(**images)}), wire.Node)
+        for images in ({}, {"x": 1})
+    )
     assert same_for_scheduling(node_info(after), node_info(before))
     asked = node_info(after, images=True), node_info(before, images=True)
     assert not same_for_scheduling(*asked)
@@ -130,14 +105,11 @@ def test_a_node_that_pulls_an_image_changes_only_where_somebody_asks() -> None:
 
 def test_images_that_come_and_go_are_seen_on_all_nodes() -> None:
     world = World(having("a"), having("b"))
-    snapshot = Snapshot(world.ledger)
-    views = ClassViews(PROFILE, snapshot)
+    world.profile = PROFILE
     pod = read(using("x"))
 
     def totals() -> list[int]:
-        snapshot.refresh()
-        columns = snapshot.columns
-        view = views.of(pod.cls)
+        view, columns = world.view(pod), world.snapshot.columns
         return view.totals(columns, view.feasible_rows(columns)).tolist()
 
     full, half = 100, 100 * (500 - 23) // (1000 - 23)
@@ -159,7 +131,7 @@ def test_images_that_come_and_go_are_seen_on_all_nodes() -> None:
 
 def test_pods_with_ever_new_images_do_not_fill_the_memory() -> None:
     world = World(having("a", x=5))
-    columns = world.ledger.columns
+    columns = world.columns
     for number in range(2 * COLUMNS_KEPT):
         assert not columns.image(f"image-{number}").any()
     assert len(columns._images) == COLUMNS_KEPT
@@ -177,7 +149,9 @@ USED = st.lists(st.sampled_from(["x", "y:latest", "z@sha256:1", "other"]), max_s
 def test_scores_agree_with_a_plain_reading(
     nodes: list[dict[str, int]], images: list[str], inits: list[str]
 ) -> None:
-    bodies = [node_json(f"n{index}", **held) for index, held in enumerate(nodes)]
+    bodies = [
+        objects.node(f"n{index}", status={"images": listed(**held)}) for index, held in enumerate(nodes)
+    ]
     pod = using(*images, inits=tuple(inits))
     world = World(*(node_info(msgspec.convert(body, wire.Node), images=True) for body in bodies))
     expected = image_locality.score(pod, bodies, plain.World(tuple(bodies), ()))

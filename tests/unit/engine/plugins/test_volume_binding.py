@@ -6,15 +6,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
-from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import START, Trial, WhatIf
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.plugins.node_volume_limits import REASON as TOO_MANY
-from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT
+from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE
 from agent_scheduler.engine.plugins.volume_zone import REASON as NO_ZONE
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -24,9 +20,9 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
-from tests.unit.engine.world import pod_json, read_pod
-
-from .world import Storage, claim, csi_node, node, ref, spec, storage_class, volume
+from tests.support.engine import World as Storage
+from tests.support.engine import node, pod_json, read_pod
+from tests.support.storage import claim, csi_node, ref, spec, storage_class, volume
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 TOKEN = (
@@ -35,35 +31,13 @@ TOKEN = (
 
 
 class World(Storage):
-    """Storage with the views of a worker on top."""
+    """With pods that mount claims."""
 
-    def __init__(self, *nodes: Any) -> None:
-        super().__init__(*nodes)
-        self.classes = PodClasses()
-        handle = Handle(self.ledger, catalogue=self.catalogue)
-        self.snapshot = Snapshot(self.ledger, handle)
-        self.views = ClassViews(PROFILE, self.snapshot)
-
-    def pod(self, *claims: str, name: str = "", **more: Any) -> PodInfo:
-        body = pod_json(name)
+    def mounting(self, *claims: str, name: str = "", **more: Any) -> PodInfo:
         volumes = [{"name": f"v-{each}", "persistentVolumeClaim": {"claimName": each}} for each in claims]
-        body["spec"]["volumes"] = [*volumes, *({"name": each, **source} for each, source in more.items())]
-        return read_pod(body, self.classes)
-
-    def decide(self, pod: PodInfo) -> CandidateNodes | Refusal:
-        self.snapshot.refresh()
-        view = self.views.of(self.snapshot.handle.class_of(pod))
-        return decide(view, self.snapshot.columns, candidates=9)
-
-    def chosen(self, pod: PodInfo) -> set[str]:
-        found = self.decide(pod)
-        assert isinstance(found, CandidateNodes), found
-        return {each.node_name for each in found.candidates}
-
-    def message(self, pod: PodInfo) -> str:
-        found = self.decide(pod)
-        assert isinstance(found, Refusal), found
-        return found.message
+        return self.pod(
+            name, volumes=[*volumes, *({"name": each, **source} for each, source in more.items())]
+        )
 
     def bound(
         self, name: str, *, meta: Any = None, modes: tuple[str, ...] = ("ReadWriteOnce",), **of: Any
@@ -78,21 +52,21 @@ class World(Storage):
 def test_a_pod_goes_where_its_volume_is() -> None:
     world = World(node("a"), node("b"))
     world.bound("data", on="b")
-    assert world.chosen(world.pod("data")) == {"b"}
+    assert world.feasible(world.mounting("data")) == {"b"}
 
 
 def test_pods_that_mount_the_same_claims_share_a_class_and_others_do_not() -> None:
     world = World()
-    assert world.pod("data").cls is world.pod("data").cls
-    assert world.pod("data").cls is not world.pod("other").cls
-    assert world.pod().cls is world.pod(scratch={"emptyDir": {}}).cls
+    assert world.mounting("data").cls is world.mounting("data").cls
+    assert world.mounting("data").cls is not world.mounting("other").cls
+    assert world.mounting().cls is world.mounting(scratch={"emptyDir": {}}).cls
 
 
 def test_a_pod_with_a_claim_of_its_own_has_a_class_of_its_own() -> None:
     world = World()
     scratch = {"ephemeral": {"volumeClaimTemplate": {}}}
-    assert world.pod(name="p", scratch=scratch).cls is not world.pod(name="q", scratch=scratch).cls
-    assert world.pod(name="p", scratch=scratch).cls.volumes.keys == {("default", "p-scratch")}  # type: ignore[union-attr]
+    assert world.mounting(name="p", scratch=scratch).cls is not world.mounting(name="q", scratch=scratch).cls
+    assert world.mounting(name="p", scratch=scratch).cls.volumes.keys == {("default", "p-scratch")}  # type: ignore[union-attr]
 
 
 def test_volumes_that_cannot_be_read_are_named() -> None:
@@ -104,7 +78,7 @@ def test_volumes_that_cannot_be_read_are_named() -> None:
 def test_an_answer_is_kept_until_storage_changes_and_only_where_storage_was_read() -> None:
     world = World(node("a"), node("b"))
     world.bound("data", on="b")
-    plain, mounts = world.pod(), world.pod("data")
+    plain, mounts = world.mounting(), world.mounting("data")
     views = [world.views.of(pod.cls) for pod in (plain, mounts)]
     assert [world.views.of(pod.cls) for pod in (plain, mounts)] == views
     world.add(storage_class("new"))
@@ -114,33 +88,19 @@ def test_an_answer_is_kept_until_storage_changes_and_only_where_storage_was_read
 
 def test_a_claim_that_is_missing_keeps_the_pod_from_every_node() -> None:
     world = World(node("a"))
-    assert world.message(world.pod("data")) == (
+    assert world.message(world.mounting("data")) == (
         '0/1 nodes are available: persistentvolumeclaim "data" not found.'
     )
     world.bound("data")
-    assert world.chosen(world.pod("data")) == {"a"}
-
-
-def test_an_ephemeral_claim_that_is_missing_is_waited_for_and_one_of_somebody_else_is_not_taken() -> None:
-    world = World(node("a"))
-    world.add(storage_class())
-    pod = world.pod(name="p", scratch={"ephemeral": {"volumeClaimTemplate": {}}})
-    assert world.message(pod) == (
-        "0/1 nodes are available: waiting for ephemeral volume controller "
-        'to create the persistentvolumeclaim "p-scratch".'
-    )
-    world.add(claim("p-scratch"))
-    assert world.message(pod) == (
-        "0/1 nodes are available: PVC default/p-scratch was not created for pod default/p (pod is not owner)."
-    )
+    assert world.feasible(world.mounting("data")) == {"a"}
 
 
 def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -> None:
     world = World(node("a"), node("b"))
     without = {"multiPoint": PluginSet(disabled=("VolumeRestrictions", "VolumeBinding"))}
     limits_only = ProfileSpec(scheduler_name="s", plugins=without)
-    world.views = ClassViews(build_profile(limits_only), world.snapshot)
-    pod = world.pod(name="p", scratch={"ephemeral": {"volumeClaimTemplate": {}}})
+    world.profile = build_profile(limits_only)
+    pod = world.mounting(name="p", scratch={"ephemeral": {"volumeClaimTemplate": {}}})
     missing = 'looking up PVC default/p-scratch: persistentvolumeclaim "p-scratch" not found'
     assert world.message(pod) == f"0/2 nodes are available: 2 {missing}."
     assert not world.views.of(pod.cls).refused(world.snapshot.columns).curable.size
@@ -152,16 +112,16 @@ def test_each_rule_refuses_in_its_own_words() -> None:
     world.add(storage_class())
     world.bound("elsewhere", on="b")
     world.bound("west", meta={"labels": {zone: "west"}})
-    assert NODE_CONFLICT in world.message(world.pod("elsewhere"))
-    assert NO_ZONE in world.message(world.pod("west"))
+    assert NODE_CONFLICT in world.message(world.mounting("elsewhere"))
+    assert NO_ZONE in world.message(world.mounting("west"))
 
 
 def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_would_cure_that() -> None:
     world = World(node("a"), node("b"))
     world.bound("mine", modes=("ReadWriteOncePod",))
-    first = world.pod("mine")
+    first = world.mounting("mine")
     world.ledger.set_pod(first, "b")
-    waiting = world.pod("mine")
+    waiting = world.mounting("mine")
     assert world.message(waiting) == f"0/2 nodes are available: 2 {CLAIM_IN_USE}."
     view = world.views.of(waiting.cls)
     assert view.refused(world.snapshot.columns).curable.size == 2
@@ -170,16 +130,7 @@ def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_
         there.remove(first, row)
         assert row in view.feasible_rows(world.snapshot.columns)
     world.ledger.remove_pod(first.uid)
-    assert world.chosen(waiting) == {"a", "b"}
-
-
-def test_a_disk_is_not_mounted_twice_on_a_node() -> None:
-    world = World(node("a"), node("b"))
-    disk = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
-    world.ledger.set_pod(world.pod(disk=disk), "a")
-    assert world.chosen(world.pod(disk=disk)) == {"b"}
-    world.ledger.set_pod(world.pod(disk=disk), "b")
-    assert DISK_CONFLICT in world.message(world.pod(disk=disk))
+    assert world.feasible(waiting) == {"a", "b"}
 
 
 def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thought_away() -> None:
@@ -187,10 +138,10 @@ def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thou
     world.add(csi_node("a", ebs=1))
     for name in ("one", "two"):
         world.bound(name, csi={"driver": "ebs", "volumeHandle": name})
-    there_first = world.pod("one")
+    there_first = world.mounting("one")
     world.ledger.set_pod(there_first, "a")
-    assert world.chosen(world.pod("one")) == {"a"}
-    waiting = world.pod("two")
+    assert world.feasible(world.mounting("one")) == {"a"}
+    waiting = world.mounting("two")
     assert TOO_MANY in world.message(waiting)
     view = world.views.of(waiting.cls)
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
@@ -199,7 +150,7 @@ def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thou
         assert all(entry.feasible(columns, np.array([row])).all() for entry in view.filters)
     assert TOO_MANY in world.message(waiting)
     world.add(csi_node("a", ebs=2))
-    assert world.chosen(waiting) == {"a"}
+    assert world.feasible(waiting) == {"a"}
 
 
 def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_time() -> None:
@@ -207,9 +158,9 @@ def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_tim
     world.add(csi_node("a", ebs=1))
     for name in ("one", "two"):
         world.bound(name, modes=("ReadWriteOncePod",), csi={"driver": "ebs", "volumeHandle": name})
-    nominated, rival, other = world.pod("one"), world.pod("one"), world.pod("two")
+    nominated, rival, other = world.mounting("one"), world.mounting("one"), world.mounting("two")
     for pod in (rival, other):
-        assert world.chosen(pod) == {"a"}
+        assert world.feasible(pod) == {"a"}
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
 
     def diagnose(pod: PodInfo) -> list[str]:
@@ -236,7 +187,7 @@ def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_tim
 
 def test_the_ledger_knows_whose_volumes_are_where() -> None:
     world = World(node("a"), node("b"))
-    pod = world.pod("data")
+    pod = world.mounting("data")
     world.ledger.assume(pod, world.ledger.rows["a"])
     assert world.ledger.volume_use.on("a").keys() == {pod.uid}
     assert contradictions(world.ledger) == []
@@ -280,7 +231,7 @@ def test_a_trial_reserves_volumes_and_gives_back_what_it_has_not_handed_over() -
     world.add(*(claim(name) for name in ("first", "second", "third")))
     writes = cast(Writes, GivingBack(world.catalogue))
     trial = Trial(world.ledger, world.snapshot, {"agent-scheduler": world.views}, writes)
-    first, second, third = (world.pod(name) for name in ("first", "second", "third"))
+    first, second, third = (world.mounting(name) for name in ("first", "second", "third"))
 
     def place(pod: PodInfo, row: int) -> bool:
         view = trial.view_of(pod)

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from agent_scheduler.engine.decide.decide import (
-    CandidateNode,
-    CandidateNodes,
-    ClassViews,
-    ConflictPolicy,
-    Verdict,
-    decide,
-    judge,
-)
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.unit.engine.world import World, node
+import pytest
 
-PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ConflictPolicy, Verdict, judge
+from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import World, node
+from tests.support.terms import beside, pod_term
 
 
 class Race:
@@ -25,17 +16,14 @@ class Race:
     def __init__(self, world: World, policy: ConflictPolicy) -> None:
         self.world = world
         self.policy = policy
-        self.snapshot = Snapshot(world.ledger)
-        self.views = ClassViews(PROFILE, self.snapshot)
 
     def decide(self, pod: PodInfo, *, candidates: int = 3) -> tuple[CandidateNode, ...]:
-        self.snapshot.refresh()
-        decision = decide(self.views.of(pod.cls), self.snapshot.columns, candidates=candidates)
+        decision = self.world.decide(pod, candidates=candidates)
         assert isinstance(decision, CandidateNodes)
         return decision.candidates
 
     def judge(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> Verdict:
-        return judge(self.world.ledger, candidates, self.views.of(pod.cls).filters, self.policy)
+        return judge(self.world.ledger, candidates, self.world.views.of(pod.cls).filters, self.policy)
 
     def bind(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> str | None:
         verdict = self.judge(pod, candidates)
@@ -45,8 +33,8 @@ class Race:
         return verdict.candidate.node_name
 
 
-def pods(world: World, count: int, cpu: str = "1") -> list[PodInfo]:
-    return [world.pod(requests={"cpu": cpu}) for _ in range(count)]
+def pods(world: World, count: int) -> list[PodInfo]:
+    return [world.pod(requests={"cpu": "1"}) for _ in range(count)]
 
 
 def test_rule_1_a_result_names_several_nodes_each_with_its_version() -> None:
@@ -106,6 +94,7 @@ def test_strict_does_not_count_what_others_did_to_the_node_as_a_used_version() -
     assert race.bind(pod, seen) == "a"
 
 
+@pytest.mark.promise("S1", "S25")
 def test_strict_never_takes_room_that_a_foreign_pod_took_since() -> None:
     world = World(node("a"))
     race = Race(world, ConflictPolicy.STRICT)
@@ -115,6 +104,7 @@ def test_strict_never_takes_room_that_a_foreign_pod_took_since() -> None:
     assert race.bind(pod, seen) is None
 
 
+@pytest.mark.promise("S1")
 def test_revalidate_takes_a_changed_node_on_which_the_pod_still_fits() -> None:
     world = World(node("a"), node("b"))
     race = Race(world, ConflictPolicy.REVALIDATE)
@@ -125,6 +115,7 @@ def test_revalidate_takes_a_changed_node_on_which_the_pod_still_fits() -> None:
     assert (verdict.conflicts, verdict.revalidated) == (0, 0)
 
 
+@pytest.mark.promise("S25")
 def test_revalidate_moves_on_where_the_node_has_become_unfit_in_any_way() -> None:
     world = World(node("a"), node("b"), node("c"), node("d"))
     race = Race(world, ConflictPolicy.REVALIDATE)
@@ -175,6 +166,7 @@ def test_a_forgotten_bind_gives_the_room_back_under_a_new_version() -> None:
     assert race.bind(second, race.decide(second)) == "a"
 
 
+@pytest.mark.promise("S25")
 def test_a_node_whose_own_spec_changed_is_asked_about_by_every_filter_again() -> None:
     world = World(node("a"))
     race = Race(world, ConflictPolicy.REVALIDATE)
@@ -184,3 +176,19 @@ def test_a_node_whose_own_spec_changed_is_asked_about_by_every_filter_again() ->
     assert race.bind(other, seen) is None
     world.ledger.set_node(node("a"))
     assert race.bind(pod, seen) == "a"
+
+
+def test_a_filter_that_looks_at_other_nodes_is_asked_again_if_anything_has_changed_since() -> None:
+    world = World(*(node(name, labels={"zone": "z"}) for name in ("a", "b")))
+    race = Race(world, ConflictPolicy.REVALIDATE)
+    apart = {"affinity": beside("podAntiAffinity", pod_term("web", "zone"))}
+    pod, seen = world.pod(**apart), world.ledger.sequence
+    candidates = race.decide(pod, candidates=1)
+    filters = world.views.of(pod.cls).filters
+    unchanged = judge(world.ledger, candidates, filters, race.policy, seen=world.ledger.sequence)
+    assert unchanged.candidate is not None and unchanged.revalidated == 0
+    world.place("b", labels={"app": "web"})
+    assert judge(world.ledger, candidates, filters, race.policy, seen=seen).candidate is None
+    other = world.pod(requests={"cpu": "1"})
+    taken = judge(world.ledger, race.decide(other), world.views.of(other.cls).filters, race.policy, seen=seen)
+    assert taken.candidate is not None and taken.revalidated == 0

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import pytest
 
-import msgspec
-
-from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import read_claim
-from agent_scheduler.engine.dra.reservation import ReservedClaims, reserve
-from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.dra.reservation import ReservedClaims
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
-from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from tests.decisions.engine import DEFAULT
-from tests.unit.engine.dra.objects import (
+from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.devices import (
     N0,
     N1,
     allocated_to,
@@ -29,66 +19,50 @@ from tests.unit.engine.dra.objects import (
     exactly,
     slice_of,
 )
-from tests.unit.engine.world import node, pod_json
+from tests.support.engine import SPREAD, World, node
 
 
-class Cluster:
+class Cluster(World):
     """Two nodes with two devices each, n0's in pool `p` and n1's in pool `q`."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.devices = Devices(self.ledger.touch)
-        self.classes = PodClasses()
-        for each in (N0, N1):
-            self.ledger.set_node(each)
-        self.devices.set_class(class_of())
-        self.devices.pools.set_slice(slice_of("s0", device("a"), device("b")))
-        self.devices.pools.set_slice(
-            slice_of("s1", device("c"), device("d"), device("e"), pool={"name": "q"}, nodeName="n1")
-        )
-        self.snapshot = Snapshot(self.ledger, Handle(self.ledger, devices=self.devices))
-        self.views = ClassViews(DEFAULT, self.snapshot)
+        super().__init__(N0, N1, profile=SPREAD)
+        self.add(class_of(), slice_of("s0", device("a"), device("b")))
+        more = device("c"), device("d"), device("e")
+        self.add(slice_of("s1", *more, pool={"name": "q"}, nodeName="n1"))
 
-    def pod(self, name: str, claim: str, **spec: Any) -> PodInfo:
-        body = pod_json(name, resourceClaims=[{"name": "mine", "resourceClaimName": claim}], **spec)
-        return PodReader(self.classes)(msgspec.json.encode(body))
-
-    def decide(self, pod: PodInfo) -> CandidateNodes | Refusal:
-        self.snapshot.refresh()
-        return decide(self.views.of(self.snapshot.handle.class_of(pod)), self.snapshot.columns, candidates=2)
+    def with_claim(self, name: str, claim: str) -> PodInfo:
+        return self.pod(name, resourceClaims=[{"name": "mine", "resourceClaimName": claim}])
 
     def nodes(self, pod: PodInfo) -> list[str]:
         decision = self.decide(pod)
         return [] if isinstance(decision, Refusal) else [each.node_name for each in decision.candidates]
 
-    def reserve(self, pod: PodInfo, node_name: str) -> ReservedClaims:
-        claims = self.snapshot.handle.class_of(pod).claims
-        there = self.ledger.columns.nodes[self.ledger.rows[node_name]]
-        assert claims is not None and there is not None
-        ref = PodRef(pod.namespace, pod.name, pod.uid)
-        found = reserve(pod.claims, claims, self.devices, there, ref)
-        assert isinstance(found, ReservedClaims), found
-        return found
+    def reserve(self, pod: PodInfo, node_name: str) -> ReservedClaims | None:
+        plugin = DynamicResources(devices=self.devices)
+        return plugin.reserve(self.state(pod, plugin), pod, self.node(node_name), "")
 
 
+@pytest.mark.promise("S17")
 def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_took() -> None:
     cluster = Cluster()
     pods = []
     for index in range(6):
         cluster.devices.set_claim(claim_of(f"c{index}"))
-        pods.append(cluster.pod(f"p{index}", f"c{index}"))
+        pods.append(cluster.with_claim(f"p{index}", f"c{index}"))
     classes = {cluster.snapshot.handle.class_of(pod) for pod in pods}
     assert len(classes) == 1
     placed = []
     for pod in pods[:5]:
         name = cluster.nodes(pod)[0]
         placed.append(name)
-        cluster.reserve(pod, name)
+        assert cluster.reserve(pod, name)
     assert sorted(placed) == ["n0", "n0", "n1", "n1", "n1"]
     refusal = cluster.decide(pods[5])
     assert isinstance(refusal, Refusal)
     assert refusal.message == "0/2 nodes are available: 2 cannot allocate all claims."
     assert refusal.plugins == {"DynamicResources"}
+    assert cluster.reserve(pods[5], "n0") is None
     cluster.devices.forget(pods[0].uid)
     assert cluster.nodes(pods[5]) == [placed[0]]
 
@@ -96,7 +70,7 @@ def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_t
 def test_a_device_that_the_watch_shows_taken_or_free_changes_the_answer_of_its_node() -> None:
     cluster = Cluster()
     cluster.devices.set_claim(claim_of("mine", exactly(count=2)))
-    pod = cluster.pod("p", "mine")
+    pod = cluster.with_claim("p", "mine")
     assert set(cluster.nodes(pod)) == {"n0", "n1"}
     cluster.devices.set_claim(claim_of("other", status=allocated_to("a")))
     assert cluster.nodes(pod) == ["n1"]
@@ -109,14 +83,14 @@ def test_a_device_that_the_watch_shows_taken_or_free_changes_the_answer_of_its_n
 def test_pods_that_share_a_claim_go_where_its_devices_are_once_it_is_written() -> None:
     cluster = Cluster()
     cluster.devices.set_claim(claim_of("shared"))
-    first, second = cluster.pod("p", "shared"), cluster.pod("q", "shared")
-    cluster.reserve(first, "n1")
+    first, second = cluster.with_claim("p", "shared"), cluster.with_claim("q", "shared")
+    assert cluster.reserve(first, "n1")
     waits = cluster.decide(second)
     assert isinstance(waits, Refusal)
     assert "resource claim default/shared is in the process of being allocated" in waits.message
     cluster.devices.written(("default", "shared"), first.uid, "2")
     assert cluster.nodes(second) == ["n1"]
-    cluster.reserve(second, "n1")
+    assert cluster.reserve(second, "n1")
     assert cluster.devices.reserved_for(("default", "shared")) == {first.uid, second.uid}
     assert cluster.devices.check() == []
 
@@ -128,7 +102,7 @@ def test_a_node_where_the_first_alternative_can_be_had_ranks_before_others() -> 
         {"name": "one", "deviceClassName": "any"},
     ]
     cluster.devices.set_claim(claim_of("mine", {"name": "r", "firstAvailable": options}))
-    pod = cluster.pod("p", "mine")
+    pod = cluster.with_claim("p", "mine")
     assert cluster.nodes(pod)[0] == "n1"
     view = cluster.views.of(cluster.snapshot.handle.class_of(pod))
     columns = cluster.snapshot.columns
@@ -142,8 +116,8 @@ def test_a_node_where_the_first_alternative_can_be_had_ranks_before_others() -> 
 def test_nobody_is_evicted_for_devices() -> None:
     cluster = Cluster()
     cluster.devices.set_claim(claim_of("mine", exactly(count=9)))
-    cluster.decide(cluster.pod("p", "mine"))
-    view = cluster.views.of(cluster.snapshot.handle.class_of(cluster.pod("p", "mine")))
+    cluster.decide(cluster.with_claim("p", "mine"))
+    view = cluster.views.of(cluster.snapshot.handle.class_of(cluster.with_claim("p", "mine")))
     assert view.refused(cluster.snapshot.columns).curable.size == 0
 
 
@@ -151,7 +125,7 @@ def test_an_explanation_counts_the_devices_that_match_and_those_that_are_free() 
     cluster = Cluster()
     cluster.devices.set_claim(claim_of("mine", exactly(count=2)))
     cluster.devices.set_claim(claim_of("other", status=allocated_to("a")))
-    pod = cluster.pod("p", "mine")
+    pod = cluster.with_claim("p", "mine")
     cluster.decide(pod)
     plugin = DynamicResources(cluster.devices)
     state = plugin.prepare(cluster.snapshot.handle.class_of(pod), cluster.snapshot.handle)
@@ -164,7 +138,7 @@ def test_an_explanation_counts_the_devices_that_match_and_those_that_are_free() 
 
 def test_a_pod_without_claims_costs_the_plugin_nothing() -> None:
     cluster = Cluster()
-    pod = PodReader(cluster.classes)(msgspec.json.encode(pod_json("p")))
+    pod = cluster.pod("p")
     assert DynamicResources(cluster.devices).prepare(pod.cls, cluster.snapshot.handle) is None
     assert set(cluster.nodes(pod)) == {"n0", "n1"}
 
@@ -172,7 +146,7 @@ def test_a_pod_without_claims_costs_the_plugin_nothing() -> None:
 def test_what_was_worked_out_for_a_node_goes_with_it() -> None:
     cluster = Cluster()
     cluster.devices.set_claim(claim_of("mine"))
-    pod = cluster.pod("p", "mine")
+    pod = cluster.with_claim("p", "mine")
     assert set(cluster.nodes(pod)) == {"n0", "n1"}
     assert "n0" in cluster.devices.node_devices
     cluster.ledger.remove_node("n0")
@@ -187,6 +161,6 @@ def test_a_claim_with_a_status_that_cannot_be_read_is_not_lost_and_keeps_its_pod
     cluster = Cluster()
     body = b'{"metadata":{"name":"mine","namespace":"default","uid":"u","resourceVersion":"3"},"spec":{},"status":7}'
     cluster.devices.set_claim(read_claim(body))
-    refusal = cluster.decide(cluster.pod("p", "mine"))
+    refusal = cluster.decide(cluster.with_claim("p", "mine"))
     assert isinstance(refusal, Refusal)
     assert "resourceclaim default/mine: Expected `object`, got `int` - at `$.status`" in refusal.message

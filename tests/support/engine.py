@@ -1,0 +1,301 @@
+"""The engine between a scheduler's watches and its binder: small clusters to ask, and what fills them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.records import ClaimInfo as DeviceClaimInfo
+from agent_scheduler.engine.dra.records import DeviceClassInfo, SliceInfo
+from agent_scheduler.engine.events.events import ClusterEvent
+from agent_scheduler.engine.events.hints import HintMap
+from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
+from agent_scheduler.engine.preemption.evaluator import Evaluator, PostFilterResult
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.preemption.pdbs import PDBs
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.queueing.nominator import Nominator
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.rules.topology import Domains
+from agent_scheduler.engine.state.columns import Columns, Rows
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.namespaces import Namespaces
+from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.state.owners import Owners
+from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.rowlog import RowLog
+from agent_scheduler.engine.state.targetworkload import TargetWorkload
+from agent_scheduler.engine.volumes import records
+from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.objects import wire
+
+from . import objects
+
+GPU = objects.GPU
+
+#: The profile without any settings, and that of kube-scheduler.
+PACK = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+SPREAD = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+
+_uids = itertools.count()
+
+
+def node(
+    name: str,
+    *,
+    declared: Sequence[str] | None = None,
+    images: Sequence[objects.Object] | None = None,
+    **more: Any,
+) -> NodeInfo:
+    """`declared`: its features; `images`: what its status lists, which is read only if they are given."""
+    status = {"declaredFeatures": declared, "images": images}
+    body = objects.node(name, **{"uid": f"uid-{name}", "status": status, **more})
+    return node_info(msgspec.convert(body, wire.Node), images=images is not None)
+
+
+def pod_json(name: str = "", *, requests: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """A pod as the API server sends it, with a UID of its own; `more` is that of `objects.pod`."""
+    number = next(_uids)
+    about = {"namespace": "default", "uid": f"pod-{number}", **more}
+    return objects.pod(name or f"p{number}", requests=requests or {}, **about)
+
+
+def read_pod(body: dict[str, Any], classes: PodClasses) -> PodInfo:
+    return PodReader(classes)(msgspec.json.encode(body))
+
+
+def first(_nodes: int) -> int:
+    return 0
+
+
+class World:
+    """All that one scheduler's decisions read of a cluster, filled by tests instead of watches.
+
+    What is above the ledger is assembled when a test first asks for it.
+    """
+
+    def __init__(self, *nodes: NodeInfo, profile: Profile = PACK) -> None:
+        self.ledger = Ledger()
+        self.classes = PodClasses()
+        self.profile = profile
+        self.namespaces = Namespaces()
+        self.owners = Owners(["agent-scheduler"])
+        self.catalogue = Catalogue()
+        self.devices = Devices(self.ledger.touch)
+        self.workload = TargetWorkload()
+        self.nominator: Nominator[PodInfo] = Nominator()
+        self.pdbs = PDBs()
+        for each in nodes:
+            self.ledger.set_node(each)
+
+    # ---- what is made of it
+
+    @cached_property
+    def handle(self) -> Handle:
+        return Handle(
+            self.ledger,
+            namespaces=self.namespaces,
+            owners=self.owners,
+            catalogue=self.catalogue,
+            devices=self.devices,
+            target_workload=self.workload,
+        )
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.ledger, self.handle)
+
+    @cached_property
+    def views(self) -> ClassViews:
+        return ClassViews(self.profile, self.snapshot)
+
+    @cached_property
+    def nominations(self) -> Nominations:
+        return Nominations(self.nominator, self.ledger, self.snapshot, lambda _: self.profile)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        return Evaluator(self.ledger, self.snapshot.columns, self.pdbs, self.nominations)
+
+    # ---- what is in it
+
+    def pod(self, name: str = "", *, requests: dict[str, str] | None = None, **more: Any) -> PodInfo:
+        return read_pod(pod_json(name, requests=requests, **more), self.classes)
+
+    def place(self, node_name: str, *, requests: dict[str, str] | None = None, **more: Any) -> PodInfo:
+        pod = self.pod(requests=requests, nodeName=node_name, **more)
+        self.ledger.set_pod(pod, node_name)
+        return pod
+
+    def run(self, name: str, on: str, *, cpu: str = "1", **more: Any) -> PodInfo:
+        """A pod that has started, whose name is its UID. `more`: `started`, and fields of `objects.pod`."""
+        started = {"startTime": more.pop("started", "2026-01-01T00:00:00Z")}
+        about = {"uid": name, "priority": 0, "status": started, **more}
+        pod = self.pod(name, requests={"cpu": cpu}, nodeName=on, **about)
+        self.ledger.set_pod(pod, on)
+        return pod
+
+    def add(self, *found: Any) -> World:
+        """Objects of storage and of devices, as a watch shows them."""
+        for each in found:
+            put(self.devices if isinstance(each, _OF_DEVICES) else self.catalogue, each)
+        return self
+
+    @property
+    def columns(self) -> Columns:
+        return self.ledger.columns
+
+    @property
+    def rows(self) -> Rows:
+        return np.array(list(self.ledger.rows.values()), dtype=np.intp)
+
+    def node(self, name: str) -> NodeInfo:
+        found = self.ledger.node(name)
+        assert found is not None
+        return found
+
+    def names(self, mask: Any) -> list[str]:
+        """The nodes for which the mask over `rows` is true."""
+        return [name for name, yes in zip(self.ledger.rows, mask, strict=True) if yes]
+
+    # ---- what is decided
+
+    def view(self, pod: PodInfo) -> ClassView:
+        """That of a pod's class, up to date."""
+        self.snapshot.refresh()
+        return self.views.of(self.handle.class_of(pod))
+
+    def decide(self, pod: PodInfo, *, candidates: int = 0, **more: Any) -> CandidateNodes | Refusal:
+        """As a worker decides, with room kept for nominated pods. `candidates`: 0 for as many as there are nodes."""
+        view, columns = self.view(pod), self.snapshot.columns
+        against = self.nominations.against(pod)
+        taken = self.nominations.taken(pod, view, columns, against)
+        count = candidates or max(1, columns.size)
+        found = decide(view, columns, candidates=count, **({"taken": taken} if taken else {}), **more)
+        if isinstance(found, CandidateNodes) or not taken:
+            return found
+        return view.refusal(columns, self.nominations.refused(pod, view, columns, against))
+
+    def chosen(self, pod: PodInfo, **more: Any) -> list[str]:
+        """The nodes that the pod may go to, the best first. Raises AssertionError if there is none."""
+        found = self.decide(pod, **more)
+        assert isinstance(found, CandidateNodes), found
+        return [each.node_name for each in found.candidates]
+
+    def feasible(self, pod: PodInfo) -> set[str]:
+        found = self.decide(pod)
+        return {each.node_name for each in found.candidates} if isinstance(found, CandidateNodes) else set()
+
+    def refusal(self, pod: PodInfo) -> Refusal:
+        found = self.decide(pod)
+        assert isinstance(found, Refusal), found
+        return found
+
+    def message(self, pod: PodInfo) -> str:
+        return self.refusal(pod).message
+
+    def preempt(
+        self,
+        pod: PodInfo,
+        *,
+        offset: Callable[[int], int] = first,
+        nominated: str = "",
+        leaving: Collection[str] = frozenset(),
+        **args: Any,
+    ) -> PostFilterResult:
+        """`args`: those of DefaultPreemption."""
+        view, columns = self.view(pod), self.snapshot.columns
+        against = self.nominations.against(pod)
+        return self.evaluator.preempt(
+            pod,
+            view,
+            self.nominations.refused(pod, view, columns, against),
+            wanted=DefaultPreemption(DefaultPreemptionArgs(**args)).wanted,
+            offset=offset,
+            nominated=nominated,
+            against=against,
+            leaving=leaving,
+        )
+
+    # ---- what one plugin says
+
+    def state(self, pod: PodInfo, plugin: Any) -> Any:
+        return plugin.prepare(self.handle.class_of(pod), self.handle)
+
+    def fits(self, pod: PodInfo, plugin: Any) -> list[bool]:
+        """What a filter says of each node, of one alone as of all together."""
+        state, rows = self.state(pod, plugin), self.rows
+        found: list[bool] = plugin.feasible(state, self.columns, rows).tolist()
+        assert [plugin.feasible_row(state, self.columns, row) for row in rows.tolist()] == found
+        return found
+
+    def scores(self, pod: PodInfo, plugin: Any) -> list[int] | None:
+        """What a plugin scores each node, of one alone as of all together; None if the pod does not concern it."""
+        state, rows = self.state(pod, plugin), self.rows
+        if state is None:
+            return None
+        found: list[int] = plugin.score(state, self.columns, rows).tolist()
+        assert [plugin.score_row(state, self.columns, row) for row in rows.tolist()] == found
+        return found
+
+
+_OF_DEVICES = (DeviceClaimInfo, DeviceClassInfo, SliceInfo)
+
+
+def put(where: Any, each: Any) -> bool:
+    """Shows a record to the storage or the devices that it belongs to. Returns whether anything changed."""
+    if isinstance(each, SliceInfo):
+        return bool(where.pools.set_slice(each))
+    setters = {
+        records.ClaimInfo: "set_claim",
+        records.VolumeInfo: "set_volume",
+        records.ClassInfo: "set_class",
+        records.CSINodeInfo: "set_csi_node",
+        records.DriverInfo: "set_driver",
+        records.CapacityInfo: "set_capacity",
+        records.AttachmentInfo: "set_attachment",
+        DeviceClaimInfo: "set_claim",
+        DeviceClassInfo: "set_class",
+    }
+    return bool(getattr(where, setters[type(each)])(each))
+
+
+def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, new: object | None) -> bool:
+    """Whether the event wakes a pod that `plugin` refused: the same with and without pre-hints."""
+    woken = []
+    for pre_hints in (True, False):
+        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+            clock=lambda: 0.0,
+            hint_maps={pod.scheduler_name: HintMap({plugin.name: plugin.events_to_register()})},
+            pre_queueing_hints=pre_hints,
+        )
+        queue.add(pod)
+        entry = queue.pop()
+        assert entry is not None
+        queue.add_unschedulable(entry, unschedulable_plugins=(plugin.name,))
+        woken.append(queue.move_all(event, old, new) == 1)
+    assert woken[0] is woken[1]
+    return woken[0]
+
+
+def sums_are_right(columns: Columns) -> bool:
+    """Whether kept sums, which follow the log of counted rows, are what the counts say."""
+    domains = Domains.along("kubernetes.io/hostname", columns)
+    return all(
+        np.array_equal(domains.sums(column, columns.counted), Domains(domains.of).sums(column, RowLog()))
+        for column in (*columns.matching.values(), *columns.terms.values())
+    )
