@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 from tests.support.places import ROOT, TESTS
@@ -34,19 +33,3 @@ def test_unit_tests_are_named_for_a_module_of_the_package_that_they_mirror() -> 
 def test_folders_of_features_are_packages() -> None:
     folders = {path.name for path in FEATURES.iterdir() if path.is_dir()} - {"__pycache__"}
     assert sorted(folders - modules(SRC)) == []
-
-
-def test_no_test_imports_another() -> None:
-    """What two files share stands in a module of its own; of a test file only the tests are meant."""
-    found = []
-    for file in sorted(TESTS.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if isinstance(node, ast.ImportFrom) and node.level and not node.module:
-                names = [alias.name for alias in node.names]
-            found += [
-                f"{file.relative_to(ROOT)}: {name}"
-                for name in names
-                if name.rpartition(".")[2].startswith("test_")
-            ]
-    assert found == []
