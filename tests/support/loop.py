@@ -91,6 +91,14 @@ class SimLoop(asyncio.BaseEventLoop):
         held, self._held = self._held, []
         self._ready.extend(held)
 
+    def jump(self, seconds: float) -> None:
+        """Time goes on by so much at once, between two instructions, as when the whole machine was suspended."""
+        self._time += seconds
+
+    def next_timer(self) -> float | None:
+        """When the next timer is due that was not cancelled."""
+        return min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=None)
+
     def waiting(self) -> list[str]:
         """Who waits for what: one line a task that has not ended."""
         lines = []

@@ -4,6 +4,7 @@ the machine is."""
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -26,3 +27,10 @@ def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         assert loop.complaints == []
 
     return run
+
+
+def all_in_virtual_time(module: dict[str, Any]) -> None:
+    """Makes `virtual_time` tests of all async tests of a module: `all_in_virtual_time(globals())` as its last line."""
+    for name, test in list(module.items()):
+        if name.startswith("test_") and inspect.iscoroutinefunction(test):
+            module[name] = virtual_time(test)

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
-
-from .scripted import eventually
+from tests.support.scripted import eventually
 
 PLAIN, CHUNKED, UNFRAMED, INFORMED = "plain", "chunked", "unframed", "informed"
 

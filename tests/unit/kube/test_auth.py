@@ -14,9 +14,9 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
+from tests.support.authority import Authority, server_tls
+from tests.support.scripted import Answer, FakeTime, in_order, serving, status
 
-from .authority import Authority, server_tls
-from .scripted import Answer, FakeTime, in_order, serving, status
 from .test_exec_plugin import V1
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from agent_scheduler.kube.budget import Budget, TokenBucket
 from agent_scheduler.kube.retry import Timing
-
-from .scripted import FakeTime
+from tests.support.scripted import FakeTime
 
 
 async def take(bucket: TokenBucket, times: int) -> None:

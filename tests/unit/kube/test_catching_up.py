@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from agent_scheduler.kube import reflector
+from tests.support.scripted import Action, Request, Stream, running, status
 
-from .scripted import Action, Request, Stream, running, status
 from .test_reflector import SILENT, World, bookmark, event, listing, pod
 
 

@@ -15,9 +15,8 @@ from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.dial import Dialer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
-
-from .raw_server import OK, End, Step, client, get, post, saying
-from .scripted import Answer, Hang, connected, eventually, in_order
+from tests.support.raw_server import OK, End, Step, client, get, post, saying
+from tests.support.scripted import Answer, Hang, connected, eventually, in_order
 
 
 async def test_one_request_after_the_other_uses_one_connection() -> None:

@@ -10,8 +10,7 @@ import pytest
 from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF
-
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, status
+from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, status
 
 BODY = b'{"metadata":{"name":"c","annotations":{"a":"1"}},"spec":{"n":1}}'
 THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}}

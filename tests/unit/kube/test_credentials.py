@@ -6,8 +6,7 @@ import pytest
 import structlog
 
 from agent_scheduler.kube.credentials import CredentialsUnavailable, TokenFile
-
-from .scripted import FakeTime
+from tests.support.scripted import FakeTime
 
 
 async def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:

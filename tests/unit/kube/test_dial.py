@@ -15,10 +15,9 @@ import uvloop
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
-
-from .authority import Authority, server_tls
-from .raw_server import OK, End, get, post, saying
-from .scripted import eventually
+from tests.support.authority import Authority, server_tls
+from tests.support.raw_server import OK, End, get, post, saying
+from tests.support.scripted import eventually
 
 Resolve = Callable[..., None]
 

@@ -7,9 +7,8 @@ import pytest
 
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
 from agent_scheduler.kube.pace import TICK, Pace
+from tests.support.scripted import eventually, running
 from tests.support.virtual import virtual_time
-
-from .scripted import eventually, running
 
 
 class Sender:

@@ -12,8 +12,17 @@ from agent_scheduler.kube import http1
 from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, PodKey
-
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, serving, status
+from tests.support.scripted import (
+    Action,
+    Answer,
+    FakeTime,
+    Request,
+    Reset,
+    connected,
+    in_order,
+    serving,
+    status,
+)
 
 POD = PodKey("t", "p", "u")
 

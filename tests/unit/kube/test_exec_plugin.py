@@ -19,8 +19,7 @@ from agent_scheduler.kube.credentials import CredentialsUnavailable, KubeConfigE
 from agent_scheduler.kube.exec_plugin import ExecPlugin
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
-
-from .scripted import FakeTime, eventually
+from tests.support.scripted import FakeTime, eventually
 
 V1 = "client.authentication.k8s.io/v1"
 START = datetime(2026, 11, 21, tzinfo=UTC)

@@ -12,9 +12,8 @@ from agent_scheduler.kube.dial import Dialer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent
 from tests.support.embedded import PODS, embedded_cluster
-
-from .raw_server import OK, client, get, saying
-from .scripted import eventually
+from tests.support.raw_server import OK, client, get, saying
+from tests.support.scripted import eventually
 
 
 async def test_writes_pass_while_they_are_allowed_and_reads_always_do() -> None:

@@ -17,9 +17,8 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
 from embedded_kubernetes.certificates import Certificates, make_certificates, server_context
 from tests.support.needed import ipv6_loopback
-
-from .raw_server import OK, End, Step, client, get, post, saying
-from .scripted import Answer, eventually, in_order, serving
+from tests.support.raw_server import OK, End, Step, client, get, post, saying
+from tests.support.scripted import Answer, eventually, in_order, serving
 
 # -- what is written
 

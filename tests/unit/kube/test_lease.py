@@ -16,8 +16,18 @@ from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
 from agent_scheduler.kube.retry import Timing
-
-from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, eventually, running, status
+from tests.support.scripted import (
+    Action,
+    Answer,
+    FakeTime,
+    Hang,
+    Request,
+    Reset,
+    connected,
+    eventually,
+    running,
+    status,
+)
 
 CONFIG = LeaseConfig(namespace="kube-system", name="agent-scheduler", identity="me")
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

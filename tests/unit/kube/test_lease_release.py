@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from .scripted import Action, Request, Reset
+from tests.support.scripted import Action, Request, Reset
+
 from .test_lease import Leases, leading
 
 

@@ -23,8 +23,7 @@ from agent_scheduler.kube.transport import PodKey
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster
-
-from .scripted import FakeTime, running
+from tests.support.scripted import FakeTime, running
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

@@ -9,8 +9,7 @@ import pytest
 
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched, patch_once
-
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, status
+from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, connected, status
 
 PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'

@@ -21,10 +21,10 @@ from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.proxies import proxy_for
 from agent_scheduler.kube.transport import Endpoint, NotSent
+from tests.support.authority import Authority, server_tls
+from tests.support.raw_server import OK, get, post, saying
+from tests.support.scripted import eventually
 
-from .authority import Authority, server_tls
-from .raw_server import OK, get, post, saying
-from .scripted import eventually
 from .test_auth import pod_environ, write
 
 P = {"HTTPS_PROXY": "http://proxy:3128"}

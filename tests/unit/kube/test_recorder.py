@@ -13,8 +13,7 @@ import pytest
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Backoff, Timing
-
-from .scripted import (
+from tests.support.scripted import (
     Action,
     Answer,
     FakeTime,

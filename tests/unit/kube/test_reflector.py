@@ -23,8 +23,7 @@ from agent_scheduler.kube.reflector import (
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects.wire import Pod
-
-from .scripted import (
+from tests.support.scripted import (
     Action,
     Answer,
     FakeTime,

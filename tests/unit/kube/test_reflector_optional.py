@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from .scripted import Action, Answer, eventually, status
+from tests.support.scripted import Action, Answer, eventually, status
+
 from .test_reflector import SILENT, World, listing, pod, serving
 
 #: What kube-apiserver says where a path leads nowhere, and what a load balancer says that has lost its backend.

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from agent_scheduler.kube.waiting import NotListed
+from tests.support.scripted import Stream, eventually, status
 
-from .scripted import Stream, eventually, status
 from .test_reflector import SILENT, World, bookmark, event, listing, pod
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from .scripted import Action, FakeTime, Request, eventually, running, status
+from tests.support.scripted import Action, FakeTime, Request, eventually, running, status
+
 from .test_reflector import SILENT, World, listing, pod
 
 

@@ -18,10 +18,9 @@ from cryptography.hazmat.primitives import serialization
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.tls import Tls, load_certificate
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
-
-from .authority import Authority, server_tls
-from .raw_server import OK, get, post, saying
-from .scripted import FakeTime, eventually
+from tests.support.authority import Authority, server_tls
+from tests.support.raw_server import OK, get, post, saying
+from tests.support.scripted import FakeTime, eventually
 
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 

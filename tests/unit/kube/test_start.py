@@ -16,8 +16,7 @@ from agent_scheduler.kube.transport import (
     TransportError,
     start_of,
 )
-
-from .raw_server import OK, End, Step, client, get, saying
+from tests.support.raw_server import OK, End, Step, client, get, saying
 
 Outcome = Response | TransportError
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"

@@ -21,8 +21,7 @@ from agent_scheduler.kube.transport import (
     StreamRefused,
     Transport,
 )
-
-from .scripted import (
+from tests.support.scripted import (
     Action,
     Answer,
     Hang,

@@ -13,8 +13,7 @@ from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.http1 import MAX_AGE_SECONDS, Http1Transport
 from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent, OutcomeUnknown
 from tests.support.loop import PROCESS, SimLoop
-
-from .raw_server import OK
+from tests.support.raw_server import OK
 
 
 class Wire(asyncio.Transport):

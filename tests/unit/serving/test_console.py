@@ -16,7 +16,7 @@ from agent_scheduler.serving import console
 from agent_scheduler.serving.authorization import Access
 from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.sources import TOKEN_HEADER, Sources
-from tests.unit.kube.scripted import eventually
+from tests.support.scripted import eventually
 
 
 class Figures:

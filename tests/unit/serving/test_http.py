@@ -30,7 +30,7 @@ from agent_scheduler.serving.sources import (
 )
 from agent_scheduler.telemetry.metrics import Metrics
 from tests.support.embedded import until
-from tests.unit.kube.scripted import eventually
+from tests.support.scripted import eventually
 
 PODS = [{"key": f"ns{index % 2}/p{index}", "place": "active", "api_token": "t0p"} for index in range(250)]
 

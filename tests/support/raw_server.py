@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum, auto
@@ -13,8 +11,7 @@ from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
-
-from .scripted import eventually
+from tests.support.scripted import eventually, listening, port_of, reset
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -56,12 +53,6 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(length)
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
-    sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
-
-
 @asynccontextmanager
 async def saying(
     *scripts: Sequence[Sequence[Step]],
@@ -90,37 +81,21 @@ async def saying(
                     elif isinstance(step, asyncio.Event):
                         await step.wait()
                     elif step is End.RESET:
-                        _reset(writer)
+                        reset(writer)
                         return
                     else:
                         return
             while await reader.read(65536):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            pass
         finally:
             raw.open -= 1
-            writer.close()
 
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    server = await asyncio.start_server(accepted, host, port, ssl=tls)
-    raw.stop_listening = server.close
-    raw.port = server.sockets[0].getsockname()[1]
-    named = f"[{host}]" if ":" in host else host
-    raw.url = f"{'https' if tls else 'http'}://{named}:{raw.port}"
-    try:
+    async with listening(serve, tls=tls, host=host, port=port) as server:
+        raw.stop_listening = server.close
+        raw.port = port_of(server)
+        named = f"[{host}]" if ":" in host else host
+        raw.url = f"{'https' if tls else 'http'}://{named}:{raw.port}"
         yield raw
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
