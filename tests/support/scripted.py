@@ -244,9 +244,10 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
 
 @asynccontextmanager
 async def connected(script: Script, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Transport]]:
-    """A server that follows the script, and a transport to it."""
+    """A server that follows the script, and a transport to it. `headers`, `refused`: of its endpoint."""
+    about = {name: options.pop(name) for name in ("headers", "refused") if name in options}
     async with serving(script) as server:
-        transport = Http1Transport(Endpoint(server.url), **options)
+        transport = Http1Transport(Endpoint(server.url, **about), **options)
         try:
             yield server, transport
         finally:
