@@ -67,12 +67,13 @@ class Answer:
 
 @dataclass
 class Stream:
-    """A chunked answer. A piece is bytes, or an event that is awaited before the next. `end`: clean, reset, cut, hang.
+    """A chunked answer. A piece is bytes, an event that is awaited before the next, or seconds that pass.
 
+    `end`: clean, reset, cut, hang.
     `cut` closes the connection without the last chunk, `hang` keeps it open and silent.
     """
 
-    pieces: list[bytes | asyncio.Event]
+    pieces: list[bytes | asyncio.Event | float]
     end: str = "clean"
 
 
@@ -141,8 +142,8 @@ class ScriptedServer:
     ) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         for piece in action.pieces:
-            if isinstance(piece, asyncio.Event):
-                await piece.wait()
+            if not isinstance(piece, bytes):
+                await (asyncio.sleep(piece) if isinstance(piece, float) else piece.wait())
                 continue
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             await writer.drain()
@@ -374,7 +375,7 @@ class ScriptedTransport:
                     await asyncio.sleep(0)
                 else:
                     async with asyncio.timeout(silence):
-                        await piece.wait()
+                        await (asyncio.sleep(piece) if isinstance(piece, float) else piece.wait())
             if stream.end == "hang":
                 await asyncio.sleep(silence)
         except TimeoutError:
@@ -448,7 +449,7 @@ def _virtual() -> SimLoop | None:
 async def eventually(condition: Callable[[], bool], *, seconds: float = 120.0) -> None:
     """Waits until the condition holds; a failing test ends here instead of hanging.
 
-    In virtual time it looks at each moment at which something happens, and for an hour.
+    In virtual time it looks at each moment at which something happens, and for a day.
     """
     loop = _virtual()
     if loop is None:
@@ -456,7 +457,7 @@ async def eventually(condition: Callable[[], bool], *, seconds: float = 120.0) -
             while not condition():  # noqa: ASYNC110 - what is waited for is not ours to signal
                 await asyncio.sleep(0.002)
         return
-    ends = loop.time() + 3600
+    ends = loop.time() + 86_400
     while not await _after_turns(condition):
         due = loop.next_timer()
         assert due is not None and due < ends, "what is waited for does not happen"
