@@ -1,19 +1,23 @@
-"""A server that sends exactly the bytes that a test scripts, well-formed or not, and the client that meets it."""
+"""A server that sends exactly the bytes that a test scripts, well-formed or not, and the client that meets it.
+
+`saying` listens on a socket; `wired` does the same without one, so that time may be virtual.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum, auto
 from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
+from tests.support import scripted
 from tests.support.scripted import eventually, listening, port_of, reset
+from tests.support.wires import OK, Network, Wire
 
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+__all__ = ["OK", "End", "Raw", "Step", "client", "get", "post", "saying", "wired"]
 
 
 class End(Enum):
@@ -22,17 +26,20 @@ class End(Enum):
 
 
 Step = bytes | asyncio.Event | End
+Script = Sequence[Sequence[Step]]
 
 
 class Raw:
     """What a scripted server has seen. `requests` are whole requests, with the number of their connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        self.scripts = scripts
         self.requests: list[tuple[int, bytes]] = []
         self.connections = 0
         self.open = 0
-        self.port = 0
-        self.url = ""
+        self.port = 80
+        self.url = "http://api.example"
+        self.dial: Any = None
         self.stop_listening: Callable[[], None] = lambda: None
 
     @property
@@ -41,6 +48,59 @@ class Raw:
 
     async def arrived(self, count: int) -> None:
         await eventually(lambda: len(self.requests) >= count)
+
+    async def serve(
+        self,
+        request: Callable[[], Awaitable[bytes]],
+        write: Callable[[bytes], Awaitable[None]],
+        reset: Callable[[], None],
+    ) -> None:
+        """One connection, from its first request until the script closes it."""
+        number = self.connections
+        self.connections += 1
+        self.open += 1
+        try:
+            for steps in self.scripts[min(number, len(self.scripts) - 1)]:
+                self.requests.append((number, await request()))
+                for step in steps:
+                    if isinstance(step, bytes):
+                        await write(step)
+                    elif isinstance(step, asyncio.Event):
+                        await step.wait()
+                    else:
+                        if step is End.RESET:
+                            reset()
+                        return
+            while True:
+                await request()
+        finally:
+            self.open -= 1
+
+
+@asynccontextmanager
+async def saying(
+    *scripts: Script, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Raw]:
+    """A server whose nth connection follows the nth script, and further ones the last.
+
+    A script has the steps after each request: bytes are sent, an event is awaited. When it is over, the server
+    stays silent.
+    """
+    raw = Raw(scripts)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def write(data: bytes) -> None:
+            writer.write(data)
+            await writer.drain()
+
+        await raw.serve(lambda: _request(reader), write, lambda: reset(writer))
+
+    async with listening(connected, tls=tls, host=host, port=port) as server:
+        raw.stop_listening = server.close
+        raw.port = port_of(server)
+        named = f"[{host}]" if ":" in host else host
+        raw.url = f"{'https' if tls else 'http'}://{named}:{raw.port}"
+        yield raw
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes:
@@ -54,57 +114,51 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def saying(
-    *scripts: Sequence[Sequence[Step]],
-    tls: ssl.SSLContext | None = None,
-    host: str = "127.0.0.1",
-    port: int = 0,
-) -> AsyncIterator[Raw]:
-    """A server whose nth connection follows the nth script, and further ones the last.
-
-    A script has the steps after each request: bytes are sent, an event is awaited. When it is over, the server
-    stays silent.
-    """
-    raw = Raw()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number = raw.connections
-        raw.connections += 1
-        raw.open += 1
-        try:
-            for steps in scripts[min(number, len(scripts) - 1)]:
-                raw.requests.append((number, await _request(reader)))
-                for step in steps:
-                    if isinstance(step, bytes):
-                        writer.write(step)
-                        await writer.drain()
-                    elif isinstance(step, asyncio.Event):
-                        await step.wait()
-                    elif step is End.RESET:
-                        reset(writer)
-                        return
-                    else:
-                        return
-            while await reader.read(65536):
-                pass
-        finally:
-            raw.open -= 1
-
-    async with listening(serve, tls=tls, host=host, port=port) as server:
-        raw.stop_listening = server.close
-        raw.port = port_of(server)
-        named = f"[{host}]" if ":" in host else host
-        raw.url = f"{'https' if tls else 'http'}://{named}:{raw.port}"
-        yield raw
-
-
-@asynccontextmanager
-async def client(url: str, **options: Any) -> AsyncIterator[Http1Transport]:
-    transport = Http1Transport(Endpoint(url), **options)
+async def wired(*scripts: Script) -> AsyncIterator[Raw]:
+    """As `saying`, without sockets."""
+    raw = Raw(scripts)
+    network = _Scripted(raw)
+    raw.dial, raw.stop_listening = network.dial, network.refuse
     try:
-        yield transport
+        yield raw
     finally:
-        await transport.close()
+        for task in network.tasks.values():
+            task.cancel()
+        await asyncio.gather(*network.tasks.values(), return_exceptions=True)
+
+
+class _Scripted(Network):
+    def __init__(self, raw: Raw) -> None:
+        super().__init__(lambda wire, request: self.asked[wire].put_nowait(request))
+        self.raw = raw
+        self.asked: dict[Wire, asyncio.Queue[bytes]] = {}
+        self.tasks: dict[Wire, asyncio.Task[None]] = {}
+
+    def refuse(self) -> None:
+        self.refuses = True
+
+    def began(self, wire: Wire) -> None:
+        self.asked[wire] = asyncio.Queue()
+        self.tasks[wire] = asyncio.create_task(self._serve(wire))
+
+    async def _serve(self, wire: Wire) -> None:
+        async def write(data: bytes) -> None:
+            wire.deliver(data)
+
+        await self.raw.serve(self.asked[wire].get, write, lambda: wire.end(ConnectionResetError()))
+        wire.end()
+
+    def ended(self, wire: Wire) -> None:
+        super().ended(wire)
+        self.tasks[wire].cancel()
+
+
+def client(server: Raw | str, **options: Any) -> Any:
+    """A client of the server, or of a URL, which ends with the block."""
+    if isinstance(server, str):
+        return scripted.client(server, **options)
+    dial = {} if server.dial is None else {"dial": server.dial}
+    return scripted.client(server.url, **{**dial, **options})
 
 
 async def get(transport: Http1Transport, path: str = "/", *, timeout: float = 5) -> bytes:  # noqa: ASYNC109

@@ -244,15 +244,24 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 @asynccontextmanager
-async def connected(script: Script, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Transport]]:
-    """A server that follows the script, and a transport to it. `headers`, `refused`: of its endpoint."""
-    about = {name: options.pop(name) for name in ("headers", "refused") if name in options}
-    async with serving(script) as server:
-        transport = Http1Transport(Endpoint(server.url, **about), **options)
-        try:
-            yield server, transport
-        finally:
-            await transport.close()
+async def connected(script: Script, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Http1Transport]]:
+    """A server that follows the script, and a client of it."""
+    async with serving(script) as server, client(server.url, **options) as transport:
+        yield server, transport
+
+
+@asynccontextmanager
+async def client(url: str, **options: Any) -> AsyncIterator[Http1Transport]:
+    """`options`: of the transport, and those of its endpoint."""
+    about = {name: options.pop(name) for name in _OF_ENDPOINTS if name in options}
+    transport = Http1Transport(Endpoint(url, **about), **options)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+_OF_ENDPOINTS = ("ssl_context", "headers", "refused", "unverified", "server_hostname", "proxy")
 
 
 class ScriptedTransport:

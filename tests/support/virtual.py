@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
 from tests.support.loop import SimLoop
@@ -29,8 +29,11 @@ def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     return run
 
 
-def all_in_virtual_time(module: dict[str, Any]) -> None:
-    """Makes `virtual_time` tests of all async tests of a module: `all_in_virtual_time(globals())` as its last line."""
+def all_in_virtual_time(module: dict[str, Any], *, but: Container[str] = ()) -> None:
+    """Makes `virtual_time` tests of all async tests of a module: `all_in_virtual_time(globals())` as its last line.
+
+    `but`: names of those that need sockets.
+    """
     for name, test in list(module.items()):
-        if name.startswith("test_") and inspect.iscoroutinefunction(test):
+        if name.startswith("test_") and inspect.iscoroutinefunction(test) and name not in but:
             module[name] = virtual_time(test)

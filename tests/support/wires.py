@@ -10,7 +10,8 @@ from typing import Any
 from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
-from tests.support.raw_server import OK
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Wire(asyncio.Transport):
@@ -33,8 +34,8 @@ class Wire(asyncio.Transport):
             length = next((int(x[15:]) for x in head.split(b"\r\n") if x.startswith(b"Content-Length:")), 0)
             if len(rest) < length:
                 return
-            self._received = rest[length:]
-            self._network.meet(self, head)
+            self._received, request = rest[length:], head + b"\r\n\r\n" + rest[:length]
+            self._network.meet(self, request)
 
     def deliver(self, data: bytes) -> None:
         """The client gets the bytes a moment later, all at once, and behind what was sent before."""
@@ -57,7 +58,7 @@ class Wire(asyncio.Transport):
     def _end(self, error: Exception | None) -> None:
         if not self._closed:
             self._closed = True
-            self._network.open -= 1
+            self._network.ended(self)
             self._protocol.connection_lost(error)
 
     def is_closing(self) -> bool:
@@ -66,7 +67,7 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         if not self._closed:
             self._closed = True
-            self._network.open -= 1
+            self._network.ended(self)
             if not self._network.silent:
                 self._loop.call_soon(self._protocol.connection_lost, None)
 
@@ -74,7 +75,7 @@ class Wire(asyncio.Transport):
 
 
 class Network:
-    """`meet` is called with each whole request: its wire, and its head."""
+    """`meet` is called with each whole request and its wire."""
 
     def __init__(self, meet: Callable[[Wire, bytes], None] = lambda wire, _: wire.deliver(OK)) -> None:
         self.meet = meet
@@ -82,13 +83,23 @@ class Network:
         self.opened = self.open = 0
         #: Nobody is told of connections that end.
         self.silent = False
+        self.refuses = False
 
     async def dial(self, address: Address, protocol: asyncio.Protocol) -> None:
         assert str(address) == "api.example:80"
         await asyncio.sleep(0.01)
+        if self.refuses:
+            raise ConnectionRefusedError
         self.opened += 1
         self.open += 1
-        protocol.connection_made(Wire(self, protocol))
+        wire = Wire(self, protocol)
+        self.began(wire)
+        protocol.connection_made(wire)
+
+    def began(self, wire: Wire) -> None: ...
+
+    def ended(self, wire: Wire) -> None:
+        self.open -= 1
 
     def client(self, **options: Any) -> Http1Transport:
         endpoint = Endpoint("http://api.example", headers=options.pop("headers", _nothing))
