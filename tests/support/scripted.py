@@ -167,12 +167,12 @@ def content_of(answer: Answer, request: Request) -> bytes:
 
 def _in_full(body: Any, request: Request) -> Any:
     """A success, and the object that is not found, as an API server words them for this request."""
-    resource, name = _object_of(request)
     if body is None and (request.method == "DELETE" or request.path.endswith("/binding")):
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if body is None:
-        return {"kind": "Some", "apiVersion": "v1", "metadata": {"name": name}}
+        return {"kind": "Some", "apiVersion": "v1", "metadata": {"name": _object_of(request)[1]}}
     if isinstance(body, dict) and body.get("reason") == "NotFound" and "details" not in body:
+        resource, name = _object_of(request)
         return {**body, "details": {"name": name, "kind": resource}}
     return body
 
