@@ -51,3 +51,24 @@ def test_a_group_is_let_into_an_open_queue_alone() -> None:
 @pytest.mark.parametrize("review", [lambda asked: mutate(asked, {}), lambda asked: validate(asked, {})])
 def test_groups_are_reviewed_when_they_are_made_alone(review: Any) -> None:
     assert not review(request(group(), operation="UPDATE")).allowed
+
+
+TIERS = {"highestTierAllowed": 1, "highestTierName": "n"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ({"networkTopology": TIERS}, ""),
+        (
+            {"subGroupPolicy": [{"name": "a"}, {"name": "b", "networkTopology": TIERS}]},
+            "in subGroupPolicy 'b': ",
+        ),
+        ({"networkTopology": {"highestTierAllowed": 1}}, None),
+        ({"networkTopology": {"highestTierName": "n"}}, None),
+    ],
+)
+def test_a_topology_names_its_highest_tier_in_one_way(spec: Any, place: str | None) -> None:
+    made = {"metadata": {"name": "it"}, "spec": spec}
+    told = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
+    assert validate(request(made), {}).message == ("" if place is None else place + told)
