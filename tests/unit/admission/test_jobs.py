@@ -12,8 +12,7 @@ from agent_scheduler.admission.jobs import JobRules, mutate, validate
 from agent_scheduler.admission.review import UnreadableObject, write_review
 from agent_scheduler.objects.batch import Queue
 from agent_scheduler.objects.job import DEPENDS_ON_GANG
-
-from .reviews import patched, queue, request
+from tests.support.reviews import patched, queue, request
 
 STRICT = JobRules(scheduler="volcano")
 LAX = JobRules(scheduler="volcano", strict_min_available=False)

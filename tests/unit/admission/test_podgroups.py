@@ -9,8 +9,7 @@ import pytest
 
 from agent_scheduler.admission.podgroups import mutate, validate
 from agent_scheduler.objects.batch import Queue
-
-from .reviews import patched, queue, request
+from tests.support.reviews import patched, queue, request
 
 NAMESPACES = {"default": {"scheduling.volcano.sh/queue-name": "research"}, "plain": {}}
 

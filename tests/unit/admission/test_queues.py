@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.admission.queues import QueueRules, mutate, validate
 from agent_scheduler.objects.batch import Queue
-
-from .reviews import patched, queue, request
+from tests.support.reviews import patched, queue, request
 
 RULES = QueueRules()
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 import yaml
 
 from agent_scheduler.objects.batch import QUEUES, pod_groups
@@ -15,9 +14,8 @@ from agent_scheduler.objects.job import jobs
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.places import CONFIG
-from tests.unit.admission.reviews import GATE, pod, queue
-
-from .world import NAME, World, manifest, webhooks
+from tests.support.reviews import GATE, pod, queue
+from tests.support.webhooks import NAME, World, manifest, webhooks
 
 _API = "/apis/admissionregistration.k8s.io/v1"
 _MERGE = "application/merge-patch+json"
@@ -40,7 +38,7 @@ async def reached() -> AsyncIterator[World]:
             for each in found:
                 each["failurePolicy"] = shipped[each["name"]]["failurePolicy"]
                 each["clientConfig"]["service"]["port"] = process.port
-            await world.cluster.ask("PATCH", f"{path}/{NAME}", {"webhooks": found}, content_type=_MERGE)
+            await world.merge(f"{path}/{NAME}", {"webhooks": found})
         yield world
 
 
@@ -85,14 +83,11 @@ async def test_the_webhook_and_the_policy_gate_the_same_pods() -> None:
             made["metadata"]["name"] = f"p{number}"
             assert await gates(world.cluster, json.loads(json.dumps(made))) == expected
             assert await gates(cluster, json.loads(json.dumps(made))) == expected
-
-
-@pytest.mark.parametrize("namespace", ["kube-system", "agent-scheduler"])
-async def test_pods_that_the_cluster_needs_to_start_are_not_gated(namespace: str) -> None:
-    async with reached() as world, governed() as cluster:
-        for one in (world.cluster, cluster):
-            await one.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-            assert await gates(one, pod(), namespace=namespace) == []
+        # Those that the cluster needs to start are not gated.
+        for namespace in ("kube-system", "agent-scheduler"):
+            for one in (world.cluster, cluster):
+                await one.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+                assert await gates(one, pod(), namespace=namespace) == []
 
 
 async def test_queues_are_made_changed_and_deleted_as_the_webhook_says() -> None:
@@ -150,8 +145,7 @@ async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> Non
         }
         told = await refused(cluster, "POST", pod_groups("team"), group)
         assert "can only submit PodGroup to queue with state `Open`, queue `research` status is ``." in told
-        status = {"status": {"state": "Open"}}
-        await cluster.ask("PATCH", f"{QUEUES}/research/status", status, content_type=_MERGE)
+        await world.merge(f"{QUEUES}/research/status", {"status": {"state": "Open"}})
         await until(lambda: picture.queues["research"].status.state == "Open")
         stored = await cluster.ask("POST", pod_groups("team"), group)
         assert stored["spec"]["queue"] == "research"
@@ -161,8 +155,7 @@ async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_
     async with reached() as world:
         cluster = world.cluster
         await cluster.ask("POST", QUEUES, {"apiVersion": _VERSION, "kind": "Queue", **queue("default")})
-        status = {"status": {"state": "Open"}}
-        await cluster.ask("PATCH", f"{QUEUES}/default/status", status, content_type=_MERGE)
+        await world.merge(f"{QUEUES}/default/status", {"status": {"state": "Open"}})
         (process,) = world._running
         picture = process._picture
         assert picture is not None
