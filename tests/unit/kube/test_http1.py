@@ -204,12 +204,13 @@ async def test_a_read_is_not_repeated_once_an_answer_began_or_time_is_over(steps
 
 
 @pytest.mark.parametrize("end", [End.CLOSE, End.RESET])
-async def test_a_write_is_never_repeated_on_whatever_connection_it_broke(end: End) -> None:
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST"])
+async def test_a_write_is_never_repeated_on_whatever_connection_it_broke(end: End, method: str) -> None:
     async with wired([[OK], [end]], [[OK]]) as server, client(server) as transport:
         await get(transport)
         with pytest.raises(OutcomeUnknown):
-            await post(transport)
-        assert server.lines == ["GET /", "POST /"]
+            await transport.request(method, "/", body=b"{}", timeout=5)
+        assert server.lines == ["GET /", f"{method} /"]
 
 
 async def test_a_read_whose_repetition_finds_no_server_has_not_been_sent() -> None:
