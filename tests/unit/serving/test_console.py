@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from agent_scheduler.serving import console
+from agent_scheduler.serving import console, pages
 from agent_scheduler.serving.authorization import Access
 from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.sources import TOKEN_HEADER, Sources
@@ -46,6 +46,8 @@ class OneToken:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(console, "INTERVAL", 0.01)
+    # So long would one that is kept from ending take.
+    monkeypatch.setattr(pages, "_CLOSING", 600.0)
     yield
 
 
@@ -57,8 +59,8 @@ async def served(figures: Figures, **more: Any) -> AsyncIterator[tuple[aiohttp.C
     try:
         async with aiohttp.ClientSession() as session:
             yield session, f"http://127.0.0.1:{port}"
-            async with asyncio.timeout(0.9):
-                # Streams that are open do not keep it from ending.
+            # Streams that are open do not keep it from ending.
+            async with asyncio.timeout(60):
                 await server.stop()
     finally:
         await server.stop()
