@@ -468,7 +468,10 @@ async def test_a_bind_that_may_not_be_sent_is_not_sent() -> None:
     server.warm = True
     told: list[BindResult | AlreadySent] = []
     assert not Binds(transport, allowed=lambda _node: False).send_bind(POD, "n1", told.append)
+    assert not Binds(transport, budget=Budget(qps=1)).send_bind(POD, "n1", told.append)
     assert (server.requests, told) == ([], [])
+    assert Binds(transport, allowed=lambda _node: True).send_bind(POD, "n1", told.append)
+    assert len(server.requests) == 1
 
 
 async def test_a_bind_that_may_no_longer_be_sent_after_it_waited_for_the_budget_is_not_sent() -> None:

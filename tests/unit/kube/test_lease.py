@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
+from agent_scheduler.kube.recorder import ObjectReference
 from tests.support.scripted import (
     Action,
     Answer,
@@ -46,7 +47,8 @@ class Leases:
 
     def write(self, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
         self.version += 1
-        meta = {"name": "agent-scheduler", "namespace": "kube-system", "resourceVersion": str(self.version)}
+        meta = {"name": "agent-scheduler", "namespace": "kube-system", "uid": "u1"}
+        meta["resourceVersion"] = str(self.version)
         version = "coordination.k8s.io/v1"
         self.lease = {"kind": "Lease", "apiVersion": version, "metadata": meta | metadata, "spec": spec}
         self.holders.append(spec.get("holderIdentity", ""))
@@ -445,12 +447,43 @@ async def test_a_process_that_was_stopped_for_long_does_not_lead_any_more_when_i
     leases = Leases()
     async with leading(leases) as led:
         assert led.elector.is_leader
+        assert led.elector.expired_for == -15
         led.time.now += 3600
         assert not led.elector.is_leader
+        assert led.elector.expired_for == 3600 - 15
         writes = len(leases.holders)
         await led.lost()
         # At most a renewal that was under way already; none was begun.
         assert len(leases.holders) <= writes + 1
+
+
+async def test_what_the_work_raises_while_it_is_stopped_is_raised() -> None:
+    leases, started = Leases(), asyncio.Event()
+
+    async def lead() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("a bug of the end")
+
+    elector, _ = electing(leases)
+    task = asyncio.create_task(elector.run(lead))
+    await started.wait()
+    leases.fault = lambda _request: Reset()
+    with pytest.raises(RuntimeError, match="a bug of the end"):
+        await task
+    assert elector.expired_for == float("-inf")
+
+
+async def test_an_event_about_the_lease_names_it_with_its_uid_once_that_is_known() -> None:
+    elector, _ = electing(Leases())
+    assert elector.reference.uid == ""
+    async with running(elector.run(Work(lambda: 0.0))):
+        await eventually(lambda: elector.is_leader)
+        assert elector.reference == ObjectReference(
+            "Lease", "kube-system", "agent-scheduler", "u1", "coordination.k8s.io/v1"
+        )
 
 
 async def test_a_lease_that_was_won_before_a_long_stop_is_not_led_under() -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.dial import Dialer
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent
+from agent_scheduler.kube.transport import FencedTransport, NotSent
 from tests.support.embedded import PODS, embedded_cluster
-from tests.support.raw_server import OK, client, get, saying
+from tests.support.raw_server import OK, client, get, wired
 from tests.support.scripted import eventually
+from tests.support.virtual import virtual_time
 
 
 async def test_writes_pass_while_they_are_allowed_and_reads_always_do() -> None:
@@ -33,79 +32,53 @@ async def test_writes_pass_while_they_are_allowed_and_reads_always_do() -> None:
                 break
 
 
-class Leading:
-    def __init__(self) -> None:
-        self.now = True
+@pytest.mark.parametrize("waits_for", ["credentials", "a connection of the pool", "the handshake", "nothing"])
+@virtual_time
+async def test_who_is_deposed_before_the_first_byte_does_not_write(waits_for: str) -> None:
+    leading, held, waiting = True, asyncio.Event(), asyncio.Event()
 
-    def __call__(self) -> bool:
-        return self.now
-
-
-async def test_who_is_deposed_while_credentials_are_fetched_does_not_write() -> None:
-    leading, asked, given = Leading(), asyncio.Event(), asyncio.Event()
+    async def wait() -> None:
+        waiting.set()
+        await held.wait()
 
     async def headers() -> Mapping[str, str]:
-        asked.set()
-        await given.wait()
+        if waits_for == "credentials":
+            await wait()
         return {}
 
-    async with saying([[OK]]) as server:
-        transport = Http1Transport(Endpoint(server.url, headers=headers))
-        fenced = FencedTransport(transport, leading)
-        write = asyncio.create_task(fenced.request("POST", "/", body=b"{}", timeout=30))
-        await asked.wait()
-        leading.now = False
-        given.set()
-        with pytest.raises(NotSent, match="may not write any more"):
-            await write
-        assert await get(transport) == b"ok"
-        assert server.lines == ["GET /"]
-        await transport.close()
+    async def dial(*where: Any) -> None:
+        if waits_for == "the handshake":
+            await wait()
+        await server.dial(*where)
 
+    def leads() -> bool:
+        nonlocal leading
+        before, leading = leading, leading and waits_for != "nothing"
+        return before
 
-async def test_who_is_deposed_while_it_waits_for_a_connection_does_not_write() -> None:
-    leading, held = Leading(), asyncio.Event()
-    async with saying([[held, OK], [OK]]) as server, client(server.url, pool_size=1) as transport:
-        reading = asyncio.create_task(get(transport))
-        await server.arrived(1)
-        fenced = FencedTransport(transport, leading)
-        write = asyncio.create_task(fenced.request("POST", "/", body=b"{}", timeout=30))
-        await eventually(lambda: len(transport._pool._waiters) == 1)
-        leading.now = False
+    is_warm = waits_for in ("a connection of the pool", "nothing")
+    async with (
+        wired([[OK], [held, OK], [OK]] if is_warm else [[OK]] * 3) as server,
+        client(server, pool_size=1, headers=headers, dial=dial) as transport,
+    ):
+        if is_warm:
+            await get(transport)
+        if waits_for == "a connection of the pool":
+            reading = asyncio.create_task(get(transport, timeout=60))
+            await server.arrived(2)
+        fenced = FencedTransport(transport, leads)
+        write = asyncio.create_task(fenced.request("DELETE", "/", timeout=30))
+        if waits_for == "a connection of the pool":
+            await eventually(lambda: len(transport._pool._waiters) == 1)
+        elif waits_for != "nothing":
+            await waiting.wait()
+            leading = False
+        leading = leading and waits_for == "nothing"
         held.set()
         with pytest.raises(NotSent, match="may not write any more"):
             await write
-        assert await reading == b"ok"
-        assert await get(transport, "/next") == b"ok"
-        assert server.lines == ["GET /", "GET /next"]
-
-
-async def test_who_is_deposed_during_the_handshake_does_not_write() -> None:
-    leading, dialing, connected = Leading(), asyncio.Event(), asyncio.Event()
-    real = Dialer()
-
-    async def dial(address: Address, protocol: asyncio.Protocol) -> None:
-        dialing.set()
-        await connected.wait()
-        await real(address, protocol)
-
-    async with saying([[OK]]) as server, client(server.url, dial=dial) as transport:
-        fenced = FencedTransport(transport, leading)
-        write = asyncio.create_task(fenced.request("DELETE", "/", timeout=30))
-        await dialing.wait()
-        leading.now = False
-        connected.set()
-        with pytest.raises(NotSent, match="may not write any more"):
-            await write
+        if waits_for == "a connection of the pool":
+            await reading
         assert await get(transport) == b"ok"
-        assert (server.lines, server.connections) == (["GET /"], 1)
-
-
-async def test_a_write_on_a_warm_connection_is_asked_about_at_its_sending_too() -> None:
-    answers = iter([True, False])
-    async with saying([[OK]] * 2) as server, client(server.url) as transport:
-        await get(transport)
-        with pytest.raises(NotSent, match="may not write any more"):
-            await FencedTransport(transport, lambda: next(answers)).request("PUT", "/", body=b"", timeout=30)
-        assert await get(transport) == b"ok"
-        assert server.lines == ["GET /", "GET /"]
+        assert set(server.lines) == {"GET /"}
+        assert server.connections == 1
