@@ -368,7 +368,7 @@ TIERS = {"highestTierAllowed": 1, "highestTierName": "n"}
         (parted(2, 1, 1, minAvailable=2), ["spec.tasks[0].minAvailable"]),
         (parted(0, 1), ["spec.tasks[0].partitionPolicy.totalPartitions"]),
         (parted(2, 0), ["spec.tasks[0].partitionPolicy.partitionSize"]),
-        (parted(2, 2), ["spec.tasks[0].replicas"]),
+        *((parted(*each), ["spec.tasks[0].replicas"]) for each in ((2, 2), (1, 3), (3, 1))),
         (policies(["*"]), []),
         (policies(["PodFailed", "PodEvicted"], ["TaskFailed"], 1, 2), []),
         (policies(["*", "PodFailed"]), ["spec.policies"]),

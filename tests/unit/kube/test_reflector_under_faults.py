@@ -23,6 +23,8 @@ from embedded_kubernetes.fault_plan import WATCH_KINDS, plan_of
 from embedded_kubernetes.faults import Injector
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
+from .test_reflector import World
+
 #: Each fault, and how many watches or lists it strikes.
 FAULTS: dict[str, tuple[int, dict[str, Any]]] = {
     "clean ends at any byte": (12, {"close": {"bytes": 1, "spread": 3000}}),
@@ -55,30 +57,19 @@ def test_every_fault_of_watches_is_among_them() -> None:
     assert {next(iter(fault)) for _, fault in FAULTS.values()} >= set(WATCH_KINDS)
 
 
-class View:
+class View(World):
     """What the handler was given, with what it may rely on checked at each change."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Pod] = {}
-        self.counts: dict[str, int] = {}
+        super().__init__([], [])
 
     def handle(self, batch: list[Change[Pod]]) -> None:
         for change in batch:
-            meta = change.object.metadata
-            before = self.held.get(meta.uid)
-            assert change.old == before
-            if change.type is ChangeType.DELETED:
-                assert before is not None
-                del self.held[meta.uid]
-                continue
-            assert (before is None) is (change.type is ChangeType.ADDED)
-            assert before is None or int(meta.resource_version) > int(before.metadata.resource_version)
-            others = {pod.metadata.name for uid, pod in self.held.items() if uid != meta.uid}
-            assert meta.name not in others, "two objects under one name"
-            self.held[meta.uid] = change.object
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+            new, old = (
+                int(each.metadata.resource_version) if each else 0 for each in (change.object, change.old)
+            )
+            assert new > old or change.type is ChangeType.DELETED
+        super().handle(batch)
 
     @property
     def versions(self) -> dict[str, str]:
