@@ -86,10 +86,48 @@ def methods(requests: list[Request]) -> list[str]:
     return [request.method for request in requests]
 
 
-async def test_created_is_bound() -> None:
-    result, requests, _ = await bound([CREATED])
-    assert result == BindResult(BindOutcome.BOUND, "n1")
-    assert [request.path for request in requests] == ["/api/v1/namespaces/t/pods/p/binding"]
+BUSY = status(429, "TooManyRequests")
+BUSY.headers["Retry-After"] = "3"
+SENT, ASKED, AGAIN = ["POST"], ["POST", "GET"], ["POST", "GET", "POST"]
+BOUND, ELSEWHERE = pod(node="n1"), pod(node="n2")
+#: The bind may have been carried out.
+LOST: list[Action] = [status(500), status(504), Reset(), Hang(), Answer(201, {"a": 1}, cut=2)]
+
+
+@pytest.mark.parametrize(
+    ("posts", "gets", "outcome", "sent", "slept"),
+    [
+        ([CREATED], [pod()], BindOutcome.BOUND, SENT, []),
+        ([CONFLICT, CREATED], [pod(gates=[])], BindOutcome.BOUND, AGAIN, [1]),
+        ([GONE], [GONE], BindOutcome.GONE, ASKED, []),
+        ([GONE, CREATED], [pod()], BindOutcome.BOUND, AGAIN, [1]),
+        ([BUSY, BUSY, CREATED], [pod()], BindOutcome.BOUND, SENT * 3, [3, 3]),
+        ([status(401, "Unauthorized"), CREATED], [pod()], BindOutcome.BOUND, SENT * 2, [1]),
+        *(([lost], [BOUND], BindOutcome.BOUND, ASKED, []) for lost in LOST),
+        *(([lost], [ELSEWHERE], BindOutcome.BOUND_ELSEWHERE, ASKED, []) for lost in LOST),
+        # It is repeated only once the pod is seen to wait.
+        *(([lost, CREATED], [pod()], BindOutcome.BOUND, AGAIN, [1]) for lost in (*LOST, status(503))),
+        *(
+            ([Hang()], [unsaid, unsaid, BOUND], BindOutcome.BOUND, [*SENT, *["GET"] * 3], [1, 2])
+            for unsaid in (Reset(), status(503), status(429), Answer(200, b"no pod"))
+        ),
+        # It reaches the server after all, and its repetition meets it as a conflict.
+        ([Hang(), CONFLICT], [pod(), BOUND], BindOutcome.BOUND, [*AGAIN, "GET"], [1]),
+        ([Reset()], [pod(deleting=True)], BindOutcome.DELETING, ASKED, []),
+    ],
+)
+async def test_what_answers_come_to(
+    posts: list[Action], gets: list[Action], outcome: BindOutcome, sent: list[str], slept: list[float]
+) -> None:
+    result, requests, time = await bound([*posts], [*gets])
+    assert result.outcome is outcome
+    assert result.node == (
+        gets[-1].body["spec"]["nodeName"] if gets[-1] in (BOUND, ELSEWHERE) else result.node
+    )
+    assert result.confirmed is (requests[-1].method == "GET")
+    assert result.attempts == sent.count("POST")
+    assert (methods(requests), time.slept) == (sent, slept)
+    assert requests[0].path == "/api/v1/namespaces/t/pods/p/binding"
 
 
 async def test_the_binding_names_pod_uid_and_node() -> None:
@@ -139,20 +177,6 @@ async def test_a_conflict_means_what_the_pod_says(
 ) -> None:
     result, requests, time = await bound([CONFLICT], [state])
     assert (result.outcome, result.node, result.confirmed) == (outcome, node, True)
-    assert methods(requests) == ["POST", "GET"]
-    assert time.slept == []
-
-
-async def test_a_conflict_with_a_pod_that_is_free_is_tried_again() -> None:
-    result, requests, time = await bound([CONFLICT, CREATED], [pod(gates=[])])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "GET", "POST"]
-    assert time.slept == [1]
-
-
-async def test_a_pod_that_is_not_there_is_gone() -> None:
-    result, requests, time = await bound([GONE], [GONE])
-    assert (result.outcome, result.confirmed) == (BindOutcome.GONE, True)
     assert methods(requests) == ["POST", "GET"]
     assert time.slept == []
 
@@ -208,62 +232,12 @@ async def test_what_is_not_from_the_api_server_binds_and_refuses_nothing(lie: An
     assert (result.outcome, result.confirmed) == (BindOutcome.BOUND, True)
 
 
-async def test_a_bind_that_was_not_found_for_a_pod_that_is_there_is_repeated() -> None:
-    result, requests, _ = await bound([GONE, CREATED], [pod()])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "GET", "POST"]
-
-
 @pytest.mark.parametrize("code", [302, 400, 403, 405, 413, 422])
 async def test_a_refusal_is_final_and_says_why(code: int) -> None:
     result, requests, _ = await bound([status(code, "Because", "of this")])
     assert result.outcome is BindOutcome.REFUSED
     assert result.failure is not None and result.failure.message == "of this"
     assert methods(requests) == ["POST"]
-
-
-async def test_a_throttled_bind_is_repeated_when_the_server_says() -> None:
-    busy = status(429, "TooManyRequests")
-    busy.headers["Retry-After"] = "3"
-    result, requests, time = await bound([busy, busy, CREATED])
-    assert result.outcome is BindOutcome.BOUND and result.attempts == 3
-    assert methods(requests) == ["POST", "POST", "POST"]
-    assert time.slept == [3, 3]
-
-
-async def test_a_refused_token_is_worth_another_attempt() -> None:
-    result, requests, _ = await bound([status(401, "Unauthorized"), CREATED])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "POST"]
-
-
-@pytest.mark.parametrize("lost", [status(500), status(504), Reset(), Hang(), Answer(201, {"a": 1}, cut=2)])
-async def test_a_bind_that_was_carried_out_although_the_answer_was_lost_is_bound(lost: Action) -> None:
-    result, requests, _ = await bound([lost], [pod(node="n1")])
-    assert (result.outcome, result.confirmed, result.attempts) == (BindOutcome.BOUND, True, 1)
-    assert methods(requests) == ["POST", "GET"]
-
-
-@pytest.mark.parametrize("lost", [status(500), status(503), Reset(), Hang()])
-async def test_a_bind_that_was_not_carried_out_is_repeated_only_after_asking(lost: Action) -> None:
-    result, requests, time = await bound([lost, CREATED], [pod()])
-    assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 2)
-    assert methods(requests) == ["POST", "GET", "POST"]
-    assert time.slept == [1]
-
-
-async def test_a_lost_bind_that_reaches_the_server_after_all_meets_its_repetition_as_a_conflict() -> None:
-    result, requests, _ = await bound([Hang(), CONFLICT], [pod(), pod(node="n1")])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "GET", "POST", "GET"]
-
-
-@pytest.mark.parametrize("lost", [Reset(), status(503), status(429), Answer(200, b"no pod")])
-async def test_asking_goes_on_until_the_pod_answers(lost: Action) -> None:
-    result, requests, time = await bound([Hang()], [lost, lost, pod(node="n1")])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "GET", "GET", "GET"]
-    assert time.slept == [1, 2]
 
 
 async def test_a_doubt_that_cannot_be_settled_before_the_deadline_keeps_the_capacity() -> None:
@@ -280,11 +254,6 @@ async def test_a_doubt_that_we_may_not_settle_keeps_the_capacity() -> None:
     # Asking again is of no use: it comes to this once nothing can be carried out any more.
     assert result.unknown is not None and result.unknown.then is not None
     assert result.unknown.then.outcome is BindOutcome.UNAVAILABLE
-
-
-async def test_a_lost_bind_of_a_pod_that_is_being_deleted_can_no_longer_be_carried_out() -> None:
-    result, _, _ = await bound([Reset()], [pod(deleting=True)])
-    assert result.outcome is BindOutcome.DELETING
 
 
 async def test_a_lost_bind_of_a_pod_that_is_gated_may_still_be_carried_out() -> None:
