@@ -280,26 +280,6 @@ async def test_what_others_keep_in_the_lease_stays() -> None:
         assert leases.lease["metadata"]["labels"] == {"team": "agents"}
 
 
-async def test_a_leader_that_lost_the_server_stops_before_anyone_may_follow() -> None:
-    """kubernetes_asyncio 36.1 led on for 9 s after the API was gone, with a lease of 4 s."""
-    leases = Leases()
-    async with leading(leases) as led:
-        renewed_at = led.time.now
-        leases.fault = lambda _request: Reset()
-        await led.lost()
-        assert led.work.stopped_at == renewed_at + CONFIG.renew_deadline
-        assert leases.spec["holderIdentity"] == "me"
-
-
-async def test_the_work_is_stopped_when_the_deadline_comes_and_not_at_the_next_attempt() -> None:
-    leases = Leases()
-    async with leading(leases, config=replace(CONFIG, renew_deadline=8.5, retry_period=6.0)) as led:
-        renewed_at = led.time.now
-        leases.fault = lambda _request: status(500, "InternalError")
-        await led.lost()
-        assert led.work.stopped_at == renewed_at + 8.5
-
-
 #: What is not the API server's, and renews nothing.
 LIES = [
     Answer(200, b"junk"),
@@ -309,59 +289,68 @@ LIES = [
     Answer(404, b"default backend - 404"),
     Answer(409, b"<html>"),
 ]
+REFUSALS = [status(code) for code in (403, 429, 500, 503)]
 
 
-@pytest.mark.parametrize("answer", [status(500), status(503), status(429), status(403), Hang(), *LIES])
-async def test_any_answer_but_success_lets_the_deadline_come_and_no_later(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [Reset(), Hang(), *REFUSALS, *LIES])
+@pytest.mark.parametrize(("deadline", "period"), [(10.0, 2.0), (8.5, 6.0)])
+async def test_a_leader_that_renews_no_more_stops_at_its_deadline_before_anyone_may_follow(
+    answer: Action, deadline: float, period: float
+) -> None:
+    """kubernetes_asyncio 36.1 led on for 9 s after the API was gone, with a lease of 4 s."""
     leases = Leases()
-    async with leading(leases) as led:
+    async with leading(leases, config=replace(CONFIG, renew_deadline=deadline, retry_period=period)) as led:
         renewed_at = led.time.now
         leases.fault = lambda _request: answer
         await led.lost()
-        assert led.work.stopped_at == renewed_at + CONFIG.renew_deadline
+        assert led.work.stopped_at == renewed_at + deadline
+        assert leases.spec["holderIdentity"] == "me"
 
 
-async def test_a_short_outage_costs_nothing() -> None:
-    leases = Leases()
-    async with leading(leases) as led:
-        outages = 0
+class Outage:
+    """`what` happens to the first `count` requests; the lost ones are carried out if `commits`."""
 
-        def three_times(_: Request) -> Action | None:
-            nonlocal outages
-            outages += 1
-            return Reset() if outages <= 3 else None
+    def __init__(self, leases: Leases, count: int, *, commits: bool = False) -> None:
+        self.leases, self.left, self.commits = leases, count, commits
 
-        leases.fault = three_times
-        before = leases.version
-        await eventually(lambda: leases.version > before + 3)
-        assert led.elector.is_leader and not led.work.stopped_at
-
-
-async def test_a_renewal_whose_answer_was_lost_is_made_again() -> None:
-    leases = Leases()
-    async with leading(leases) as led:
-        lost = 0
-
-        def carried_out_but_lost(request: Request) -> Action | None:
-            nonlocal lost
-            if request.method == "PUT" and not lost:
-                lost += 1
-                leases.answer(request)
-                return Reset()
+    def __call__(self, request: Request) -> Action | None:
+        if not self.left:
             return None
+        self.left -= 1
+        if self.commits:
+            self.leases.answer(request)
+        return Reset()
 
-        leases.fault = carried_out_but_lost
-        before = leases.version
-        await eventually(lambda: leases.version > before + 4)
+
+@pytest.mark.parametrize("commits", [False, True], ids=["not carried out", "carried out"])
+@pytest.mark.parametrize(("count", "leads"), [(1, True), (3, True), (5, False)])
+async def test_an_outage_costs_nothing_that_ends_before_the_deadline(
+    count: int, leads: bool, commits: bool
+) -> None:
+    leases = Leases()
+    async with leading(leases) as led:
+        leases.fault = Outage(leases, count, commits=commits and count == 1)
+        await asyncio.sleep(60)
+        assert led.elector.is_leader is leads
+        assert (led.work.stopped_at is None) is leads
+
+
+async def test_a_lease_that_was_deleted_is_made_again() -> None:
+    leases = Leases()
+    async with leading(leases) as led:
+        leases.lease = None
+        await asyncio.sleep(3)
+        assert leases.lease is not None
         assert led.elector.is_leader and not led.work.stopped_at
 
 
-async def test_a_leader_that_was_replaced_stops_at_once() -> None:
-    leases = Leases()
-    seen: list[str] = []
+async def test_a_leader_that_was_replaced_stops_with_its_next_renewal() -> None:
+    leases, seen = Leases(), list[str]()
     async with leading(leases, on_new_leader=seen.append) as led:
+        began = led.time.now
         leases.write({"holderIdentity": "usurper", "leaseDurationSeconds": 15})
         await led.lost()
+        assert led.work.stopped_at == began + CONFIG.retry_period
         assert leases.spec["holderIdentity"] == "usurper"
         assert seen == ["me", "usurper"]
 
@@ -431,15 +420,6 @@ async def test_a_candidate_that_reads_a_lease_of_an_earlier_version_starts_over(
     elector, time = electing(leases)
     with pytest.raises(StoreWentBack, match="is of version 1, and 6 was seen"):
         await elector.run(Work(lambda: time.now))
-
-
-async def test_a_lease_that_was_deleted_is_made_again() -> None:
-    leases = Leases()
-    async with leading(leases) as led:
-        leases.lease = None
-        await eventually(lambda: leases.lease is not None)
-        await eventually(lambda: led.elector.is_leader)
-        assert not led.work.stopped_at
 
 
 async def test_a_process_that_was_stopped_for_long_does_not_lead_any_more_when_it_goes_on() -> None:
@@ -590,90 +570,42 @@ def test_times_that_cannot_be_safe_are_refused(change: dict[str, Any], words: st
 
 
 @pytest.mark.parametrize(
-    ("verb", "method", "namespace_from"),
-    [("get", "GET", "$POD_NAMESPACE"), ("create", "POST", ""), ("update", "PUT", "--flag")],
+    ("there", "refused", "told"),
+    [
+        # One warning for each verb, and another when it is refused in another way.
+        (True, {"GET": [403] * 6 + [500] * 3}, ["get 403", "get 500"]),
+        (False, {"POST": [403] * 6 + [500] * 3}, ["create 403", "create 500"]),
+        (True, {"PUT": [403] * 6 + [500] * 3}, ["update 403", "update 500"]),
+        # A role may lack several of them, and is mended all the sooner.
+        (True, {"PUT": [403] * 9, "GET": [200, 200, *[403] * 9]}, ["update 403", "get 403"]),
+        # Each that begins anew is told anew.
+        (True, {"PUT": [200, *[200, 403, 403, 200] * 2]}, ["update 403"] * 2),
+        # What is ordinary is no warning: it is not there, or was written by somebody else in between.
+        (False, {}, []),
+        (True, {"PUT": [200, 409]}, []),
+    ],
 )
 async def test_a_refused_request_is_one_warning_that_says_what_and_where(
-    verb: str, method: str, namespace_from: str
+    there: bool, refused: dict[str, list[int]], told: list[str]
 ) -> None:
-    leases = Leases() if verb == "create" else Leases(holderIdentity="", leaseDurationSeconds=1)
-    refusing = True
-    tries = 0
+    leases = Leases(holderIdentity="", leaseDurationSeconds=1) if there else Leases()
+    left = {method: list(codes) for method, codes in refused.items()}
 
     def fault(request: Request) -> Action | None:
-        nonlocal tries
-        if request.method != method or not refusing:
-            return None
-        tries += 1
-        return status(403 if tries < 6 else 500, "Forbidden" if tries < 6 else "InternalError")
+        code = (left.get(request.method) or [200]).pop(0)
+        reasons = {403: "Forbidden", 409: "Conflict", 500: "InternalError"}
+        return None if code == 200 else status(code, reasons[code])
 
     leases.fault = fault
-    config = replace(CONFIG, namespace_from=namespace_from)
+    elector, time = electing(leases, replace(CONFIG, namespace_from="$POD_NAMESPACE"))
     with capture_logs() as lines:
-        elector, time = electing(leases, config)
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await eventually(lambda: tries >= 9)
-            refusing = False
-            await work.started.wait()
-    warnings = [line for line in lines if line["event"] == "lease_request_failed"]
-    assert [line["error"].partition(":")[0] for line in warnings] == ["403 Forbidden", "500 InternalError"]
-    for line in warnings:
-        assert line["log_level"] == "warning"
-        assert (line["verb"], line["namespace"], line["name"], line["namespace_from"]) == (
-            verb,
-            "kube-system",
-            "agent-scheduler",
-            namespace_from,
-        )
-
-
-async def test_what_each_verb_is_refused_is_told_of_each() -> None:
-    """A role may lack several of them, and is mended all the sooner."""
-    leases = Leases(holderIdentity="", leaseDurationSeconds=1)
-    puts = 0
-
-    def fault(request: Request) -> Action | None:
-        nonlocal puts
-        puts += request.method == "PUT"
-        return status(403, "Forbidden") if request.method == "PUT" or puts >= 2 else None
-
-    leases.fault = fault
-    with capture_logs() as lines:
-        elector, time = electing(leases)
         async with running(elector.run(Work(lambda: time.now))):
-            await asyncio.sleep(30)
-    told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
-    assert told == ["update", "get"]
-
-
-async def test_what_is_ordinary_about_a_lease_is_no_warning() -> None:
-    leases = Leases()
-    with capture_logs() as lines:
-        # Not there, then ours, then written by somebody else in between.
-        async with leading(leases) as led:
-            leases.write({**leases.spec, "renewTime": "x"})
-            await asyncio.sleep(10)
-            assert led.elector.is_leader
-    assert [line for line in lines if line["log_level"] == "warning"] == []
-
-
-async def test_each_refusal_that_begins_anew_is_told_anew() -> None:
-    leases, writes = Leases(), 0
-
-    def fault(request: Request) -> Action | None:
-        nonlocal writes
-        writes += request.method == "PUT"
-        return status(403, "Forbidden") if request.method == "PUT" and writes % 4 in (2, 3) else None
-
-    leases.fault = fault
-    with capture_logs() as lines:
-        async with leading(leases) as led:
-            await eventually(lambda: writes >= 9)
-            assert led.elector.is_leader
-    told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
-    # The first of the 2nd and 3rd request, of the 6th and 7th, and so on.
-    assert told == ["update"] * ((writes + 2) // 4)
+            await asyncio.sleep(120)
+    lines = [line for line in lines if line["log_level"] == "warning" and line["event"] != "lease_lost"]
+    assert [f"{line['verb']} {line['error'][:3]}" for line in lines] == told
+    where = {"namespace": "kube-system", "name": "agent-scheduler", "namespace_from": "$POD_NAMESPACE"}
+    for line in lines:
+        assert line["event"] == "lease_request_failed" and line.items() >= where.items()
 
 
 async def test_no_request_of_a_leader_may_take_longer_than_its_right_lasts() -> None:
