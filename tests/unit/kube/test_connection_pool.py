@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -13,9 +15,21 @@ from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
 from tests.support.loop import SimLoop
-from tests.support.raw_server import OK, End, Step, client, get, post, saying, wired
+from tests.support.raw_server import OK, End, Raw, client, get, post, saying, wired
 from tests.support.scripted import eventually
 from tests.support.virtual import all_in_virtual_time
+
+
+@asynccontextmanager
+async def held(*scripts: Any, **options: Any) -> AsyncIterator[tuple[Raw, Http1Transport, asyncio.Event]]:
+    """A client with one connection, whose first request is answered once the event is set."""
+    gate = asyncio.Event()
+    first, *rest = scripts or ([[OK]] * 9,)
+    async with (
+        wired([[gate, *first[0]], *first[1:]], *rest) as server,
+        client(server, **{"pool_size": 1, **options}) as transport,
+    ):
+        yield server, transport, gate
 
 
 async def test_one_request_after_the_other_uses_one_connection() -> None:
@@ -26,14 +40,11 @@ async def test_one_request_after_the_other_uses_one_connection() -> None:
 
 
 async def test_the_connection_used_last_is_used_first() -> None:
-    gate = asyncio.Event()
-    async with wired([[gate, OK]] + [[OK]] * 9) as server, client(server) as transport:
-        first = asyncio.create_task(get(transport, "/first"))
-        await server.arrived(1)
-        second = asyncio.create_task(get(transport, "/second"))
+    async with held(pool_size=2) as (server, transport, gate):
+        both = [asyncio.create_task(get(transport)) for _ in range(2)]
         await server.arrived(2)
         gate.set()
-        await asyncio.gather(first, second)
+        await asyncio.gather(*both)
         for _ in range(4):
             await get(transport)
         assert len({number for number, _ in server.requests[2:]}) == 1
@@ -52,8 +63,7 @@ async def test_requests_wait_for_a_connection_in_the_order_in_which_they_came() 
 
 
 async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
-    gate = asyncio.Event()
-    async with wired([[gate, OK]] + [[OK]] * 9) as server, client(server, pool_size=1) as transport:
+    async with held() as (server, transport, gate):
         first = asyncio.create_task(get(transport, "/first"))
         await server.arrived(1)
         waiting = asyncio.create_task(get(transport, "/waiting"))
@@ -184,8 +194,7 @@ async def test_a_server_that_announces_to_close_is_believed() -> None:
 
 
 async def test_a_cancelled_request_takes_its_connection_with_it() -> None:
-    gate = asyncio.Event()
-    async with wired([[gate, OK]], [[OK]]) as server, client(server, pool_size=1) as transport:
+    async with held([[OK]], [[OK]]) as (server, transport, gate):
         task = asyncio.create_task(get(transport, "/first"))
         await server.arrived(1)
         task.cancel()
@@ -198,13 +207,11 @@ async def test_a_cancelled_request_takes_its_connection_with_it() -> None:
 
 
 async def test_a_place_in_the_queue_that_is_given_up_goes_to_the_next() -> None:
-    gate = asyncio.Event()
-    async with wired([[gate, OK]] + [[OK]] * 9) as server, client(server, pool_size=1) as transport:
-        first = asyncio.create_task(get(transport, "/first"))
+    async with held() as (server, transport, gate):
+        first, given_up, last = (
+            asyncio.create_task(get(transport, f"/{name}")) for name in ("first", "given-up", "last")
+        )
         await server.arrived(1)
-        given_up = asyncio.create_task(get(transport, "/given-up"))
-        last = asyncio.create_task(get(transport, "/last"))
-        await asyncio.sleep(0)
         given_up.cancel()
         gate.set()
         assert await asyncio.gather(first, last) == [b"ok", b"ok"]
@@ -213,12 +220,7 @@ async def test_a_place_in_the_queue_that_is_given_up_goes_to_the_next() -> None:
 
 @pytest.mark.parametrize("broken", [True, False])
 async def test_one_cancelled_in_the_moment_of_being_served_passes_its_place_on(broken: bool) -> None:
-    gate = asyncio.Event()
-    first_ends: list[Step] = [gate, End.CLOSE] if broken else [gate, OK]
-    async with (
-        wired([first_ends] + [[OK]] * 9, [[OK]] * 9) as server,
-        client(server, pool_size=1) as transport,
-    ):
+    async with held([[End.CLOSE if broken else OK], *[[OK]] * 9], [[OK]] * 9) as (server, transport, gate):
 
         async def take_away() -> None:
             # Still in the step in which the connection, or its slot, was given to the next.
@@ -240,11 +242,7 @@ async def test_one_cancelled_in_the_moment_of_being_served_passes_its_place_on(b
 
 
 async def test_a_connection_that_breaks_lets_the_next_in_the_queue_open_one() -> None:
-    gate = asyncio.Event()
-    async with (
-        wired([[gate, End.RESET]], [[OK]] * 9) as server,
-        client(server, pool_size=1) as transport,
-    ):
+    async with held([[End.RESET]], [[OK]] * 9) as (server, transport, gate):
         first = asyncio.create_task(post(transport))
         await server.arrived(1)
         others = [asyncio.create_task(get(transport)) for _ in range(3)]
