@@ -116,6 +116,7 @@ LOST: list[Action] = [status(500), status(504), Reset(), Hang(), Answer(201, {"a
         ([Reset()], [pod(deleting=True)], BindOutcome.DELETING, ASKED, []),
     ],
 )
+@pytest.mark.promise("S2")
 async def test_what_answers_come_to(
     posts: list[Action], gets: list[Action], outcome: BindOutcome, sent: list[str], slept: list[float]
 ) -> None:
@@ -130,6 +131,7 @@ async def test_what_answers_come_to(
     assert requests[0].path == "/api/v1/namespaces/t/pods/p/binding"
 
 
+@pytest.mark.promise("S2")
 async def test_the_binding_names_pod_uid_and_node() -> None:
     _, requests, _ = await bound([CREATED])
     assert requests[0].json == {
@@ -304,6 +306,7 @@ async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_
     "lost", [Reset(), Hang(), status(504, "Timeout"), Answer(502, b"<html>"), status(408)]
 )
 @pytest.mark.parametrize("refusal", [status(429), status(500, "InternalError"), status(403, "Forbidden")])
+@pytest.mark.promise("S1")
 async def test_no_capacity_is_freed_while_a_bind_that_got_no_answer_may_still_be_carried_out(
     lost: Action, refusal: Answer
 ) -> None:

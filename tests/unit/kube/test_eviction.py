@@ -39,6 +39,7 @@ async def evicted(
     return outcome, server.requests, failure
 
 
+@pytest.mark.promise("S15")
 async def test_the_condition_is_written_and_then_the_pod_is_deleted_by_its_uid() -> None:
     outcome, (patch, deletion), failure = await evicted(Answer(), Answer())
     assert (outcome, failure) == (Evicted.DELETED, None)
@@ -93,6 +94,7 @@ async def test_what_is_refused_for_good_or_too_often_has_failed() -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 1])
+@pytest.mark.promise("S15")
 async def test_an_eviction_that_nobody_wants_any_more_is_not_carried_out(sent: int) -> None:
     server, transport = answering(in_order(Answer()))
     outcome, _ = await evict(transport, POD, message="why", wanted=lambda: len(server.requests) < sent)

@@ -294,6 +294,7 @@ REFUSALS = [status(code) for code in (403, 429, 500, 503)]
 
 @pytest.mark.parametrize("answer", [Reset(), Hang(), *REFUSALS, *LIES])
 @pytest.mark.parametrize(("deadline", "period"), [(10.0, 2.0), (8.5, 6.0)])
+@pytest.mark.promise("S9")
 async def test_a_leader_that_renews_no_more_stops_at_its_deadline_before_anyone_may_follow(
     answer: Action, deadline: float, period: float
 ) -> None:
@@ -356,6 +357,7 @@ async def test_a_leader_that_was_replaced_stops_with_its_next_renewal() -> None:
 
 
 @pytest.mark.parametrize("holder", ["usurper", ""], ids=["replaced", "released in our name"])
+@pytest.mark.promise("S9")
 async def test_a_leader_whose_lease_is_gone_may_write_nothing_while_its_work_is_stopped(holder: str) -> None:
     """By the clock its right would go on for seconds, and somebody else may lead already."""
     leases, started, allowed = Leases(), asyncio.Event(), list[bool]()
@@ -391,6 +393,7 @@ async def test_candidates_try_at_times_of_their_own_and_a_leader_renews_in_every
         assert set(time.slept[waited : waited + 3]) == {2.0}
 
 
+@pytest.mark.promise("L15")
 async def test_a_leader_whose_lease_is_of_an_earlier_version_than_it_wrote_stops_and_starts_over() -> None:
     """The store was restored from a backup, in which it may well hold the lease."""
     leases = Leases()
@@ -405,6 +408,7 @@ async def test_a_leader_whose_lease_is_of_an_earlier_version_than_it_wrote_stops
     assert leases.version == 2, "nothing was written any more"
 
 
+@pytest.mark.promise("L15")
 async def test_a_candidate_that_reads_a_lease_of_an_earlier_version_starts_over() -> None:
     leases = Leases(holderIdentity="other", leaseDurationSeconds=15)
     reads = 0
@@ -422,6 +426,7 @@ async def test_a_candidate_that_reads_a_lease_of_an_earlier_version_starts_over(
         await elector.run(Work(lambda: time.now))
 
 
+@pytest.mark.promise("S9")
 async def test_a_process_that_was_stopped_for_long_does_not_lead_any_more_when_it_goes_on() -> None:
     """SIGSTOP, a long collection, a suspended machine: the clock jumps between two instructions."""
     leases = Leases()
@@ -501,6 +506,7 @@ async def test_work_that_cannot_be_stopped_in_time_is_an_error_that_ends_the_pro
     release.set()
 
 
+@pytest.mark.promise("S9")
 async def test_two_candidates_never_lead_at_the_same_time() -> None:
     """Both against one server that keeps failing, each change of leader a chance to overlap."""
     leases, chance = Leases(), random.Random(7)

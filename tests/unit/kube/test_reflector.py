@@ -328,6 +328,7 @@ async def test_where_and_when_a_watch_goes_on_after_others(
     ],
     ids=["silent", "with bookmarks"],
 )
+@pytest.mark.promise("L1")
 async def test_a_watch_is_taken_for_dead_half_a_minute_after_its_time_unless_bookmarks_come(
     watch: Stream, seconds: float, version: str
 ) -> None:
@@ -422,6 +423,7 @@ async def test_replicas_that_lag_now_and_then_are_no_store_that_went_back() -> N
         assert world.names == {"a": "90"}
 
 
+@pytest.mark.promise("L15")
 async def test_a_store_that_went_back_for_good_ends_the_view() -> None:
     """Whoever goes by it has to start over: of what it says nobody knows what has ever been."""
     first = listing(100, pod("a", 90), pod("b", 95))
@@ -433,6 +435,7 @@ async def test_a_store_that_went_back_for_good_ends_the_view() -> None:
     assert world.watched_from() == ["100"]
 
 
+@pytest.mark.promise("L15")
 async def test_a_backup_under_higher_revisions_ends_the_view_by_its_objects() -> None:
     """As etcdutl restores one with --bump-revision and --mark-compacted."""
     world = World([listing(100, pod("a", 90)), listing(5000, pod("a", 40))], [status(410), SILENT])
@@ -445,6 +448,7 @@ async def test_a_backup_under_higher_revisions_ends_the_view_by_its_objects() ->
     [*(Stream([event("MODIFIED", pod("a", 101))], end) for end in ("reset", "clean")), SILENT],
     ids=["reset", "clean", "half open"],
 )
+@pytest.mark.promise("L15")
 async def test_a_watch_that_was_broken_off_is_not_resumed_from_a_version_that_is_yet_to_come(
     watch: Stream,
 ) -> None:

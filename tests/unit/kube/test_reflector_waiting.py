@@ -99,6 +99,7 @@ async def test_what_is_decoded_in_another_way_is_handed_over_again_changed_or_no
 # ---- how long somebody waits for a list that does not come, and what the view is worth afterwards
 
 
+@pytest.mark.promise("L14")
 async def test_who_has_waited_long_enough_is_told_why_and_not_a_whole_pause_later() -> None:
     world = World([listing(11), status(403, "Forbidden")], [SILENT])
     async with world.run():

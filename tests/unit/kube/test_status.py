@@ -207,6 +207,7 @@ async def test_what_may_pass_is_tried_again(failure: Action) -> None:
         assert bench.counts == {"written": 1}
 
 
+@pytest.mark.promise("L2")
 async def test_a_report_that_keeps_failing_lets_others_pass_and_is_written_in_the_end() -> None:
     """Given up, it would be missing until the pod is tried again: minutes after an outage that lasted seconds."""
     other = PodKey(POD.namespace, "other", "another-uid")
@@ -309,6 +310,7 @@ async def test_a_nomination_is_removed_without_saying_anything_else_of_the_pod()
         assert len(bench.sent()) == 2
 
 
+@pytest.mark.promise("L2")
 async def test_a_condition_that_was_overwritten_is_written_again_once_the_watch_has_caught_up() -> None:
     async with writing(Answer()) as bench:
         await bench.report(known=OTHER)
