@@ -199,16 +199,6 @@ async def test_a_series_ends_some_time_after_its_last_occurrence() -> None:
         assert not bench.recorder._series
 
 
-async def test_an_event_that_the_server_forgot_is_begun_again() -> None:
-    async with recording(Answer(201), status(404, "NotFound"), Answer(201)) as bench:
-        bench.failed()
-        await bench.sent()
-        bench.failed()
-        sent = await bench.sent()
-        assert [method for method, _ in sent] == ["POST", "PATCH", "POST"]
-        assert sent[2][1]["series"]["count"] == 2
-
-
 async def test_what_is_said_once_is_not_remembered() -> None:
     async with recording(Answer(201)) as bench:
         bench.bound()
@@ -282,13 +272,42 @@ async def test_trying_ends(say: Callable[[Bench], None], warm: bool, attempts: i
         assert bench.counts == {"failed": 1}
 
 
-async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
-    async with recording(Reset(), status(409, "AlreadyExists"), Answer()) as bench:
-        bench.failed()
-        first, second = await bench.sent()
-        assert first[1]["metadata"]["name"] == second[1]["metadata"]["name"]
-        bench.failed()
-        assert await bench.methods() == ["POST", "POST", "PATCH"]
+TAKEN = status(409, "AlreadyExists")
+
+
+@pytest.mark.parametrize(
+    ("actions", "says", "methods", "counts"),
+    [
+        # The server forgot it: it is begun again, with what was counted.
+        (
+            [Answer(201), status(404, "NotFound"), Answer()],
+            [Bench.failed] * 2,
+            "POST PATCH POST",
+            {"recorded": 2},
+        ),
+        # The answer was lost: it is not written twice.
+        ([Reset(), TAKEN, Answer()], [Bench.failed] * 2, "POST POST PATCH", {"recorded": 2, "aggregated": 1}),
+        ([Reset(), TAKEN], [Bench.bound], "POST POST", {"recorded": 1}),
+        # It was refused, as in a namespace that goes away: it is written when it is said again.
+        *(
+            ([status(code), Answer()], [say] * 2, "POST POST", {"dropped": 1, "recorded": 1})
+            for code in (403, 404)
+            for say in (Bench.failed, Bench.bound)
+        ),
+    ],
+)
+async def test_what_becomes_of_an_event_follows_from_the_answers(
+    actions: list[Action], says: list[Callable[[Bench], None]], methods: str, counts: dict[str, int]
+) -> None:
+    async with recording(*actions) as bench:
+        for say in says:
+            say(bench)
+            sent = await bench.sent()
+        assert " ".join(await bench.methods()) == methods
+        assert bench.counts.items() >= counts.items()
+        names = [body["metadata"]["name"] for _, body in sent if "metadata" in body]
+        assert TAKEN not in actions or len(set(names)) == 1
+        assert "PATCH POST" not in methods or sent[2][1]["series"]["count"] == 2
 
 
 async def test_how_often_a_write_said_whose_answer_was_lost_is_told_again() -> None:
@@ -300,23 +319,6 @@ async def test_how_often_a_write_said_whose_answer_was_lost_is_told_again() -> N
         bench.recorder._flush()
         *_, (method, body) = await bench.sent()
         assert (method, body["series"]["count"]) == ("PATCH", 3)
-
-
-async def test_what_was_refused_is_written_when_it_is_said_again() -> None:
-    async with recording(status(403), Answer()) as bench:
-        bench.failed()
-        await bench.sent()
-        bench.failed()
-        assert await bench.methods() == ["POST", "POST"]
-        assert bench.counts == {"dropped": 1, "recorded": 1}
-
-
-async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost() -> None:
-    async with recording(Reset(), status(409, "AlreadyExists")) as bench:
-        bench.bound()
-        first, second = await bench.sent()
-        assert first[1] == second[1]
-        assert bench.counts == {"recorded": 1}
 
 
 async def test_what_is_said_once_needs_no_task_where_a_connection_is_warm() -> None:
@@ -339,17 +341,6 @@ async def test_what_is_said_once_keeps_to_the_rate_over_warm_connections() -> No
             bench.bound(f"note {number}")
             await bench.sent()
         assert time.now == pytest.approx(1000.3)
-
-
-@SAID
-@pytest.mark.parametrize("code", [403, 404])
-async def test_an_event_in_a_namespace_that_goes_away_is_dropped(
-    code: int, say: Callable[[Bench], None]
-) -> None:
-    async with recording(status(code)) as bench:
-        say(bench)
-        assert len(await bench.sent()) == 1
-        assert bench.counts == {"dropped": 1}
 
 
 async def test_draining_tells_the_last_counts() -> None:
