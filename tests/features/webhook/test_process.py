@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.objects.batch import QUEUES
-from tests.support.batched import add_queue
 from tests.support.embedded import until
 from tests.support.reviews import GATE, pod, queue
 from tests.support.webhooks import asking, review, webhooks
@@ -27,36 +25,6 @@ async def test_a_pod_is_gated_over_tls_by_a_certificate_that_the_configurations_
             }
             assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
             assert api_server.headers["Content-Type"].startswith("application/json")
-
-
-async def test_queues_and_groups_are_reviewed_by_what_there_is_in_the_cluster() -> None:
-    async with webhooks() as world:
-        await add_queue(world.cluster, "parent", capability={"cpu": "4"})
-        process = world.start()
-        async with asking(process, await world.trusted()) as api_server:
-
-            async def ready() -> bool:
-                return (await api_server.get("/readyz"))[0] == 200
-
-            await until(ready)
-            made = queue(parent="parent", capability={"cpu": "5"})
-            told = "queue it capability[cpu]=5 exceeds its ancestor's capability=4"
-            assert await api_server.review("/queues/validate", made) == {
-                "allowed": False,
-                "status": {"message": told},
-            }
-            await world.merge(f"{QUEUES}/parent", {"spec": {"capability": {"cpu": "6"}}})
-
-            async def allowed() -> bool:
-                found: bool = (await api_server.review("/queues/validate", made))["allowed"]
-                return found
-
-            await until(allowed)
-            group = {"metadata": {"name": "g"}, "spec": {"queue": "none"}}
-            response = await api_server.review("/podgroups/validate", group)
-            assert response["status"]["message"].startswith("unable to find queue")
-            bare = {"metadata": {"name": "q"}, "spec": {}}
-            assert len((await api_server.review("/queues/mutate", bare))["patch"]) == 2
 
 
 async def test_what_is_no_review_gets_no_answer_of_one() -> None:

@@ -9,13 +9,14 @@ import pytest
 
 from agent_scheduler.admission.podgroups import mutate, validate
 from agent_scheduler.objects.batch import Queue
+from tests.support import objects
 from tests.support.reviews import patched, queue, request
 
 NAMESPACES = {"default": {"scheduling.volcano.sh/queue-name": "research"}, "plain": {}}
 
 
-def group(queue_name: str = "default", **metadata: Any) -> Any:
-    return {"metadata": {"name": "it", **metadata}, "spec": {"minMember": 1, "queue": queue_name}}
+def group(queue_name: str = "default", **more: Any) -> Any:
+    return objects.pod_group("it", **{"queue": queue_name, **more})
 
 
 def test_a_group_in_the_default_queue_is_put_into_its_namespaces() -> None:
