@@ -116,32 +116,57 @@ async def test_conditions_of_other_objects_are_written_where_these_are() -> None
         assert "lastProbeTime" not in written, "conditions of pods alone have that"
 
 
-async def test_what_was_written_is_not_written_again() -> None:
+def of(generation: int) -> PodCondition:
+    return replace(UNFIT, observed_generation=generation)
+
+
+@pytest.mark.parametrize(
+    ("reports", "sent"),
+    [
+        # What was written, or the pod has already, is not written again; the transition time moves with the status.
+        ([(UNFIT, {})] * 3, [(UNFIT, True, ...)]),
+        ([(UNFIT, {"known": UNFIT})], []),
+        ([(UNFIT, {}), (OTHER, {}), (FIT, {})], [(UNFIT, True, ...), (OTHER, False, ...), (FIT, True, ...)]),
+        ([(OTHER, {"known": UNFIT})], [(OTHER, False, ...)]),
+        ([(OTHER, {"known": FIT})], [(OTHER, True, ...)]),
+        # A nominated node is set once and removed once, whatever the condition.
+        (
+            [(UNFIT, {"nominated": "n1"})] * 2 + [(UNFIT, {"nominated": ""})] * 2,
+            [(UNFIT, True, "n1"), (UNFIT, False, None)],
+        ),
+        ([(UNFIT, {"known": UNFIT, "nominated": "n1"})], [(UNFIT, False, "n1")]),
+        ([(UNFIT, {"known": UNFIT, "nominated": ""})], [(UNFIT, False, None)]),
+        # A condition of another generation is news, and one without says nothing of it.
+        (
+            [(UNFIT, {}), (of(1), {}), (of(1), {}), (of(2), {})],
+            [(UNFIT, True, ...), (of(1), False, ...), (of(2), False, ...)],
+        ),
+        # A server that keeps no generations has overwritten nothing.
+        ([(of(3), {}), (of(3), {"known": UNFIT, "after": 60})], [(of(3), True, ...)]),
+    ],
+)
+async def test_what_is_news_is_written(reports: list[Any], sent: list[Any]) -> None:
+    """Of each write its condition, whether its status has changed, and the nominated node, if it says one."""
     async with writing(Answer()) as bench:
-        for _ in range(5):
-            await bench.report()
-        assert len(bench.server.requests) == 1
-        assert bench.counts == {"written": 1, "skipped": 4}
-
-
-async def test_what_the_pod_has_already_is_not_written() -> None:
-    async with writing(Answer()) as bench:
-        await bench.report(known=UNFIT)
-        assert bench.server.requests == []
-
-
-async def test_the_transition_time_moves_only_with_the_status() -> None:
-    async with writing(Answer()) as bench:
-        for condition in (UNFIT, OTHER, FIT):
-            await bench.report(condition)
-        moved = ["lastTransitionTime" in condition for condition in bench.conditions()]
-        assert moved == [True, False, True]
-
-
-async def test_a_condition_known_from_the_watch_keeps_its_transition_time() -> None:
-    async with writing(Answer()) as bench:
-        await bench.report(OTHER, known=UNFIT)
-        assert "lastTransitionTime" not in bench.conditions()[0]
+        for condition, more in reports:
+            bench.time.now += more.get("after", 0)
+            await bench.report(condition, **{key: each for key, each in more.items() if key != "after"})
+        nodes = [body["status"].get("nominatedNodeName", ...) for body in bench.sent()]
+        assert [
+            (
+                each["message"],
+                each["status"],
+                each.get("observedGeneration"),
+                "lastTransitionTime" in each,
+                node,
+            )
+            for each, node in zip(bench.conditions(), nodes, strict=True)
+        ] == [
+            (condition.message, condition.status, condition.observed_generation or None, moved, node)
+            for condition, moved, node in sent
+        ]
+        assert bench.counts.get("written", 0) == len(sent)
+        assert bench.counts.get("skipped", 0) == len(reports) - len(sent)
 
 
 async def test_the_newest_report_replaces_those_that_wait() -> None:
@@ -190,14 +215,6 @@ async def test_a_report_that_fails_gives_way_to_a_newer_one(
         assert bench.counts == counts
 
 
-async def test_a_nominated_node_is_set_and_removed() -> None:
-    async with writing(Answer()) as bench:
-        await bench.report(nominated="n1")
-        bench.writer.report(POD, UNFIT, nominated="n1")
-        await bench.report(nominated="")
-        assert [body["status"]["nominatedNodeName"] for body in bench.sent()] == ["n1", None]
-
-
 @pytest.mark.parametrize("failure", [status(503), status(429), status(500), status(409, "Conflict"), Reset()])
 async def test_what_may_pass_is_tried_again(failure: Action) -> None:
     async with writing(failure, failure, Answer()) as bench:
@@ -221,12 +238,6 @@ async def test_a_report_that_keeps_failing_lets_others_pass_and_is_written_in_th
             POD.name,
         ]
         assert bench.counts == {"postponed": 1, "written": 2}
-
-
-async def test_a_nomination_is_written_though_the_pod_has_the_condition_already() -> None:
-    async with writing(Answer()) as bench:
-        await bench.report(known=UNFIT, nominated="n1")
-        assert [body["status"]["nominatedNodeName"] for body in bench.sent()] == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -362,24 +373,6 @@ async def test_what_an_earlier_process_has_written_is_written_again_where_the_wa
         bench.writer.seen(POD, OTHER, "8")
         await eventually(lambda: bench.counts.get("written") == 1)
         assert bench.messages() == [UNFIT.message]
-
-
-async def test_a_condition_of_another_generation_is_news_and_one_without_says_nothing_of_it() -> None:
-    first, second = (replace(UNFIT, observed_generation=generation) for generation in (1, 2))
-    async with writing(*[Answer()] * 4) as bench:
-        for condition in (UNFIT, first, first, second):
-            await bench.report(condition)
-        generations = [condition.get("observedGeneration") for condition in bench.conditions()]
-        assert generations == [None, 1, 2]
-
-
-async def test_a_server_that_keeps_no_generations_has_overwritten_nothing() -> None:
-    condition = replace(UNFIT, observed_generation=3)
-    async with writing(*[Answer()] * 2) as bench:
-        await bench.report(condition)
-        bench.time.now += 60
-        await bench.report(condition, known=UNFIT)
-        assert len(bench.sent()) == 1
 
 
 all_in_virtual_time(globals())
