@@ -195,7 +195,6 @@ async def test_the_authority_of_the_cluster_is_trusted_and_no_other(
     assert await reached(authority, {"certificate-authority": "ca.crt"}) == 200
     assert await reached(authority, {"certificate-authority-data": b64(authority.pem)}) == 200
     assert await reached(authority, {"insecure-skip-tls-verify": True}, names=("elsewhere",)) == 200
-    (tmp_path / "other").mkdir()
     stranger = b64(Authority(tmp_path / "other").pem)
     with pytest.raises(NotSent, match=r"(?i)certificate"):
         await reached(authority, {"certificate-authority-data": stranger})

@@ -212,8 +212,6 @@ def test_requests_and_watches_go_through_a_tunnel(tmp_path: Path, secure: bool, 
 def test_a_proxy_with_tls_is_trusted_where_the_system_trusts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
 ) -> None:
-    for name in ("cluster", "system"):
-        (tmp_path / name).mkdir()
     cluster, system = Authority(tmp_path / "cluster"), Authority(tmp_path / "system")
     with asyncio.Runner() as runner:
         if trusted:

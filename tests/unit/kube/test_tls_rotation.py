@@ -170,8 +170,6 @@ async def test_a_new_certificate_beside_the_old_key_is_not_used_and_told_of_once
 
 async def test_a_replaced_authority_is_trusted_also_where_a_symlink_was_swapped(tmp_path: Path) -> None:
     """As a projected volume is updated: `ca.crt` leads to `..data/ca.crt`, and `..data` is replaced."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
     one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "ca.crt").symlink_to("..data/ca.crt")
@@ -211,8 +209,6 @@ async def test_a_refusal_makes_the_files_looked_at_soon(authority: Authority) ->
 
 
 async def test_a_server_whose_authority_is_not_trusted_makes_the_files_looked_at_soon(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
     one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
     trusted = tmp_path / "ca.crt"
     trusted.write_bytes(one.pem)
