@@ -98,7 +98,7 @@ class ScriptedServer:
         self.url = ""
 
     async def arrived(self, count: int) -> None:
-        """Waits until so many requests have come."""
+        """Waits until `count` requests have come."""
         await eventually(lambda: len(self.requests) >= count)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -279,7 +279,7 @@ class ScriptedTransport:
         self.warm = False
 
     async def arrived(self, count: int) -> None:
-        """Waits until so many requests have come."""
+        """Waits until `count` requests have come."""
         await eventually(lambda: len(self.requests) >= count)
 
     def seen(self, method: str) -> list[Request]:

@@ -10,16 +10,20 @@ from typing import Any
 
 from tests.support.loop import SimLoop
 
+_LIMIT = 1_000_000.0
+
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Runs an async test on a loop whose time jumps to the next timer when nothing is ready.
 
-    What waits for something that cannot come fails at once (`Deadlock`). There are no sockets, threads and processes.
+    What waits for something that cannot come fails at once (`Deadlock`), and what repeats itself in vain after
+    `_LIMIT` seconds. There are no sockets, threads and processes.
     """
 
     @functools.wraps(test)
     def run(*arguments: Any, **named: Any) -> None:
         loop = SimLoop(0)
+        loop.limit = _LIMIT
         try:
             loop.run_until_complete(test(*arguments, **named))
         finally:

@@ -81,7 +81,7 @@ class Network:
         self.meet = meet
         self.written: list[tuple[float, bytes]] = []
         self.opened = self.open = 0
-        #: Nobody is told of connections that end.
+        #: The client is not notified of connections that end.
         self.silent = False
         self.refuses = False
 

@@ -27,7 +27,7 @@ async def test_a_burst_is_free_and_what_follows_has_the_rate() -> None:
     for count, seconds in ((5, 0), (20, 2.0)):
         await take(bucket, count)
         assert slept(time) == seconds
-    # No more than the burst is saved up.
+    # At most the burst is saved up.
     time.now += 1000
     await take(bucket, 6)
     assert slept(time) == 0.1

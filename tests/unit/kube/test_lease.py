@@ -295,7 +295,7 @@ REFUSALS = [status(code) for code in (403, 429, 500, 503)]
 @pytest.mark.parametrize("answer", [Reset(), Hang(), *REFUSALS, *LIES])
 @pytest.mark.parametrize(("deadline", "period"), [(10.0, 2.0), (8.5, 6.0)])
 @pytest.mark.promise("S9")
-async def test_a_leader_that_renews_no_more_stops_at_its_deadline_before_anyone_may_follow(
+async def test_a_leader_that_cannot_renew_stops_at_its_deadline_before_another_may_follow(
     answer: Action, deadline: float, period: float
 ) -> None:
     """kubernetes_asyncio 36.1 led on for 9 s after the API was gone, with a lease of 4 s."""
@@ -584,7 +584,7 @@ def test_times_that_cannot_be_safe_are_refused(change: dict[str, Any], words: st
         (True, {"PUT": [403] * 6 + [500] * 3}, ["update 403", "update 500"]),
         # A role may lack several of them, and is mended all the sooner.
         (True, {"PUT": [403] * 9, "GET": [200, 200, *[403] * 9]}, ["update 403", "get 403"]),
-        # Each that begins anew is told anew.
+        # Each row of refusals has a warning of its own.
         (True, {"PUT": [200, *[200, 403, 403, 200] * 2]}, ["update 403"] * 2),
         # What is ordinary is no warning: it is not there, or was written by somebody else in between.
         (False, {}, []),

@@ -299,7 +299,7 @@ async def test_draining_has_a_deadline() -> None:
         assert await bench.writer.drain(0.1) == 2
 
 
-async def test_no_more_reports_are_under_way_than_may_be() -> None:
+async def test_reports_keep_to_the_number_of_writes_that_may_be_under_way() -> None:
     """kubernetes#135900: status patches took the connections and the rate that binds needed."""
     async with writing(Hang(), budget=Budget(concurrency=4), concurrency=4) as bench:
         for number in range(500):

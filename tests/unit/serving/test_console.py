@@ -46,7 +46,7 @@ class OneToken:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(console, "INTERVAL", 0.01)
-    # So long would one that is kept from ending take.
+    # An end that waits for an open stream takes this long.
     monkeypatch.setattr(pages, "_CLOSING", 600.0)
     yield
 

@@ -131,7 +131,7 @@ def test_a_repeated_line_is_let_through_once_a_period_and_counted() -> None:
     assert once.admit("a") == 2
     now = 20.0
     assert once.admit("a") == 0
-    # What goes on without a pause is told each time that the period is over.
+    # A line that repeats without a pause passes once in each period.
     told = []
     for second in range(25):
         now = 100.0 + second

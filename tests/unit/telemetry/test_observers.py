@@ -71,7 +71,7 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     (line,) = lines(out)
     assert line["event"] == "PreQueueingHint narrowed pod set"
     told = (line["plugin"], line["change"], line["pods"], line["waiting"])
-    assert told == ("NodeName", "AssignedPodDelete", 3, 7), "and one for all pods is no line"
+    assert told == ("NodeName", "AssignedPodDelete", 3, 7), "an event for all pods writes no line"
 
 
 def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io.BytesIO) -> None:

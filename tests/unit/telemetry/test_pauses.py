@@ -86,7 +86,7 @@ async def test_a_blocked_loop_is_seen() -> None:
     lag.start()
     await asyncio.sleep(3.5)
     assert seen == [0.0] * 3
-    loop.jump(5.0)  # as if something had blocked the loop for so long
+    loop.jump(5.0)  # as if something had blocked the loop meanwhile
     await asyncio.sleep(0.25)
     assert seen[3:] == [pytest.approx(4.5)]
     lag.stop()

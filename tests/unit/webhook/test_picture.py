@@ -34,7 +34,7 @@ def test_the_queue_of_a_namespace_is_the_one_that_it_names_now() -> None:
     assert seen.namespaces == {"else": {QUEUE_NAME: "other"}}
 
 
-def test_a_queue_that_was_made_anew_outlives_the_deletion_of_its_predecessor() -> None:
+def test_a_queue_outlives_the_late_deletion_of_its_namesake() -> None:
     seen = picture()
     old, new = (msgspec.convert(objects.queue("q", uid=uid), Queue) for uid in ("old", "new"))
     seen._set_queue(old)
