@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent_scheduler.serving import authorization
 from agent_scheduler.serving.authorization import Access, KubeAuthorizer, _Answers
@@ -72,10 +73,11 @@ class World:
         return [asyncio.create_task(self.access(f"guess-{number}")) for number in range(count)]
 
 
+@pytest.mark.parametrize("code", [200, 201])
 @pytest.mark.parametrize("body", [b"{}", b'{"status":{"authenticated":true}}', b'{"status":{}}'])
-async def test_an_answer_that_does_not_say_yes_is_a_no(body: bytes) -> None:
+async def test_an_answer_that_does_not_say_yes_is_a_no(body: bytes, code: int) -> None:
     world = World()
-    world.reviews.broken = Answer(201, body)
+    world.reviews.broken = Answer(code, body)
     assert await world.access() is Access.UNAUTHENTICATED
 
 
@@ -85,7 +87,10 @@ async def test_an_answer_that_does_not_say_yes_is_a_no(body: bytes) -> None:
 async def test_what_cannot_be_asked_is_refused_and_not_remembered(broken: Action) -> None:
     world = World()
     world.reviews.broken = broken
-    assert await world.access() is Access.UNKNOWN
+    with capture_logs() as lines:
+        assert await world.access() is Access.UNKNOWN
+    told = [(line["event"], line["log_level"], line["path"]) for line in lines]
+    assert told == [("cannot authorize a request", "warning", "/metrics")]
     world.reviews.broken = None
     assert await world.access() is Access.ALLOWED
 
