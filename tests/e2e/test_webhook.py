@@ -13,8 +13,8 @@ from typing import Any
 
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.support.embedded import until
-from tests.unit.admission.reviews import pod, queue
-from tests.unit.webhook.world import review
+from tests.support.reviews import pod, queue
+from tests.support.webhooks import review
 
 from .installed import Installation
 from .processes import Served

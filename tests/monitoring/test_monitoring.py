@@ -24,7 +24,7 @@ from tests.project.test_docs import PROCESSES
 from tests.support.embedded import until
 from tests.support.needed import tool
 from tests.support.places import CONFIG
-from tests.unit.webhook.world import webhooks
+from tests.support.webhooks import webhooks
 
 MONITORING = CONFIG / "components" / "monitoring"
 RULES = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["spec"]

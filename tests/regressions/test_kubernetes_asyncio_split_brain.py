@@ -16,7 +16,7 @@ import asyncio
 
 from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.kube.scripted import running
+from tests.support.scripted import running
 
 from .links import relayed
 

@@ -24,7 +24,7 @@ from agent_scheduler.kube.watch_events import Change
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.kube.scripted import FakeTime
+from tests.support.scripted import FakeTime
 
 from .links import Tap, is_watch
 

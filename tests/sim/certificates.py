@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_scheduler.kube.tls import load_certificate
-from tests.unit.kube.authority import Authority
+from tests.support.authority import Authority
 
 if TYPE_CHECKING:
     from .world import World

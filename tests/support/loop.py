@@ -15,6 +15,7 @@ It stands on the private parts of asyncio's base loop that have been the same fr
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -70,6 +71,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._frozen: dict[str, float] = {}
         self._held: list[asyncio.Handle] = []
         self.turns = 0
+        #: Seconds after which what is still not over never will be.
+        self.limit = math.inf
         #: The last turn before which time went on, and the time since.
         self._moved = (0, START)
         #: What callbacks raised with nobody to tell, and tasks that failed and were never awaited.
@@ -90,6 +93,14 @@ class SimLoop(asyncio.BaseEventLoop):
     def _thaw(self) -> None:
         held, self._held = self._held, []
         self._ready.extend(held)
+
+    def jump(self, seconds: float) -> None:
+        """Time goes on by so much at once, between two instructions, as when the whole machine was suspended."""
+        self._time += seconds
+
+    def next_timer(self) -> float | None:
+        """When the next timer is due that was not cancelled."""
+        return min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=None)
 
     def waiting(self) -> list[str]:
         """Who waits for what: one line a task that has not ended."""
@@ -130,6 +141,9 @@ class SimLoop(asyncio.BaseEventLoop):
             raise Deadlock("nothing can happen any more\n" + "\n".join(self.waiting()))
         if timeout > 0:
             self._time = max(self._time, self._scheduled[0].when())
+            if self._time > START + self.limit:
+                self.limit, after = math.inf, self.limit
+                raise Deadlock(f"not over after {after:g} s\n" + "\n".join(self.waiting()))
         return []
 
     def _process_events(self, events: list[Any]) -> None:

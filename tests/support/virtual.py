@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,8 @@ import pytest
 from agent_scheduler.kube.retry import REAL, Timing
 from tests.support.loop import SimLoop
 
+#: Seconds after which a test that only repeats itself fails.
+_LIMIT = 1_000_000.0
 #: The time of day at which every loop begins, in seconds since 1970: 2026-01-01, 00:00 UTC.
 EPOCH = 1_767_225_600.0
 
@@ -30,6 +33,7 @@ class CheckedLoop(SimLoop):
 
     def __init__(self) -> None:
         super().__init__(0)
+        self.limit = _LIMIT
 
     def close(self) -> None:
         super().close()
@@ -72,7 +76,8 @@ def timing() -> Timing:
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Runs an async test on a loop whose time jumps to the next timer when nothing is ready.
 
-    What waits for something that cannot come fails at once (`Deadlock`).
+    What waits for something that cannot come fails at once (`Deadlock`), and what repeats itself in vain after
+    `_LIMIT` seconds.
     """
 
     @functools.wraps(test)
@@ -84,3 +89,13 @@ def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
             loop.close()
 
     return run
+
+
+def all_in_virtual_time(module: dict[str, Any], *, but: Container[str] = ()) -> None:
+    """Makes `virtual_time` tests of all async tests of a module: `all_in_virtual_time(globals())` as its last line.
+
+    `but`: names of those that need sockets.
+    """
+    for name, test in list(module.items()):
+        if name.startswith("test_") and inspect.iscoroutinefunction(test) and name not in but:
+            module[name] = virtual_time(test)

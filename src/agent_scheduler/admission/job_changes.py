@@ -22,7 +22,7 @@ _SAME_AS_NONE: Final = frozenset({"metadata", "resources"})
 def changes(old: JobSpec, job: Job, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     """The problems of a change. `before` and `after`: the specs with all of their fields. One whose spec stays may be
     as it was made: else it would keep its finalizers for ever."""
-    if _plain(before) == _plain(after):
+    if not _differing(before, after):
         return
     tasks = job.spec.tasks or ()
     for index, task in enumerate(tasks):

@@ -12,14 +12,16 @@ from agent_scheduler.admission.jobs import JobRules, mutate, validate
 from agent_scheduler.admission.review import UnreadableObject, write_review
 from agent_scheduler.objects.batch import Queue
 from agent_scheduler.objects.job import DEPENDS_ON_GANG
-
-from .reviews import patched, queue, request
+from tests.support.reviews import patched, queue, request
 
 STRICT = JobRules(scheduler="volcano")
 LAX = JobRules(scheduler="volcano", strict_min_available=False)
 QUEUES = {
     each["metadata"]["name"]: msgspec.convert(each, Queue)
-    for each in (queue("root", parent=""), queue("default"), queue("above"), queue("below", parent="above"))
+    for each in (
+        *(queue("root", parent=""), queue("default"), queue("above"), queue("below", parent="above")),
+        queue("shut", state="Closed"),
+    )
 }
 
 
@@ -50,6 +52,11 @@ def told(given: Any, *, old: Any = None, rules: JobRules = STRICT) -> list[str]:
     answer = validate(request(given, old=old, operation=operation), QUEUES, rules)
     assert answer.allowed == (not answer.message)
     return [each for each in answer.message.split("; ") if each and not each.startswith("allowed: ")]
+
+
+def fields(given: Any, *, old: Any = None) -> list[str]:
+    """The fields that have a problem."""
+    return [each.partition(": ")[0] for each in told(given, old=old)]
 
 
 # ---- defaults
@@ -168,20 +175,6 @@ def test_what_is_made_of_a_job_is_allowed(given: Any) -> None:
     assert told(made(given)) == []
 
 
-def test_jobs_of_before_may_be_changed_but_for_their_minimums() -> None:
-    old = job(task(minAvailable=1), minimum=2)
-    assert told({**old, "metadata": {"name": "j", "labels": {"x": "y"}}}, old=old) == []
-    assert told(job(task(minAvailable=1), minimum=2, priorityClassName="high"), old=old) == []
-    assert told(job(task(replicas=3, minAvailable=1), minimum=1), old=old) == []
-    (problem,) = told(job(task(replicas=3, minAvailable=1), minimum=2), old=old)
-    assert problem.startswith("spec.minAvailable: 2 is not the sum")
-
-
-def test_replicas_may_change_while_minimums_stay() -> None:
-    old = job(task(minAvailable=1), minimum=1)
-    assert told(job(task(replicas=9, minAvailable=1), minimum=1), old=old) == []
-
-
 # ---- dependencies
 
 NO_DAG = "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
@@ -284,6 +277,10 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         ("root", ["spec.queue: can not submit job to root queue"]),
         ("above", ["spec.queue: can only submit job to leaf queue, queue `above` has 1 child queues"]),
         ("none", ['spec.queue: unable to find job queue: queue.scheduling.volcano.sh "none" not found']),
+        (
+            "shut",
+            ["spec.queue: can only submit job to queue with state `Open`, queue `shut` status is `Closed`"],
+        ),
         ("below", []),
     ],
 )
@@ -291,46 +288,207 @@ def test_a_job_is_in_a_queue_that_takes_pods(name: str, expected: list[str]) -> 
     assert told(job(queue=name)) == expected
 
 
+def container(*, cpu: Any = None, task_of: Any = None, host_network: bool = False, **more: Any) -> Any:
+    """A task whose container has these fields, or `cpu` as its request."""
+    given = task(**(task_of or {}))
+    spec = given["template"]["spec"]
+    spec["containers"][0] |= more if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
+    return given if not host_network else {**given, "template": {"spec": {**spec, "hostNetwork": True}}}
+
+
 @pytest.mark.parametrize(
-    ("container", "field"),
+    ("given", "field"),
     [
         ({"name": ""}, "name"),
         ({"image": ""}, "image"),
+        ({"env": [{"name": ""}]}, "env[0].name"),
         ({"env": [{"name": "a=b"}]}, "env[0].name"),
         ({"ports": [{"containerPort": 0}]}, "ports[0].containerPort"),
-        ({"ports": [{"containerPort": 1, "hostPort": 70000}]}, "ports[0].hostPort"),
-        ({"resources": {"requests": {"cpu": "-1"}}}, "resources.requests[cpu]"),
-        ({"resources": {"requests": {"cpu": "much"}}}, "resources.requests[cpu]"),
+        ({"ports": [{"containerPort": 65535}]}, ""),
+        ({"ports": [{"containerPort": 65536}]}, "ports[0].containerPort"),
+        ({"ports": [{"containerPort": 1, "hostPort": 65536}]}, "ports[0].hostPort"),
+        ({"ports": [{"containerPort": 1, "hostPort": 2}]}, ""),
+        ({"ports": [{"containerPort": 1, "hostPort": 1}], "host_network": True}, ""),
+        ({"ports": [{"containerPort": 1, "hostPort": 2}], "host_network": True}, "ports[0].hostPort"),
+        ({"cpu": "0"}, ""),
+        ({"cpu": "-1"}, "resources.requests[cpu]"),
+        ({"cpu": "much"}, "resources.requests[cpu]"),
+        ({"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}, ""),
         ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}, "resources.requests"),
         ({"resources": {"requests": {"a.example/gpu": 1}}}, "resources.limits"),
+        ({"resources": {"requests": {"a.example/gpu": 1}, "limits": {"a.example/gpu": 1}}}, ""),
+        (
+            {"resources": {"requests": {"a.example/gpu": 1}, "limits": {"a.example/gpu": 2}}},
+            "resources.requests",
+        ),
+        ({"volumeMounts": [{"name": "", "mountPath": "/"}]}, "volumeMounts[0].name"),
         ({"volumeMounts": [{"name": "v", "mountPath": "/"}]}, "volumeMounts[0].name"),
+        ({"readinessProbe": {"timeoutSeconds": 0}}, ""),
         ({"readinessProbe": {"timeoutSeconds": -1}}, "readinessProbe.timeoutSeconds"),
+        # With a topology policy CPUs are whole.
+        *(({"cpu": cpu, "task_of": {"topologyPolicy": "restricted"}}, "") for cpu in ("1", 2, "3000m")),
+        *(
+            ({"cpu": cpu, "task_of": {"topologyPolicy": "restricted"}}, "resources.requests[cpu]")
+            for cpu in ("0", "500m", "1500m")
+        ),
+        ({"task_of": {"topologyPolicy": "restricted"}}, "resources.requests[cpu]"),
+        ({"cpu": "500m", "task_of": {"topologyPolicy": "none"}}, ""),
+        ({"resources": {"limits": {"cpu": "2"}}, "task_of": {"topologyPolicy": "restricted"}}, ""),
     ],
 )
-def test_a_template_of_which_no_pod_could_be_made_is_refused(container: Any, field: str) -> None:
-    given = task()
-    given["template"]["spec"]["containers"][0] |= container
-    (problem,) = told(job(given))
-    assert problem.startswith(f"spec.tasks[0].template.spec.containers[0].{field}: ")
+def test_a_template_of_which_no_pod_could_be_made_is_refused(given: Any, field: str) -> None:
+    place = "spec.tasks[0].template.spec.containers[0]"
+    assert fields(job(container(**given))) == ([f"{place}.{field}"] if field else [])
 
 
-def test_a_changed_job_keeps_all_but_its_numbers_and_its_priority() -> None:
-    old = job(task(minAvailable=1), minimum=1, plugins={"svc": None})
-    new = job(task(minAvailable=1, maxRetry=1), minimum=1, schedulerName="x", plugins={"svc": [], "ssh": []})
-    (problem,) = told(new, old=old)
+def parted(total: int, size: int, least: int = 0, **more: Any) -> Any:
+    policy = {"totalPartitions": total, "partitionSize": size, "minPartitions": least}
+    return job(task(partitionPolicy=policy, **more))
+
+
+def policies(*given: Any) -> Any:
+    """`given`: of each policy its events, or its exit code."""
+    said = [
+        {"action": "RestartJob", **({"exitCode": each} if isinstance(each, int) else {"events": each})}
+        for each in given
+    ]
+    return job(policies=said)
+
+
+TIERS = {"highestTierAllowed": 1, "highestTierName": "n"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (parted(1, 2), []),
+        (parted(2, 1, 1, minAvailable=1), []),
+        (parted(2, 1, 0, minAvailable=2), []),
+        (parted(2, 1, 1), []),
+        (parted(2, 1, 1, minAvailable=2), ["spec.tasks[0].minAvailable"]),
+        (parted(0, 1), ["spec.tasks[0].partitionPolicy.totalPartitions"]),
+        (parted(2, 0), ["spec.tasks[0].partitionPolicy.partitionSize"]),
+        *((parted(*each), ["spec.tasks[0].replicas"]) for each in ((2, 2), (1, 3), (3, 1))),
+        (policies(["*"]), []),
+        (policies(["PodFailed", "PodEvicted"], ["TaskFailed"], 1, 2), []),
+        (policies(["*", "PodFailed"]), ["spec.policies"]),
+        (policies(["*"], ["PodFailed"]), ["spec.policies"]),
+        (policies(["PodFailed"], ["PodFailed"]), ["spec.policies[1].event"]),
+        (policies(1, 1), ["spec.policies[1].exitCode"]),
+        (policies(0), ["spec.policies[0].exitCode"]),
+        (policies([]), ["spec.policies[0]"]),
+        (job(policies=[{"action": "RestartJob", "event": "*", "exitCode": 3}]), ["spec.policies[0]"]),
+        (job(task(policies=[{"action": "Nope", "event": "*"}])), ["spec.tasks[0].policies[0].action"]),
+        (job(plugins={"mpi": []}), ["spec.plugins[mpi]"]),
+        (job(task("master"), plugins={"mpi": []}), []),
+        (job(plugins={"mpi": ["--master=a"]}), []),
+        (job(plugins={"mpi": ["-master", "a"]}), []),
+        (job(plugins={"mpi": ["--master=a", "--master=b"]}), ["spec.plugins[mpi]"]),
+        (
+            job(
+                volumes=[{"mountPath": "/a", "volumeClaim": {}}, {"mountPath": "/b", "volumeClaimName": "c"}]
+            ),
+            [],
+        ),
+        (job(volumes=[{"volumeClaim": {}}]), ["spec.volumes[0].mountPath"]),
+        (job(networkTopology=TIERS), ["spec.networkTopology"]),
+        (job(networkTopology={"highestTierAllowed": 1}), []),
+        (job(networkTopology={"highestTierName": "n"}), []),
+        (job(task("a" * 59)), []),
+        (job(task("a" * 60)), ["spec.tasks[0].name"]),
+        (job(task("a" * 59, 11)), ["spec.tasks[0].name"]),
+        (job(minimum=2), []),
+        (job(minimum=3), ["spec.minAvailable"]),
+        (job(task(minAvailable=2), minimum=2), []),
+        (job(task(minAvailable=3)), ["spec.tasks[0].minAvailable"]),
+    ],
+)
+def test_each_field_has_its_limits_when_a_job_is_made(given: Any, expected: list[str]) -> None:
+    assert fields(given) == expected
+
+
+def test_the_name_of_a_job_is_the_value_of_a_label() -> None:
+    (problem,) = told({**job(task("a", 1)), "metadata": {"name": "-"}})[1:]
     assert problem.startswith(
-        "spec.plugins, spec.schedulerName, spec.tasks[0].maxRetry: job updates may not change"
+        "metadata.name: create job with name - validate failed [name part must consist of"
     )
-    assert told(job(task(minAvailable=1), minimum=1, plugins={"svc": []}, volumes=[]), old=old) == []
+    (_, problem) = fields({**job(task("a", 1)), "metadata": {"name": "j" * 64}})
+    assert problem == "metadata.name"
 
 
-def test_what_clients_leave_empty_is_no_change() -> None:
-    old = job(task(minAvailable=1), minimum=1)
-    new = json.loads(json.dumps(old))
-    template = new["spec"]["tasks"][0]["template"]
-    template["metadata"] = {"creationTimestamp": None}
-    template["spec"]["containers"][0]["resources"] = {}
-    assert told({**new, "spec": {**new["spec"], "minAvailable": 1, "priorityClassName": "p"}}, old=old) == []
+# ---- what may change
+
+
+def was(*tasks: Any, minimum: int = 3, **spec: Any) -> Any:
+    """A job of two tasks of which both have minimums, or one that differs from it."""
+    return job(*(tasks or (task(minAvailable=1), task("b", 3, minAvailable=2))), minimum=minimum, **spec)
+
+
+B = task("b", 3, minAvailable=2)
+STRICT_FIELD = "spec.minAvailable"
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        (was(priorityClassName="high"), []),
+        (was(task(replicas=9, minAvailable=1), B), []),
+        (was(task(minAvailable=2), B, minimum=4), []),
+        # Each of the numbers alone is noticed.
+        (was(task(minAvailable=2), B), [STRICT_FIELD]),
+        (was(task(minAvailable=1), task("b", 3, minAvailable=1)), [STRICT_FIELD]),
+        (was(task(), B), [STRICT_FIELD]),
+        (was(minimum=2), [STRICT_FIELD]),
+        (was(minimum=5), [STRICT_FIELD]),
+        (was(minimum=6), [STRICT_FIELD, STRICT_FIELD]),
+        (was(task(replicas=0, minAvailable=1), B), ["spec.tasks[0].minAvailable"]),
+        (was(task(replicas=-1, minAvailable=1), B), ["spec.tasks[0].replicas", STRICT_FIELD]),
+        (was(B), ["spec.tasks", STRICT_FIELD]),
+        (was(task(minAvailable=1), B, task("c", 1, minAvailable=0)), ["spec.tasks"]),
+        # And nothing else may change.
+        (was(queue="below"), ["spec.queue"]),
+        (was(schedulerName="x", maxRetry=9), ["spec.maxRetry, spec.schedulerName"]),
+        (was(plugins={"svc": []}), ["spec.plugins"]),
+        (was(policies=[{"action": "RestartJob", "event": "*"}]), ["spec.policies"]),
+        (was(volumes=[{"mountPath": "/d", "volumeClaimName": "c"}]), ["spec.volumes"]),
+        (was(volumes=[]), []),
+        (was(task(minAvailable=1, maxRetry=1), B), ["spec.tasks[0].maxRetry"]),
+        (
+            was(task(minAvailable=1), waiting("b", "a", replicas=3, minAvailable=2)),
+            ["spec.tasks[1].dependsOn"],
+        ),
+        (was(task("x", minAvailable=1), B), ["spec.tasks[0].name"]),
+        (was(container(cpu="2", task_of={"minAvailable": 1}), B), ["spec.tasks[0].template"]),
+        (was(container(resources={}, task_of={"minAvailable": 1}), B), []),
+        (
+            was(task(minAvailable=1, partitionPolicy={"totalPartitions": 0, "partitionSize": 1}), B),
+            ["spec.tasks[0].partitionPolicy.totalPartitions", "spec.tasks[0].partitionPolicy"],
+        ),
+    ],
+)
+def test_a_changed_job_keeps_all_but_its_numbers_and_its_priority(new: Any, expected: list[str]) -> None:
+    assert fields(new, old=was()) == expected
+
+
+def test_jobs_of_before_may_be_changed_but_for_their_minimums() -> None:
+    old = job(task(minAvailable=1), minimum=2)
+    assert told({**old, "metadata": {"name": "j", "labels": {"x": "y"}}}, old=old) == []
+    assert told(job(task(minAvailable=1), minimum=2, priorityClassName="high"), old=old) == []
+    assert fields(job(task(replicas=3, minAvailable=1), minimum=2), old=old) == [STRICT_FIELD]
+    new = job(task(replicas=3, minAvailable=1), minimum=2)
+    answer = validate(request(new, old=old, operation="UPDATE"), QUEUES, LAX)
+    assert answer.allowed and len(answer.warnings) == 1
+
+
+def test_plugins_without_arguments_are_the_same_however_that_is_written() -> None:
+    assert told(was(plugins={"svc": []}), old=was(plugins={"svc": None})) == []
+    assert fields(was(plugins={"svc": []}), old=was(plugins={"svc": None, "ssh": None})) == ["spec.plugins"]
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+def test_jobs_are_reviewed_when_they_are_made_or_changed_alone(operation: str) -> None:
+    assert not validate(request(was(), old=was(), operation=operation), QUEUES, STRICT).allowed
+    assert not mutate(request(was(), old=was(), operation="UPDATE"), STRICT).allowed
 
 
 def test_a_job_that_was_made_wrong_may_lose_its_finalizers() -> None:

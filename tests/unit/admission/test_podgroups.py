@@ -9,14 +9,14 @@ import pytest
 
 from agent_scheduler.admission.podgroups import mutate, validate
 from agent_scheduler.objects.batch import Queue
-
-from .reviews import patched, queue, request
+from tests.support import objects
+from tests.support.reviews import patched, queue, request
 
 NAMESPACES = {"default": {"scheduling.volcano.sh/queue-name": "research"}, "plain": {}}
 
 
-def group(queue_name: str = "default", **metadata: Any) -> Any:
-    return {"metadata": {"name": "it", **metadata}, "spec": {"minMember": 1, "queue": queue_name}}
+def group(queue_name: str = "default", **more: Any) -> Any:
+    return objects.pod_group("it", **{"queue": queue_name, **more})
 
 
 def test_a_group_in_the_default_queue_is_put_into_its_namespaces() -> None:
@@ -51,3 +51,24 @@ def test_a_group_is_let_into_an_open_queue_alone() -> None:
 @pytest.mark.parametrize("review", [lambda asked: mutate(asked, {}), lambda asked: validate(asked, {})])
 def test_groups_are_reviewed_when_they_are_made_alone(review: Any) -> None:
     assert not review(request(group(), operation="UPDATE")).allowed
+
+
+TIERS = {"highestTierAllowed": 1, "highestTierName": "n"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ({"networkTopology": TIERS}, ""),
+        (
+            {"subGroupPolicy": [{"name": "a"}, {"name": "b", "networkTopology": TIERS}]},
+            "in subGroupPolicy 'b': ",
+        ),
+        ({"networkTopology": {"highestTierAllowed": 1}}, None),
+        ({"networkTopology": {"highestTierName": "n"}}, None),
+    ],
+)
+def test_a_topology_names_its_highest_tier_in_one_way(spec: Any, place: str | None) -> None:
+    made = {"metadata": {"name": "it"}, "spec": spec}
+    told = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
+    assert validate(request(made), {}).message == ("" if place is None else place + told)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.admission.pods import PodRules, ResourceGroup, mutate
-
-from .reviews import GATE, patched, pod, request
+from tests.support.reviews import GATE, patched, pod, request
 
 RULES = PodRules(schedulers=frozenset({"volcano", "agent-scheduler"}))
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.admission.queues import QueueRules, mutate, validate
 from agent_scheduler.objects.batch import Queue
-
-from .reviews import patched, queue, request
+from tests.support.reviews import patched, queue, request
 
 RULES = QueueRules()
 
@@ -36,6 +35,137 @@ def test_a_queue_is_given_what_it_leaves_out() -> None:
     assert patched(bare, mutate(request(bare)))["spec"] == {"reclaimable": True, "weight": 1}
     said = {"metadata": {"name": "it"}, "spec": {"reclaimable": False, "weight": 3}}
     assert mutate(request(said)).patch == ()
+    assert not mutate(request(said, old=said, operation="UPDATE")).allowed
+
+
+HIERARCHY, WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({HIERARCHY: "sci", WEIGHTS: "2"}, {HIERARCHY: "root/sci", WEIGHTS: "1/2"}),
+        ({HIERARCHY: "root/sci", WEIGHTS: "1/2"}, {HIERARCHY: "root/sci", WEIGHTS: "1/2"}),
+        ({HIERARCHY: "sci"}, {HIERARCHY: "sci"}),
+    ],
+)
+def test_a_hierarchy_begins_at_root(given: dict[str, str], expected: dict[str, str]) -> None:
+    bare = queue(annotations=given)
+    assert patched(bare, mutate(request(bare)))["metadata"]["annotations"] == expected
+
+
+def test_a_hierarchy_has_a_weight_for_each_level_and_none_is_below_another_queues() -> None:
+    def hierarchy(path: str, weights: str, *others: Any) -> str:
+        return made(queue(annotations={HIERARCHY: path, WEIGHTS: weights}), *others)
+
+    other = queue("other", annotations={HIERARCHY: "root/a/b", WEIGHTS: "1/1/1"})
+    assert "must have the same length" in hierarchy("root/a", "1")
+    assert "must be larger than 0" in hierarchy("root/a", "1/0")
+    assert "not allowed to be in the sub path of root/a/b of queue other" in hierarchy("root/a", "1/1", other)
+    assert hierarchy("root/a/b", "1/1/1", other) == hierarchy("root/b", "1/1", other) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"capability": {"cpu": "0"}}, ""),
+        ({"capability": {"cpu": "-1"}}, "must be greater than or equal to 0"),
+        ({"capability": {"pods": "2"}}, ""),
+        ({"capability": {"pods": "1500m"}}, "must be an integer"),
+        ({"deserved": {"a.example/x": "500m"}}, "must be an integer"),
+        ({"deserved": {"cpu": "2"}}, ""),
+        ({"deserved": {"cpu": "2"}, "capability": {"memory": "1Gi"}}, ""),
+        ({"deserved": {"cpu": "2"}, "capability": {"cpu": "2"}}, ""),
+        ({"deserved": {"cpu": "3"}, "capability": {"cpu": "2"}}, "must be <= capability[cpu]=2"),
+        ({"guarantee": {"resource": {"cpu": "2"}}, "deserved": {"cpu": "2"}}, ""),
+        ({"guarantee": {"resource": {"cpu": "2"}}}, "must be >= guarantee[cpu]=2"),
+        ({"guarantee": {"resource": {"cpu": "2"}}, "deserved": {"cpu": "1"}}, "must be >= guarantee[cpu]=2"),
+    ],
+)
+def test_what_is_guaranteed_is_deserved_and_what_is_deserved_is_within_the_capability(
+    spec: Any, problem: str
+) -> None:
+    for told in (made(queue(**spec)), changed(queue(), queue(**spec))):
+        assert told.endswith(problem) and bool(told) == bool(problem)
+
+
+def sharing(name: str, cpu: str, parent: str = "parent") -> Any:
+    """A queue that is guaranteed and deserves so much."""
+    return queue(name, parent=parent, guarantee={"resource": {"cpu": cpu}}, deserved={"cpu": cpu})
+
+
+def test_a_queue_that_is_changed_is_counted_once_beside_the_others_of_its_parent() -> None:
+    parent = sharing("parent", "8", "root")
+    beside = sharing("one", "2"), sharing("two", "2"), sharing("elsewhere", "7", "root")
+    assert changed(sharing("it", "2"), sharing("it", "4"), parent, *beside) == ""
+    told = changed(sharing("it", "2"), sharing("it", "5"), parent, *beside)
+    assert told.startswith("parent queue parent validation failed: sum of children's guarantee (cpu 9000.00")
+    assert made(sharing("it", "4"), parent, *beside) == ""
+    assert "exceeds parent's guarantee limit (cpu 8000.00" in made(sharing("it", "5"), parent, *beside)
+    # One that comes from elsewhere is counted where it goes.
+    assert changed(sharing("it", "5", "root"), sharing("it", "5"), parent, *beside) == told
+
+
+def test_a_parent_that_is_changed_has_room_for_all_below_it() -> None:
+    below = sharing("one", "2"), sharing("two", "2"), sharing("three", "2")
+    parent = sharing("parent", "8", "root")
+    assert changed(parent, sharing("parent", "6", "root"), *below) == ""
+    told = changed(parent, sharing("parent", "5", "root"), *below)
+    assert told.startswith("queue parent validation failed: sum of children's guarantee (cpu 6000.00")
+    deserving = queue("parent", deserved={"cpu": "6"}, guarantee={"resource": {"cpu": "5"}})
+    assert "sum of children's guarantee" in changed(parent, deserving, *below)
+    assert "sum of children's deserved" in changed(
+        queue("parent", deserved={"cpu": "8"}),
+        queue("parent", deserved={"cpu": "3"}),
+        *(queue(name, parent="parent", deserved={"cpu": "2"}) for name in ("one", "two")),
+    )
+
+
+def test_a_capability_is_within_the_next_above_that_has_one_and_above_all_below() -> None:
+    top = queue("top", capability={"cpu": "4"})
+    middle = queue("middle", parent="top")
+    assert made(queue(parent="middle", capability={"cpu": "4"}), top, middle) == ""
+    told = "queue it capability[cpu]=5 exceeds its ancestor's capability=4"
+    assert made(queue(parent="middle", capability={"cpu": "5"}), top, middle) == told
+    assert (
+        changed(queue(parent="middle"), queue(parent="middle", capability={"cpu": "5"}), top, middle) == told
+    )
+    leaf = queue("leaf", parent="middle", capability={"cpu": "3"})
+    assert changed(top, queue("top", capability={"cpu": "3"}), middle, leaf) == ""
+    told = "queue top capability[cpu]=2 is smaller than its descendants' max capability=3"
+    assert changed(top, queue("top", capability={"cpu": "2"}), middle, leaf) == told
+
+
+def test_a_queue_is_as_deep_as_it_may_be_and_below_one_that_may_have_it() -> None:
+    chain = [queue(f"q{number}", parent=f"q{number - 1}" if number else "root") for number in range(5)]
+    assert made(queue(parent="q3"), *chain) == ""
+    told = "queue it exceeds the maximum allowed depth of 5"
+    assert made(queue(parent="q4"), *chain) == changed(queue(), queue(parent="q4"), *chain) == told
+    assert "failed to get parent queue none of queue it" in made(queue(parent="none"))
+    busy = {**queue("busy"), "status": {"state": "Open", "allocated": {"pods": 2}}}
+    told = "queue busy cannot be the parent queue of queue it because it has allocated Pods: 2"
+    assert made(queue(parent="busy"), busy) == changed(queue(), queue(parent="busy"), busy) == told
+    assert made(queue(parent="busy"), busy, queue("other", parent="busy")) == ""
+    assert changed(queue(parent="busy"), queue(parent="busy", weight=2), busy) == "", "it is there already"
+
+
+@pytest.mark.parametrize(
+    ("name", "keeps", "problem"),
+    [
+        ("root", False, "`root` queue can not be deleted"),
+        ("default", False, "`default` queue can not be deleted"),
+        ("none", False, 'queue.scheduling.volcano.sh "none" not found'),
+        ("busy", True, "queue busy cannot be deleted because it has allocated Pods: 2"),
+        ("busy", False, ""),
+        ("parent", False, "queue parent can not be deleted because it has 2 child queues: one, two"),
+        ("one", True, ""),
+    ],
+)
+def test_a_queue_that_is_needed_is_not_deleted(name: str, keeps: bool, problem: str) -> None:
+    busy = {**queue("busy"), "status": {"state": "Open", "allocated": {"pods": 2}}}
+    there = known(busy, queue("parent"), queue("two", parent="parent"), queue("one", parent="parent"))
+    asked = request(None, operation="DELETE", name=name)
+    assert validate(asked, there, QueueRules(keep_allocated=keeps)).message == problem
 
 
 @pytest.mark.parametrize("state", ["Closing", "Unknown"])
@@ -106,13 +236,13 @@ def test_an_operation_that_is_none_of_a_queues_is_refused() -> None:
 
 @pytest.mark.parametrize("weight", ["1", "0.5", "1e3", ".5", "+2", "Inf"])
 def test_weights_of_a_hierarchy_are_what_go_takes_for_numbers(weight: str) -> None:
-    annotations = {"volcano.sh/hierarchy": "root", "volcano.sh/hierarchy-weights": weight}
+    annotations = {HIERARCHY: "root", WEIGHTS: weight}
     assert made(queue(annotations=annotations)) == ""
 
 
 @pytest.mark.parametrize("weight", ["", " 1", "1_0", "x", "0x1"])
 def test_other_weights_are_no_numbers(weight: str) -> None:
-    annotations = {"volcano.sh/hierarchy": "root", "volcano.sh/hierarchy-weights": weight}
+    annotations = {HIERARCHY: "root", WEIGHTS: weight}
     assert "is invalid number: strconv.ParseFloat" in made(queue(annotations=annotations))
 
 

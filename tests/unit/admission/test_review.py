@@ -27,8 +27,7 @@ from agent_scheduler.admission.review import (
 )
 from agent_scheduler.objects.batch import Queue
 from agent_scheduler.objects.wire import Metadata
-
-from .reviews import request
+from tests.support.reviews import request
 
 
 def body(**changed: Any) -> bytes:

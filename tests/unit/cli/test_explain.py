@@ -10,7 +10,7 @@ import pytest
 
 from agent_scheduler.cli.main import main
 from tests.support.embedded import embedded_cluster
-from tests.unit.kube.scripted import Action, Answer, serving
+from tests.support.scripted import Action, Answer, serving
 
 from .test_reach import kubeconfig
 

@@ -12,7 +12,7 @@ import pytest
 
 from agent_scheduler.cli.reach import Unreachable, Ways, ask
 from embedded_kubernetes.certificates import make_certificates, server_context
-from tests.unit.kube.scripted import Action, Answer, Hang, Request, Script, serving, status
+from tests.support.scripted import Action, Answer, Hang, Request, Script, serving, status
 
 PAGE = {"pod": "ns/p", "place": "active"}
 TOKEN = "page-token"

@@ -62,7 +62,7 @@ def test_a_server_that_works_on_one_at_a_time_is_not_kept_full_and_stays_as_fast
     assert server.done / server.now > 0.99 / 0.001
 
 
-@pytest.mark.parametrize("places", [4, 20, 100])
+@pytest.mark.parametrize("places", [4, *(pytest.param(each, marks=pytest.mark.wide) for each in (20, 100))])
 def test_the_limit_is_about_what_the_server_has_places_for(places: int) -> None:
     limit, server = AdaptiveConcurrency(512), Server(places, 0.01)
     server.serve(limit, 60_000)

@@ -14,9 +14,9 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
+from tests.support.authority import Authority, server_tls
+from tests.support.scripted import Answer, FakeTime, in_order, serving, status
 
-from .authority import Authority, server_tls
-from .scripted import Answer, FakeTime, in_order, serving, status
 from .test_exec_plugin import V1
 
 
@@ -50,7 +50,7 @@ def write(
 async def ask(endpoint: Endpoint) -> int:
     transport = Http1Transport(endpoint)
     try:
-        return (await transport.request("GET", "/version", timeout=5)).status
+        return (await transport.request("GET", "/version", timeout=60)).status
     finally:
         await transport.close()
 
@@ -170,18 +170,42 @@ def test_a_pod_without_a_port_says_so(tmp_path: Path) -> None:
 # -- TLS
 
 
-@pytest.mark.parametrize("how", ["data", "file"])
-async def test_the_authority_of_the_cluster_is_trusted(
-    tmp_path: Path, authority: Authority, how: str
+async def reached(
+    authority: Authority,
+    cluster: Any,
+    *,
+    user: Any = None,
+    names: tuple[str, ...] = (),
+    clients: bool = False,
+) -> int:
+    """The status that a server with TLS answers; `names`: of its certificate, `clients`: it asks for theirs."""
+    tls = server_tls(authority, *names, clients=clients)
+    async with serving(in_order(Answer()), tls=tls) as server:
+        file = write(authority.folder, cluster={"server": server.url, **cluster}, user=user)
+        try:
+            return await ask(load_endpoint(kubeconfig=file))
+        except NotSent:
+            assert server.requests == []
+            raise
+
+
+async def test_the_authority_of_the_cluster_is_trusted_and_no_other(
+    tmp_path: Path, authority: Authority
 ) -> None:
-    ca = (
-        {"certificate-authority": "ca.crt"}
-        if how == "file"
-        else {"certificate-authority-data": b64(authority.pem)}
-    )
-    async with serving(in_order(Answer()), tls=server_tls(authority)) as server:
-        file = write(tmp_path, cluster={"server": server.url, **ca})
-        assert await ask(load_endpoint(kubeconfig=file)) == 200
+    assert await reached(authority, {"certificate-authority": "ca.crt"}) == 200
+    assert await reached(authority, {"certificate-authority-data": b64(authority.pem)}) == 200
+    assert await reached(authority, {"insecure-skip-tls-verify": True}, names=("elsewhere",)) == 200
+    stranger = b64(Authority(tmp_path / "other").pem)
+    with pytest.raises(NotSent, match=r"(?i)certificate"):
+        await reached(authority, {"certificate-authority-data": stranger})
+
+
+async def test_the_name_in_the_certificate_can_be_given(authority: Authority) -> None:
+    cluster = {"certificate-authority": "ca.crt"}
+    with pytest.raises(NotSent):
+        await reached(authority, cluster, names=("api.example",))
+    cluster["tls-server-name"] = "api.example"
+    assert await reached(authority, cluster, names=("api.example",)) == 200
 
 
 async def test_a_scheme_in_capitals_is_a_scheme(tmp_path: Path, authority: Authority) -> None:
@@ -191,66 +215,19 @@ async def test_a_scheme_in_capitals_is_a_scheme(tmp_path: Path, authority: Autho
         assert await ask(load_endpoint(kubeconfig=file)) == 200
 
 
-async def test_another_authority_is_not_trusted_and_nothing_is_sent(
-    tmp_path: Path, authority: Authority
-) -> None:
-    (tmp_path / "other").mkdir()
-    stranger = Authority(tmp_path / "other")
-    async with serving(in_order(Answer()), tls=server_tls(authority)) as server:
-        file = write(
-            tmp_path, cluster={"server": server.url, "certificate-authority-data": b64(stranger.pem)}
-        )
-        with pytest.raises(NotSent, match=r"(?i)certificate"):
-            await ask(load_endpoint(kubeconfig=file))
-        assert server.requests == []
-
-
-async def test_verification_can_be_turned_off(tmp_path: Path, authority: Authority) -> None:
-    async with serving(in_order(Answer()), tls=server_tls(authority, "elsewhere")) as server:
-        file = write(tmp_path, cluster={"server": server.url, "insecure-skip-tls-verify": True})
-        assert await ask(load_endpoint(kubeconfig=file)) == 200
-
-
-async def test_the_name_in_the_certificate_can_be_given(tmp_path: Path, authority: Authority) -> None:
-    async with serving(in_order(Answer()), tls=server_tls(authority, "api.example")) as server:
-        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
-        with pytest.raises(NotSent):
-            await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster)))
-        cluster["tls-server-name"] = "api.example"
-        assert await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster))) == 200
-
-
-@pytest.mark.parametrize("how", ["data", "files", "data and file"])
+@pytest.mark.parametrize("how", ["data", "files", "data and file", "a plugin"])
 async def test_a_client_certificate_is_presented(tmp_path: Path, authority: Authority, how: str) -> None:
     certificate, key = authority.issue("me")
+    given = {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()}
+    answer = tmp_path / "answer"
+    answer.write_text(json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": given}))
     user = {
         "data": {"client-certificate-data": b64(certificate), "client-key-data": b64(key)},
         "files": {"client-certificate": "me.crt", "client-key": "me.key"},
         "data and file": {"client-certificate-data": b64(certificate), "client-key": "me.key"},
+        "a plugin": {"exec": {"apiVersion": V1, "command": "/bin/cat", "args": [str(answer)]}},
     }[how]
-    async with serving(in_order(Answer()), tls=server_tls(authority, clients=True)) as server:
-        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
-        assert await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster, user=user))) == 200
-
-
-async def test_a_certificate_from_a_plugin_is_presented(tmp_path: Path, authority: Authority) -> None:
-    certificate, key = authority.issue("me")
-    answer = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()},
-    }
-    (tmp_path / "answer").write_text(json.dumps(answer))
-    user = {
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": "/bin/cat",
-            "args": [str(tmp_path / "answer")],
-        }
-    }
-    async with serving(in_order(Answer()), tls=server_tls(authority, clients=True)) as server:
-        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
-        assert await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster, user=user))) == 200
+    assert await reached(authority, {"certificate-authority": "ca.crt"}, user=user, clients=True) == 200
 
 
 # -- users
@@ -258,17 +235,43 @@ async def test_a_certificate_from_a_plugin_is_presented(tmp_path: Path, authorit
 
 async def test_a_token_goes_with_every_request(tmp_path: Path) -> None:
     async with serving(in_order(status(401), Answer())) as server:
-        file = write(tmp_path, cluster={"server": server.url}, user={"token": "secret"})
-        endpoint = load_endpoint(kubeconfig=file)
-        assert await ask(endpoint) == 401
-        assert await ask(endpoint) == 200
+        endpoint = load_endpoint(
+            kubeconfig=write(tmp_path, cluster={"server": server.url}, user={"token": "secret"})
+        )
+        assert [await ask(endpoint), await ask(endpoint)] == [401, 200]
         assert {r.headers["authorization"] for r in server.requests} == {"Bearer secret"}
 
 
-async def test_a_token_file_goes_before_a_token(tmp_path: Path) -> None:
+def _unsigned() -> str:
+    parts = (base64.urlsafe_b64encode(json.dumps(each).encode()) for each in ({"alg": "none"}, {"exp": 4e9}))
+    return ".".join([*(part.decode().rstrip("=") for part in parts), "x"])
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ({}, None),
+        # Before a token.
+        ({"token": "old", "tokenFile": "tok"}, "Bearer rotated"),
+        ({"username": "me", "password": "pass"}, "Basic bWU6cGFzcw=="),
+        # Through the library.
+        (
+            {"auth-provider": {"name": "oidc", "config": {"id-token": _unsigned()}}},
+            f"Bearer {_unsigned()}",
+        ),
+    ],
+    ids=["none", "token file", "password", "legacy provider"],
+)
+async def test_a_user_may_have_credentials_of_each_kind(
+    tmp_path: Path, user: dict[str, Any], expected: str | None
+) -> None:
     (tmp_path / "tok").write_text("rotated\n")
-    file = write(tmp_path, user={"token": "old", "tokenFile": "tok"})
-    assert await authorization(load_endpoint(kubeconfig=file)) == "Bearer rotated"
+    assert await authorization(load_endpoint(kubeconfig=write(tmp_path, user=user))) == expected
+
+
+async def test_a_context_may_be_without_a_user(tmp_path: Path) -> None:
+    file = write(tmp_path, contexts=[{"name": "c", "context": {"cluster": "k"}}], users=None)
+    assert await authorization(load_endpoint(kubeconfig=file)) is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"two\nlines", b"nul\0", b"\xff"])
@@ -304,49 +307,16 @@ async def test_a_plugin_is_told_of_the_cluster_and_of_what_the_cluster_has_for_i
         "interactiveMode": "Never",
         "provideClusterInfo": True,
     }
-    cluster = {
-        "server": "https://api.example",
-        "certificate-authority": "ca.crt",
-        "tls-server-name": "other.example",
-        "extensions": [
-            {"name": "other", "extension": {"a": 1}},
-            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "me"}},
-        ],
-    }
+    about = {"server": "https://api.example", "tls-server-name": "other.example"}
+    extensions = [
+        {"name": "other", "extension": {"a": 1}},
+        {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "me"}},
+    ]
+    cluster = {**about, "certificate-authority": "ca.crt", "extensions": extensions}
     file = write(tmp_path, cluster=cluster, user={"exec": spec})
     assert await authorization(load_endpoint(kubeconfig=file, environ={})) == "Bearer t"
-    assert json.loads(info.read_text())["spec"] == {
-        "interactive": False,
-        "cluster": {
-            "server": "https://api.example",
-            "tls-server-name": "other.example",
-            "certificate-authority-data": b64(authority.pem),
-            "config": {"audience": "me"},
-        },
-    }
-
-
-async def test_user_and_password_are_basic_authentication(tmp_path: Path) -> None:
-    file = write(tmp_path, user={"username": "me", "password": "pass"})
-    expected = "Basic " + base64.b64encode(b"me:pass").decode()
-    assert await authorization(load_endpoint(kubeconfig=file)) == expected
-
-
-async def test_a_user_may_be_without_credentials(tmp_path: Path) -> None:
-    context = [{"name": "c", "context": {"cluster": "k"}}]
-    assert await authorization(load_endpoint(kubeconfig=write(tmp_path))) is None
-    assert (
-        await authorization(load_endpoint(kubeconfig=write(tmp_path, contexts=context, users=None))) is None
-    )
-
-
-async def test_a_legacy_provider_is_asked_through_the_library(tmp_path: Path) -> None:
-    def part(content: object) -> str:
-        return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
-
-    token = f"{part({'alg': 'none'})}.{part({'exp': 4_000_000_000})}.x"
-    user = {"auth-provider": {"name": "oidc", "config": {"id-token": token}}}
-    assert await authorization(load_endpoint(kubeconfig=write(tmp_path, user=user))) == f"Bearer {token}"
+    data = {"certificate-authority-data": b64(authority.pem), "config": {"audience": "me"}}
+    assert json.loads(info.read_text())["spec"] == {"interactive": False, "cluster": {**about, **data}}
 
 
 async def test_a_legacy_provider_that_cannot_renew_is_no_credentials(tmp_path: Path) -> None:
@@ -378,11 +348,6 @@ async def test_requests_go_on_with_the_token_of_a_legacy_provider_while_it_is_as
     gate.set()
     await provider._renewal.ended()
     assert await authorization(endpoint) == "Bearer two"
-
-
-def test_a_proxy_is_taken_over(tmp_path: Path) -> None:
-    file = write(tmp_path, cluster={"proxy-url": "http://proxy:3128"})
-    assert load_endpoint(kubeconfig=file).proxy == "http://proxy:3128"
 
 
 # -- what is wrong is said, with file and key

@@ -14,11 +14,11 @@ from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Binds
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.retry import Backoff, Timing
+from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.transport import NotSent, PodKey, Response, Transport
 from tests.support.needed import recorded
-
-from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, starting, status
+from tests.support.scripted import Action, Answer, FakeTime, Hang, Request, Reset, answering, status
+from tests.support.virtual import all_in_virtual_time
 
 CREATED = Answer(201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201})
 CONFLICT = status(409, "Conflict", "whatever the server likes to say")
@@ -53,29 +53,24 @@ class Server:
 
 POD = PodKey("t", "p", "u")
 POLICY = BindPolicy(request_timeout=10, deadline=60, backoff=Backoff(initial=1, cap=8, jitter=0))
-#: For servers that do not answer; the timeout is the transport's and runs in real time.
-IMPATIENT = replace(POLICY, request_timeout=0.5)
 
 
 async def bound(
     posts: list[Action], gets: list[Action] | None = None, *, time: FakeTime | None = None, **options: Any
 ) -> tuple[BindResult, list[Request], FakeTime]:
     time = time or FakeTime()
-    script = Server(posts, gets) if gets else Server(posts)
-    async with connected(script) as (server, transport):
-        hangs = any(isinstance(action, Hang) for action in posts + (gets or []))
-        options = {"policy": IMPATIENT if hangs else POLICY, "timing": time.timing} | options
-        given = {name: options.pop(name) for name in (("already_sent", "unknown")) if name in options}
-        binds = Binds(transport, **options)
-        if _BEGINS.get() and not given and options.keys() - {"annotations"} == {"policy", "timing"}:
-            told: asyncio.Future[BindResult | AlreadySent] = asyncio.get_running_loop().create_future()
-            binds._start = starting(transport)
-            assert binds.send_bind(POD, "n1", told.set_result)
-            already_sent = await told
-            if isinstance(already_sent, BindResult):
-                return already_sent, server.requests, time
-            given["already_sent"] = already_sent
-        return await binds.bind(POD, "n1", **given), server.requests, time
+    api, transport = answering(Server(posts, gets) if gets else Server(posts))
+    api.warm = True
+    given = {name: options.pop(name) for name in ("already_sent", "unknown") if name in options}
+    binds = Binds(transport, **{"policy": POLICY, "timing": time.timing} | options)
+    if _BEGINS.get() and not given and options.keys() <= {"annotations", "policy"}:
+        told: asyncio.Future[BindResult | AlreadySent] = asyncio.get_running_loop().create_future()
+        assert binds.send_bind(POD, "n1", told.set_result)
+        already_sent = await told
+        if isinstance(already_sent, BindResult):
+            return already_sent, api.requests, time
+        given["already_sent"] = already_sent
+    return await binds.bind(POD, "n1", **given), api.requests, time
 
 
 _BEGINS: ContextVar[bool] = ContextVar("begins", default=False)
@@ -91,12 +86,52 @@ def methods(requests: list[Request]) -> list[str]:
     return [request.method for request in requests]
 
 
-async def test_created_is_bound() -> None:
-    result, requests, _ = await bound([CREATED])
-    assert result == BindResult(BindOutcome.BOUND, "n1")
-    assert [request.path for request in requests] == ["/api/v1/namespaces/t/pods/p/binding"]
+BUSY = status(429, "TooManyRequests")
+BUSY.headers["Retry-After"] = "3"
+SENT, ASKED, AGAIN = ["POST"], ["POST", "GET"], ["POST", "GET", "POST"]
+BOUND, ELSEWHERE = pod(node="n1"), pod(node="n2")
+#: The bind may have been carried out.
+LOST: list[Action] = [status(500), status(504), Reset(), Hang(), Answer(201, {"a": 1}, cut=2)]
 
 
+@pytest.mark.parametrize(
+    ("posts", "gets", "outcome", "sent", "slept"),
+    [
+        ([CREATED], [pod()], BindOutcome.BOUND, SENT, []),
+        ([CONFLICT, CREATED], [pod(gates=[])], BindOutcome.BOUND, AGAIN, [1]),
+        ([GONE], [GONE], BindOutcome.GONE, ASKED, []),
+        ([GONE, CREATED], [pod()], BindOutcome.BOUND, AGAIN, [1]),
+        ([BUSY, BUSY, CREATED], [pod()], BindOutcome.BOUND, SENT * 3, [3, 3]),
+        ([status(401, "Unauthorized"), CREATED], [pod()], BindOutcome.BOUND, SENT * 2, [1]),
+        *(([lost], [BOUND], BindOutcome.BOUND, ASKED, []) for lost in LOST),
+        *(([lost], [ELSEWHERE], BindOutcome.BOUND_ELSEWHERE, ASKED, []) for lost in LOST),
+        # It is repeated only once the pod is seen to wait.
+        *(([lost, CREATED], [pod()], BindOutcome.BOUND, AGAIN, [1]) for lost in (*LOST, status(503))),
+        *(
+            ([Hang()], [unsaid, unsaid, BOUND], BindOutcome.BOUND, [*SENT, *["GET"] * 3], [1, 2])
+            for unsaid in (Reset(), status(503), status(429), Answer(200, b"no pod"))
+        ),
+        # It reaches the server after all, and its repetition meets it as a conflict.
+        ([Hang(), CONFLICT], [pod(), BOUND], BindOutcome.BOUND, [*AGAIN, "GET"], [1]),
+        ([Reset()], [pod(deleting=True)], BindOutcome.DELETING, ASKED, []),
+    ],
+)
+@pytest.mark.promise("S2")
+async def test_what_answers_come_to(
+    posts: list[Action], gets: list[Action], outcome: BindOutcome, sent: list[str], slept: list[float]
+) -> None:
+    result, requests, time = await bound([*posts], [*gets])
+    assert result.outcome is outcome
+    assert result.node == (
+        gets[-1].body["spec"]["nodeName"] if gets[-1] in (BOUND, ELSEWHERE) else result.node
+    )
+    assert result.confirmed is (requests[-1].method == "GET")
+    assert result.attempts == sent.count("POST")
+    assert (methods(requests), time.slept) == (sent, slept)
+    assert requests[0].path == "/api/v1/namespaces/t/pods/p/binding"
+
+
+@pytest.mark.promise("S2")
 async def test_the_binding_names_pod_uid_and_node() -> None:
     _, requests, _ = await bound([CREATED])
     assert requests[0].json == {
@@ -121,9 +156,9 @@ async def test_the_binding_has_the_annotations_that_its_pod_is_bound_with_at_eac
 
 
 async def test_names_are_escaped_in_the_path() -> None:
-    async with connected(Server([CREATED])) as (server, transport):
-        await Binds(transport, policy=POLICY).bind(PodKey("t", "../x", "u"), "n1")
-        assert server.requests[0].target == "/api/v1/namespaces/t/pods/..%2Fx/binding"
+    server, transport = answering(Server([CREATED]))
+    await Binds(transport, policy=POLICY).bind(PodKey("t", "../x", "u"), "n1")
+    assert server.requests[0].target == "/api/v1/namespaces/t/pods/..%2Fx/binding"
 
 
 @pytest.mark.parametrize(
@@ -144,20 +179,6 @@ async def test_a_conflict_means_what_the_pod_says(
 ) -> None:
     result, requests, time = await bound([CONFLICT], [state])
     assert (result.outcome, result.node, result.confirmed) == (outcome, node, True)
-    assert methods(requests) == ["POST", "GET"]
-    assert time.slept == []
-
-
-async def test_a_conflict_with_a_pod_that_is_free_is_tried_again() -> None:
-    result, requests, time = await bound([CONFLICT, CREATED], [pod(gates=[])])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "GET", "POST"]
-    assert time.slept == [1]
-
-
-async def test_a_pod_that_is_not_there_is_gone() -> None:
-    result, requests, time = await bound([GONE], [GONE])
-    assert (result.outcome, result.confirmed) == (BindOutcome.GONE, True)
     assert methods(requests) == ["POST", "GET"]
     assert time.slept == []
 
@@ -185,8 +206,7 @@ async def test_a_404_that_is_not_about_the_pod_does_not_lose_it(lie: Answer) -> 
 @pytest.mark.parametrize("lie", NOT_ABOUT_IT)
 async def test_a_pod_is_pending_until_the_api_server_shows_its_node(lie: Answer) -> None:
     async def pending(answer: Action) -> bool | None:
-        async with connected(Server([CREATED], [answer])) as (_, transport):
-            return await Binds(transport).is_pending(POD)
+        return await Binds(answering(Server([CREATED], [answer]))[1]).is_pending(POD)
 
     assert await pending(pod()) is True
     assert await pending(pod(node="n1")) is False
@@ -214,63 +234,12 @@ async def test_what_is_not_from_the_api_server_binds_and_refuses_nothing(lie: An
     assert (result.outcome, result.confirmed) == (BindOutcome.BOUND, True)
 
 
-async def test_a_bind_that_was_not_found_for_a_pod_that_is_there_is_repeated() -> None:
-    result, requests, _ = await bound([GONE, CREATED], [pod()])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "GET", "POST"]
-
-
 @pytest.mark.parametrize("code", [302, 400, 403, 405, 413, 422])
 async def test_a_refusal_is_final_and_says_why(code: int) -> None:
     result, requests, _ = await bound([status(code, "Because", "of this")])
     assert result.outcome is BindOutcome.REFUSED
     assert result.failure is not None and result.failure.message == "of this"
     assert methods(requests) == ["POST"]
-
-
-async def test_a_throttled_bind_is_repeated_when_the_server_says() -> None:
-    busy = status(429, "TooManyRequests")
-    busy.headers["Retry-After"] = "3"
-    result, requests, time = await bound([busy, busy, CREATED])
-    assert result.outcome is BindOutcome.BOUND and result.attempts == 3
-    assert methods(requests) == ["POST", "POST", "POST"]
-    assert time.slept == [3, 3]
-
-
-async def test_a_refused_token_is_worth_another_attempt() -> None:
-    result, requests, _ = await bound([status(401, "Unauthorized"), CREATED])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "POST"]
-
-
-@pytest.mark.parametrize("lost", [status(500), status(504), Reset(), Hang(), Answer(201, {"a": 1}, cut=2)])
-async def test_a_bind_that_was_carried_out_although_the_answer_was_lost_is_bound(lost: Action) -> None:
-    result, requests, _ = await bound([lost], [pod(node="n1")])
-    assert (result.outcome, result.confirmed, result.attempts) == (BindOutcome.BOUND, True, 1)
-    assert methods(requests) == ["POST", "GET"]
-
-
-@pytest.mark.parametrize("lost", [status(500), status(503), Reset(), Hang()])
-async def test_a_bind_that_was_not_carried_out_is_repeated_only_after_asking(lost: Action) -> None:
-    result, requests, time = await bound([lost, CREATED], [pod()])
-    assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 2)
-    assert methods(requests) == ["POST", "GET", "POST"]
-    assert time.slept == [1]
-
-
-async def test_a_lost_bind_that_reaches_the_server_after_all_meets_its_repetition_as_a_conflict() -> None:
-    result, requests, _ = await bound([Hang(), CONFLICT], [pod(), pod(node="n1")])
-    assert result.outcome is BindOutcome.BOUND
-    assert methods(requests) == ["POST", "GET", "POST", "GET"]
-
-
-@pytest.mark.parametrize("lost", [Reset(), status(503), status(429), Answer(200, b"no pod")])
-async def test_asking_goes_on_until_the_pod_answers(lost: Action) -> None:
-    result, requests, time = await bound([Hang()], [lost, lost, pod(node="n1")])
-    assert result.outcome is BindOutcome.BOUND
-    # aiohttp may repeat a broken GET by itself; how often is its affair.
-    assert methods(requests)[0] == "POST" and set(methods(requests)[1:]) == {"GET"}
-    assert time.slept == [1, 2][: len(time.slept)]
 
 
 async def test_a_doubt_that_cannot_be_settled_before_the_deadline_keeps_the_capacity() -> None:
@@ -287,11 +256,6 @@ async def test_a_doubt_that_we_may_not_settle_keeps_the_capacity() -> None:
     # Asking again is of no use: it comes to this once nothing can be carried out any more.
     assert result.unknown is not None and result.unknown.then is not None
     assert result.unknown.then.outcome is BindOutcome.UNAVAILABLE
-
-
-async def test_a_lost_bind_of_a_pod_that_is_being_deleted_can_no_longer_be_carried_out() -> None:
-    result, _, _ = await bound([Reset()], [pod(deleting=True)])
-    assert result.outcome is BindOutcome.DELETING
 
 
 async def test_a_lost_bind_of_a_pod_that_is_gated_may_still_be_carried_out() -> None:
@@ -342,10 +306,11 @@ async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_
     "lost", [Reset(), Hang(), status(504, "Timeout"), Answer(502, b"<html>"), status(408)]
 )
 @pytest.mark.parametrize("refusal", [status(429), status(500, "InternalError"), status(403, "Forbidden")])
+@pytest.mark.promise("S1")
 async def test_no_capacity_is_freed_while_a_bind_that_got_no_answer_may_still_be_carried_out(
     lost: Action, refusal: Answer
 ) -> None:
-    policy = replace(IMPATIENT, deadline=15)
+    policy = replace(POLICY, deadline=15)
     result, _, time = await bound([lost, refusal], [pod()], policy=policy)
     assert result.outcome is BindOutcome.UNKNOWN
     unknown = result.unknown
@@ -398,35 +363,28 @@ class Unreachable:
 
 async def test_what_was_never_sent_is_sent_again_without_asking() -> None:
     time = FakeTime()
-    async with connected(Server([CREATED])) as (server, inner):
-        transport = Unreachable(inner, 3)
-        result = await Binds(transport, policy=POLICY, timing=time.timing).bind(POD, "n1")  # type: ignore[arg-type]
-        assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 4)
-        assert transport.calls == ["POST"] * 4
-        assert len(server.requests) == 1
-        assert time.slept == [1, 2, 4]
+    server, inner = answering(Server([CREATED]))
+    transport = Unreachable(inner, 3)
+    result = await Binds(transport, policy=POLICY, timing=time.timing).bind(POD, "n1")  # type: ignore[arg-type]
+    assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 4)
+    assert transport.calls == ["POST"] * 4
+    assert len(server.requests) == 1
+    assert time.slept == [1, 2, 4]
 
 
 async def test_a_backoff_holds_no_place_in_the_budget() -> None:
     """Otherwise a few binds that meet a failing server would stop all others."""
     budget = Budget(concurrency=1)
-    asleep = asyncio.Event()
+    _, transport = answering(Server([status(429), CREATED]))
 
-    async def for_ever(_: float) -> None:
-        asleep.set()
-        await asyncio.Event().wait()
+    async def one(name: str) -> BindResult:
+        return await Binds(transport, policy=POLICY, budget=budget).bind(PodKey("t", name, "u"), "n1")
 
-    async with connected(Server([status(429), CREATED])) as (_, transport):
-
-        async def one(timing: Timing) -> BindResult:
-            return await Binds(transport, budget=budget, timing=timing).bind(POD, "n1")
-
-        slow = asyncio.create_task(one(Timing(sleep=for_ever)))
-        await asleep.wait()
-        async with asyncio.timeout(5):
-            assert (await one(FakeTime().timing)).outcome is BindOutcome.BOUND
-        slow.cancel()
-        await asyncio.gather(slow, return_exceptions=True)
+    slow = asyncio.create_task(one("slow"))
+    await asyncio.sleep(0.5)
+    quick = await asyncio.wait_for(one("quick"), 0.1)
+    assert quick.outcome is BindOutcome.BOUND and not slow.done()
+    assert (await slow).outcome is BindOutcome.BOUND
 
 
 async def test_waiting_for_the_budget_does_not_count_towards_the_deadline() -> None:
@@ -448,8 +406,8 @@ async def test_the_deadline_counts_from_the_first_request_on() -> None:
             time.now += 50
         return status(429)
 
-    async with connected(slow) as (_, transport):
-        result = await Binds(transport, policy=POLICY, timing=time.timing).bind(POD, "n1")
+    policy = replace(POLICY, request_timeout=60)
+    result = await Binds(answering(slow)[1], policy=policy, timing=time.timing).bind(POD, "n1")
     assert result.outcome is BindOutcome.UNAVAILABLE
     assert time.slept == [1, 2, 4]
 
@@ -478,12 +436,14 @@ async def test_what_a_real_server_answered_is_understood(name: str) -> None:
 async def test_a_bind_that_may_not_be_sent_is_not_sent() -> None:
     result, requests, _ = await bound([CREATED], allowed=lambda _node: False)
     assert (result.outcome, result.attempts, requests) == (BindOutcome.UNAVAILABLE, 0, [])
-    async with connected(Server([CREATED])) as (server, transport):
-        told: list[BindResult | AlreadySent] = []
-        binds = Binds(transport, allowed=lambda _node: False)
-        binds._start = starting(transport)
-        assert not binds.send_bind(POD, "n1", told.append)
-        assert (server.requests, told) == ([], [])
+    server, transport = answering(Server([CREATED]))
+    server.warm = True
+    told: list[BindResult | AlreadySent] = []
+    assert not Binds(transport, allowed=lambda _node: False).send_bind(POD, "n1", told.append)
+    assert not Binds(transport, budget=Budget(qps=1)).send_bind(POD, "n1", told.append)
+    assert (server.requests, told) == ([], [])
+    assert Binds(transport, allowed=lambda _node: True).send_bind(POD, "n1", told.append)
+    assert len(server.requests) == 1
 
 
 async def test_a_bind_that_may_no_longer_be_sent_after_it_waited_for_the_budget_is_not_sent() -> None:
@@ -507,3 +467,6 @@ async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> N
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.unknown is not None and result.unknown.settles > time.now
     assert result.unknown.then is not None and result.unknown.then.outcome is BindOutcome.UNAVAILABLE
+
+
+all_in_virtual_time(globals())

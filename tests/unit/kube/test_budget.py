@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from agent_scheduler.kube.budget import Budget, TokenBucket
-from agent_scheduler.kube.retry import Timing
-
-from .scripted import FakeTime
+from tests.support.scripted import FakeTime
+from tests.support.virtual import all_in_virtual_time
 
 
 async def take(bucket: TokenBucket, times: int) -> None:
@@ -15,21 +14,23 @@ async def take(bucket: TokenBucket, times: int) -> None:
         await bucket.take()
 
 
+def slept(time: FakeTime) -> float:
+    """The seconds since this was asked last."""
+    seconds = sum(time.slept)
+    time.slept.clear()
+    return round(seconds, 6)
+
+
 async def test_a_burst_is_free_and_what_follows_has_the_rate() -> None:
     time = FakeTime()
     bucket = TokenBucket(10, 5, timing=time.timing)
-    await take(bucket, 5)
-    assert time.slept == []
-    await take(bucket, 20)
-    assert sum(time.slept) == pytest.approx(2.0)
-
-
-async def test_no_more_than_the_burst_is_saved_up() -> None:
-    time = FakeTime()
-    bucket = TokenBucket(10, 5, timing=time.timing)
+    for count, seconds in ((5, 0), (20, 2.0)):
+        await take(bucket, count)
+        assert slept(time) == seconds
+    # At most the burst is saved up.
     time.now += 1000
     await take(bucket, 6)
-    assert sum(time.slept) == pytest.approx(0.1)
+    assert slept(time) == 0.1
 
 
 @pytest.mark.parametrize("qps", [None, 0])
@@ -40,37 +41,34 @@ async def test_a_rate_of_zero_or_none_is_no_limit(qps: float | None) -> None:
 
 
 async def test_waiters_are_served_in_the_order_they_came() -> None:
-    bucket = TokenBucket(200, 1)
-    order: list[int] = []
+    bucket = TokenBucket(2, 1, timing=FakeTime().timing)
+    order: list[tuple[int, float]] = []
+    began = asyncio.get_running_loop().time()
 
     async def waiter(number: int) -> None:
         await bucket.take()
-        order.append(number)
+        order.append((number, asyncio.get_running_loop().time() - began))
 
     async with asyncio.TaskGroup() as group:
         for number in range(6):
             group.create_task(waiter(number))
-    assert order == list(range(6))
+    assert order == [(number, pytest.approx(number / 2)) for number in range(6)]
 
 
-async def test_a_cancelled_waiter_gives_its_token_back() -> None:
-    time = FakeTime()
-    asleep = asyncio.Event()
+async def test_a_cancelled_waiter_gives_its_token_and_its_place_back() -> None:
+    budget = Budget(qps=0.1, burst=1, concurrency=1, timing=FakeTime().timing)
 
-    async def for_ever(_: float) -> None:
-        asleep.set()
-        await asyncio.Event().wait()
+    async def one() -> None:
+        async with budget.request():
+            pass
 
-    timing = time.timing
-    bucket = TokenBucket(1, 1, timing=type(timing)(clock=timing.clock, sleep=for_ever, rng=timing.rng))
-    await bucket.take()
-    waiter = asyncio.create_task(bucket.take())
-    await asleep.wait()
+    await one()
+    waiter = asyncio.create_task(one())
+    await asyncio.sleep(5)
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)
-    time.now += 1
-    async with asyncio.timeout(1):
-        await bucket.take()
+    async with asyncio.timeout(5.1):
+        await one()
 
 
 async def test_only_so_many_requests_are_under_way() -> None:
@@ -97,31 +95,6 @@ async def test_a_request_that_fails_gives_its_place_back() -> None:
                 raise RuntimeError
 
 
-async def test_a_request_that_is_cancelled_while_it_waits_for_the_rate_gives_its_place_back() -> None:
-    time = FakeTime()
-    asleep = asyncio.Event()
-
-    async def for_ever(_: float) -> None:
-        asleep.set()
-        await asyncio.Event().wait()
-
-    timing = Timing(clock=time.timing.clock, sleep=for_ever)
-    budget = Budget(qps=1, burst=1, concurrency=1, timing=timing)
-
-    async def one() -> None:
-        async with budget.request():
-            pass
-
-    await one()
-    waiter = asyncio.create_task(one())
-    await asleep.wait()
-    waiter.cancel()
-    await asyncio.gather(waiter, return_exceptions=True)
-    time.now += 1
-    async with asyncio.timeout(1):
-        await one()
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [({"qps": -1}, "qps"), ({"qps": 1, "burst": 0}, "burst"), ({"concurrency": 0}, "concurrency")],
@@ -131,29 +104,24 @@ def test_impossible_budgets_are_refused(options: dict[str, int], words: str) -> 
         Budget(**options)
 
 
-async def test_a_new_rate_holds_for_those_who_come_after_it() -> None:
+@pytest.mark.parametrize(
+    ("before", "taken", "after", "then", "seconds"),
+    [
+        ((10, 5), 5, (2, 1), 4, 2.0),
+        # A smaller burst takes what was saved up beyond it, a larger one has to be saved up.
+        ((10, 100), 0, (10, 2), 3, 0.1),
+        ((10, 1), 0, (10, 100), 2, 0.1),
+    ],
+)
+async def test_a_new_rate_holds_for_those_who_come_after_it(
+    before: tuple[float, int], taken: int, after: tuple[float, int], then: int, seconds: float
+) -> None:
     time = FakeTime()
-    bucket = TokenBucket(10, 5, timing=time.timing)
-    await take(bucket, 5)
-    bucket.set_rate(2, 1)
-    await take(bucket, 4)
-    assert sum(time.slept) == pytest.approx(2.0)
-
-
-async def test_a_smaller_burst_takes_what_was_saved_up_beyond_it() -> None:
-    time = FakeTime()
-    bucket = TokenBucket(10, 100, timing=time.timing)
-    bucket.set_rate(10, 2)
-    await take(bucket, 3)
-    assert sum(time.slept) == pytest.approx(0.1)
-
-
-async def test_a_larger_burst_has_to_be_saved_up() -> None:
-    time = FakeTime()
-    bucket = TokenBucket(10, 1, timing=time.timing)
-    bucket.set_rate(10, 100)
-    await take(bucket, 2)
-    assert sum(time.slept) == pytest.approx(0.1)
+    bucket = TokenBucket(*before, timing=time.timing)
+    await take(bucket, taken)
+    bucket.set_rate(*after)
+    await take(bucket, then)
+    assert slept(time) == seconds
 
 
 async def test_a_limit_can_be_lifted_and_set() -> None:
@@ -171,7 +139,7 @@ async def test_a_limit_can_be_lifted_and_set() -> None:
     for _ in range(4):
         async with budget.request():
             pass
-    assert sum(time.slept) == pytest.approx(1.0)
+    assert slept(time) == 1.0
 
 
 def test_what_has_a_bound_on_requests_under_way_is_not_unlimited() -> None:
@@ -190,7 +158,7 @@ async def test_what_need_not_wait_is_sent_at_once_and_counted_once_it_was(qps: f
     assert budget.at_once(lambda: True) is (qps is None)
     async with budget.request():
         pass
-    assert sum(time.slept) == pytest.approx(0.0 if qps is None else 0.1)
+    assert slept(time) == (0.0 if qps is None else 0.1)
 
 
 async def test_nothing_is_sent_at_once_where_requests_under_way_are_bounded() -> None:
@@ -204,7 +172,7 @@ async def test_an_impossible_rate_changes_nothing() -> None:
         with pytest.raises(ValueError):
             bucket.set_rate(qps, burst)
     await take(bucket, 6)
-    assert sum(time.slept) == pytest.approx(0.1)
+    assert slept(time) == 0.1
 
 
 async def test_time_that_has_passed_counts_at_the_rate_that_it_passed_at() -> None:
@@ -215,4 +183,7 @@ async def test_time_that_has_passed_counts_at_the_rate_that_it_passed_at() -> No
     time.slept.clear()
     bucket.set_rate(10, 100)
     await take(bucket, 11)
-    assert sum(time.slept) == pytest.approx(0.1)
+    assert slept(time) == 0.1
+
+
+all_in_virtual_time(globals())

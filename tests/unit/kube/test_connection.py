@@ -171,14 +171,6 @@ def test_what_follows_an_answer_costs_the_connection_and_not_the_answer(
     assert not connection.reusable
 
 
-@pytest.mark.parametrize("more", [b"H", b"HTTP/1.1 204 No Content\r\n\r\n", OK[:-2], OK])
-async def test_a_second_answer_or_its_beginning_ends_the_connection(more: bytes) -> None:
-    outcome, connection = await exchanged([OK + more])
-    assert isinstance(outcome, Response)
-    assert outcome.body == b"ok"
-    assert not connection.reusable
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -206,40 +198,26 @@ async def test_a_body_after_the_answer_to_head_ends_the_connection() -> None:
     assert not connection.reusable
 
 
-@pytest.mark.parametrize("code", [204, 304])
-async def test_statuses_without_a_body_have_none(code: int) -> None:
-    length = b"Content-Length: 5\r\n" if code == 304 else b""
-    outcome, connection = await exchanged([b"HTTP/1.1 %d X\r\n%b\r\n" % (code, length)])
-    assert isinstance(outcome, Response)
-    assert (outcome.status, outcome.body) == (code, b"")
-    assert connection.reusable
-
-
 @pytest.mark.parametrize(
-    "answer",
+    ("said", "body", "reusable"),
     [
-        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
-        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        (b"204 X\r\n\r\n", b"", True),
+        (b"304 X\r\nContent-Length: 5\r\n\r\n", b"", True),
+        (b"200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
+        (b"200 OK\r\n\r\nuntil the end", b"until the end", False),
+        # An offer to upgrade is no upgrade.
+        (b"200 OK\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nok", b"ok", True),
     ],
 )
-async def test_a_connection_that_the_server_gives_up_is_not_used_again(answer: bytes) -> None:
-    outcome, connection = await exchanged([answer])
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_an_answer_says_where_it_ends_and_whether_its_connection_does(
+    version: bytes, said: bytes, body: bytes, reusable: bool
+) -> None:
+    ends = body.startswith(b"until")
+    outcome, connection = await exchanged([b"HTTP/%b %b" % (version, said)], ends=ends)
     assert isinstance(outcome, Response)
-    assert not connection.reusable
-
-
-async def test_a_body_without_a_length_ends_with_the_connection() -> None:
-    outcome, connection = await exchanged([b"HTTP/1.1 200 OK\r\n\r\nsome", b" more"], ends=True)
-    assert isinstance(outcome, Response)
-    assert outcome.body == b"some more"
-    assert not connection.reusable
-
-
-async def test_an_offer_to_upgrade_is_no_upgrade() -> None:
-    offer = b"HTTP/1.1 200 OK\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nok"
-    outcome, connection = await exchanged([offer])
-    assert isinstance(outcome, Response)
-    assert connection.reusable
+    assert outcome.body == body
+    assert connection.reusable is (reusable and version == b"1.1")
 
 
 @pytest.mark.parametrize(
@@ -295,6 +273,7 @@ async def test_an_answer_beyond_its_limits_is_refused_however_it_is_cut(
 @pytest.mark.parametrize(
     "start",
     [
+        b"HTTP/1.1 100 Continue\r\n\r\n",
         b"HTTP/1.1 200 ",
         b"HTTP/1.1 200 OK\r\n",
         b"HTTP/1.1 200 OK\r\nA: ",
@@ -303,13 +282,8 @@ async def test_an_answer_beyond_its_limits_is_refused_however_it_is_cut(
     ],
 )
 async def test_what_never_ends_is_refused_before_it_fills_the_memory(start: bytes) -> None:
-    outcome, _ = await exchanged([start, *[b"A" * 50] * 10], limits=Limits(head=200, body=100))
-    assert isinstance(outcome, Broken)
-    assert "larger than 200 bytes" in str(outcome)
-
-
-async def test_informational_answers_without_end_are_refused() -> None:
-    outcome, _ = await exchanged([b"HTTP/1.1 100 Continue\r\n\r\n"] * 20, limits=Limits(head=200))
+    more = start if start.startswith(b"HTTP/1.1 100") else b"A" * 50
+    outcome, _ = await exchanged([start, *[more] * 20], limits=Limits(head=200, body=100))
     assert isinstance(outcome, Broken)
     assert "larger than 200 bytes" in str(outcome)
 

@@ -5,44 +5,53 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import time
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
 from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.dial import Dialer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
+from tests.support.loop import SimLoop
+from tests.support.raw_server import OK, End, Raw, client, get, post, saying, wired
+from tests.support.scripted import eventually
+from tests.support.virtual import all_in_virtual_time
 
-from .raw_server import OK, End, Step, client, get, post, saying
-from .scripted import Answer, Hang, connected, eventually, in_order
+
+@asynccontextmanager
+async def held(*scripts: Any, **options: Any) -> AsyncIterator[tuple[Raw, Http1Transport, asyncio.Event]]:
+    """A client with one connection, whose first request is answered once the event is set."""
+    gate = asyncio.Event()
+    first, *rest = scripts or ([[OK]] * 9,)
+    async with (
+        wired([[gate, *first[0]], *first[1:]], *rest) as server,
+        client(server, **{"pool_size": 1, **options}) as transport,
+    ):
+        yield server, transport, gate
 
 
 async def test_one_request_after_the_other_uses_one_connection() -> None:
-    async with saying([[OK]] * 9) as server, client(server.url) as transport:
+    async with wired([[OK]] * 9) as server, client(server) as transport:
         for _ in range(5):
             assert await get(transport) == b"ok"
         assert server.connections == 1
 
 
 async def test_the_connection_used_last_is_used_first() -> None:
-    gate = asyncio.Event()
-    async with saying([[gate, OK]] + [[OK]] * 9) as server, client(server.url) as transport:
-        first = asyncio.create_task(get(transport, "/first"))
-        await server.arrived(1)
-        second = asyncio.create_task(get(transport, "/second"))
+    async with held(pool_size=2) as (server, transport, gate):
+        both = [asyncio.create_task(get(transport)) for _ in range(2)]
         await server.arrived(2)
         gate.set()
-        await asyncio.gather(first, second)
+        await asyncio.gather(*both)
         for _ in range(4):
             await get(transport)
         assert len({number for number, _ in server.requests[2:]}) == 1
 
 
 async def test_requests_wait_for_a_connection_in_the_order_in_which_they_came() -> None:
-    async with saying([[OK]] * 50) as server, client(server.url, pool_size=2) as transport:
+    async with wired([[OK]] * 50) as server, client(server, pool_size=2) as transport:
         async with asyncio.TaskGroup() as group:
             for number in range(20):
                 group.create_task(get(transport, f"/{number}"))
@@ -54,8 +63,7 @@ async def test_requests_wait_for_a_connection_in_the_order_in_which_they_came() 
 
 
 async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
-    gate = asyncio.Event()
-    async with saying([[gate, OK]] + [[OK]] * 9) as server, client(server.url, pool_size=1) as transport:
+    async with held() as (server, transport, gate):
         first = asyncio.create_task(get(transport, "/first"))
         await server.arrived(1)
         waiting = asyncio.create_task(get(transport, "/waiting"))
@@ -68,16 +76,13 @@ async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
 
 async def test_a_connection_that_was_opened_while_certificates_were_replaced_has_one_exchange() -> None:
     """It presents what was replaced."""
-    opened = 0
 
     async def dial(address: Address, protocol: asyncio.Protocol) -> None:
-        nonlocal opened
-        opened += 1
-        if opened == 1:
+        if not server.connections:
             transport._pool.use(ssl.create_default_context())
-        await Dialer()(replace(address, tls=None), protocol)
+        await server.dial(address, protocol)
 
-    async with saying([[OK]] * 9) as server, client(server.url, dial=dial) as transport:
+    async with wired([[OK]] * 9) as server, client(server, dial=dial) as transport:
         for _ in range(4):
             assert await get(transport) == b"ok"
         assert server.connections == 2
@@ -85,44 +90,40 @@ async def test_a_connection_that_was_opened_while_certificates_were_replaced_has
 
 async def test_an_idle_connection_is_given_up_when_certificates_were_replaced_and_only_then() -> None:
     """There is room for one, so what is given up has to leave its place."""
-
-    async def dial(address: Address, protocol: asyncio.Protocol) -> None:
-        await Dialer()(replace(address, tls=None), protocol)
-
-    async with (
-        saying([[OK]] * 9) as server,
-        client(server.url, dial=dial, pool_size=1) as transport,
-    ):
+    async with wired([[OK]] * 9) as server, client(server, pool_size=1) as transport:
         assert await get(transport) == b"ok"
         tls = ssl.create_default_context()
         for _ in range(2):
             transport._pool.use(tls)
             for _ in range(2):
-                assert await asyncio.wait_for(get(transport), 10) == b"ok"
+                assert await get(transport) == b"ok"
         assert server.connections == 2
 
 
 async def test_an_idle_connection_is_closed_after_its_time() -> None:
-    async with saying([[OK]] * 9) as server, client(server.url, keepalive=0.05) as transport:
+    async with wired([[OK]] * 9) as server, client(server, keepalive=20) as transport:
         await get(transport)
+        await asyncio.sleep(19)
         assert server.open == 1
-        await eventually(lambda: server.open == 0)
+        await asyncio.sleep(21)
+        assert server.open == 0
         assert await get(transport) == b"ok"
         assert server.connections == 2
 
 
 async def test_a_connection_that_was_idle_for_too_long_is_not_used_even_if_its_timer_is_late() -> None:
-    async with saying([[OK]] * 9) as server, client(server.url, keepalive=0.05, pool_size=1) as transport:
+    """The process was suspended: its timers have not run."""
+    async with wired([[OK]] * 9) as server, client(server, keepalive=20, pool_size=1) as transport:
         await get(transport)
-        # The loop stands still, as it does when the process is suspended: its timers have not run.
-        time.sleep(0.1)  # noqa: ASYNC251
-        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        loop.jump(21)
         assert await get(transport) == b"ok"
         assert server.connections == 2
 
 
 async def test_a_connection_that_was_reset_while_idle_is_replaced() -> None:
-    async with saying([[OK, End.RESET]], [[OK]]) as server, client(server.url) as transport:
+    async with wired([[OK, End.RESET]], [[OK]]) as server, client(server) as transport:
         await get(transport)
         await eventually(lambda: server.open == 0)
         assert await post(transport) == 200
@@ -131,7 +132,7 @@ async def test_a_connection_that_was_reset_while_idle_is_replaced() -> None:
 async def test_what_a_server_says_unasked_is_not_taken_for_the_next_answer() -> None:
     gate = asyncio.Event()
     unasked = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"
-    async with saying([[OK, gate, unasked]], [[OK]]) as server, client(server.url) as transport:
+    async with wired([[OK, gate, unasked]], [[OK]]) as server, client(server) as transport:
         await get(transport)
         gate.set()
         await eventually(lambda: server.open == 0)
@@ -185,7 +186,7 @@ async def test_a_connection_that_is_closed_as_it_is_handed_on_is_replaced() -> N
 
 async def test_a_server_that_announces_to_close_is_believed() -> None:
     closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
-    async with saying([[closing]]) as server, client(server.url) as transport:
+    async with wired([[closing]]) as server, client(server) as transport:
         assert await get(transport) == b"ok"
         await eventually(lambda: server.open == 0)
         assert await post(transport) == 200
@@ -193,8 +194,7 @@ async def test_a_server_that_announces_to_close_is_believed() -> None:
 
 
 async def test_a_cancelled_request_takes_its_connection_with_it() -> None:
-    gate = asyncio.Event()
-    async with saying([[gate, OK]], [[OK]]) as server, client(server.url, pool_size=1) as transport:
+    async with held([[OK]], [[OK]]) as (server, transport, gate):
         task = asyncio.create_task(get(transport, "/first"))
         await server.arrived(1)
         task.cancel()
@@ -207,13 +207,11 @@ async def test_a_cancelled_request_takes_its_connection_with_it() -> None:
 
 
 async def test_a_place_in_the_queue_that_is_given_up_goes_to_the_next() -> None:
-    gate = asyncio.Event()
-    async with saying([[gate, OK]] + [[OK]] * 9) as server, client(server.url, pool_size=1) as transport:
-        first = asyncio.create_task(get(transport, "/first"))
+    async with held() as (server, transport, gate):
+        first, given_up, last = (
+            asyncio.create_task(get(transport, f"/{name}")) for name in ("first", "given-up", "last")
+        )
         await server.arrived(1)
-        given_up = asyncio.create_task(get(transport, "/given-up"))
-        last = asyncio.create_task(get(transport, "/last"))
-        await asyncio.sleep(0)
         given_up.cancel()
         gate.set()
         assert await asyncio.gather(first, last) == [b"ok", b"ok"]
@@ -222,12 +220,7 @@ async def test_a_place_in_the_queue_that_is_given_up_goes_to_the_next() -> None:
 
 @pytest.mark.parametrize("broken", [True, False])
 async def test_one_cancelled_in_the_moment_of_being_served_passes_its_place_on(broken: bool) -> None:
-    gate = asyncio.Event()
-    first_ends: list[Step] = [gate, End.CLOSE] if broken else [gate, OK]
-    async with (
-        saying([first_ends] + [[OK]] * 9, [[OK]] * 9) as server,
-        client(server.url, pool_size=1) as transport,
-    ):
+    async with held([[End.CLOSE if broken else OK], *[[OK]] * 9], [[OK]] * 9) as (server, transport, gate):
 
         async def take_away() -> None:
             # Still in the step in which the connection, or its slot, was given to the next.
@@ -249,11 +242,7 @@ async def test_one_cancelled_in_the_moment_of_being_served_passes_its_place_on(b
 
 
 async def test_a_connection_that_breaks_lets_the_next_in_the_queue_open_one() -> None:
-    gate = asyncio.Event()
-    async with (
-        saying([[gate, End.RESET]], [[OK]] * 9) as server,
-        client(server.url, pool_size=1) as transport,
-    ):
+    async with held([[End.RESET]], [[OK]] * 9) as (server, transport, gate):
         first = asyncio.create_task(post(transport))
         await server.arrived(1)
         others = [asyncio.create_task(get(transport)) for _ in range(3)]
@@ -298,19 +287,19 @@ async def test_a_cancelled_connection_attempt_leaves_nothing_open_and_costs_no_s
 
 
 async def test_closing_ends_what_is_under_way_and_what_waits() -> None:
-    async with saying([[]]) as server:
-        transport = Http1Transport(Endpoint(server.url), pool_size=1)
+    async with wired([[]]) as server, client(server, pool_size=1) as transport:
         under_way, waiting = (asyncio.create_task(post(transport)) for _ in range(2))
         await server.arrived(1)
         await transport.close()
-        async with asyncio.timeout(5):
-            outcomes = await asyncio.gather(under_way, waiting, return_exceptions=True)
+        outcomes = await asyncio.gather(under_way, waiting, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, NotSent]
         await eventually(lambda: server.open == 0)
         assert server.lines == ["POST /"]
         with pytest.raises(NotSent):
             await post(transport)
         await transport.close()
+        pool = transport._pool
+        assert (pool._sweeper, pool._alarm, len(pool._open), pool._slots) == (None, None, 0, 0)
 
 
 async def test_closing_does_not_wait_for_a_handshake() -> None:
@@ -325,11 +314,12 @@ async def test_closing_does_not_wait_for_a_handshake() -> None:
         await eventually(lambda: server.open == 0)
 
 
-async def test_an_idle_transport_has_no_timers_left_after_its_end() -> None:
-    async with connected(in_order(Answer(), Hang())) as (server, transport):
-        await transport.request("GET", "/", timeout=5)
-        assert isinstance(transport, Http1Transport)
-        pool = transport._pool
-        await transport.close()
-        assert (pool._sweeper, pool._alarm, len(pool._open), pool._slots) == (None, None, 0, 0)
-        await eventually(lambda: server.open == 0)
+NEED_SOCKETS = (
+    "test_nor_if_it_lies_unread_when_the_next_request_is_made",
+    "test_a_connection_that_is_closed_as_it_is_handed_on_is_replaced",
+    "test_a_server_that_cannot_be_reached_costs_no_slot",
+    "test_a_handshake_that_takes_too_long_has_sent_nothing",
+    "test_a_cancelled_connection_attempt_leaves_nothing_open_and_costs_no_slot",
+    "test_closing_does_not_wait_for_a_handshake",
+)
+all_in_virtual_time(globals(), but=NEED_SOCKETS)

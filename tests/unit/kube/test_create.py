@@ -10,8 +10,8 @@ import pytest
 from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF
-
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, status
+from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, in_order, status
+from tests.support.virtual import all_in_virtual_time
 
 BODY = b'{"metadata":{"name":"c","annotations":{"a":"1"}},"spec":{"n":1}}'
 THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}}
@@ -25,11 +25,9 @@ def always() -> bool:
 
 
 async def created(*actions: Action, wanted: Callable[[], bool] = always) -> tuple[Made, list[Request]]:
-    async with connected(in_order(*actions)) as (server, transport):
-        made = await create_once(
-            transport, "/apis/g/v1/things", "c", BODY, wanted=wanted, timing=FakeTime().timing
-        )
-        return made, server.requests
+    server, transport = answering(in_order(*actions))
+    path, timing = "/apis/g/v1/things", FakeTime().timing
+    return await create_once(transport, path, "c", BODY, wanted=wanted, timing=timing), server.requests
 
 
 async def test_an_object_is_made_with_one_request() -> None:
@@ -83,11 +81,9 @@ async def test_nothing_is_sent_for_what_is_no_longer_wanted() -> None:
 async def deleted(
     *actions: Action, wanted: Callable[[], bool] = always
 ) -> tuple[Failure | None, list[Request]]:
-    async with connected(in_order(*actions)) as (server, transport):
-        failure = await delete_once(
-            transport, "/apis/g/v1/things/c", "u", wanted=wanted, timing=FakeTime().timing
-        )
-        return failure, server.requests
+    server, transport = answering(in_order(*actions))
+    path, timing = "/apis/g/v1/things/c", FakeTime().timing
+    return await delete_once(transport, path, "u", wanted=wanted, timing=timing), server.requests
 
 
 async def test_an_object_is_deleted_by_its_uid() -> None:
@@ -107,3 +103,6 @@ async def test_a_deletion_that_keeps_failing_is_given_up() -> None:
     failure, requests = await deleted(status(403, "Forbidden"))
     assert failure is not None and len(requests) == 1
     assert await deleted(wanted=lambda: False) == (CALLED_OFF, [])
+
+
+all_in_virtual_time(globals())

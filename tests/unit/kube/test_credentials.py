@@ -6,66 +6,33 @@ import pytest
 import structlog
 
 from agent_scheduler.kube.credentials import CredentialsUnavailable, TokenFile
+from tests.support.scripted import FakeTime
 
-from .scripted import FakeTime
 
-
-async def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
+async def test_a_token_file_is_read_again_after_a_minute_or_soon_after_a_refusal(tmp_path: Path) -> None:
+    """And not for each of many refusals; one that vanished leaves the last token in use."""
     file, time = tmp_path / "token", FakeTime()
+    source = TokenFile(file, clock=lambda: time.now)
     file.write_text("one\n")
-    source = TokenFile(file, clock=lambda: time.now)
     assert await source.headers() == {"Authorization": "Bearer one"}
-    file.write_text("two\n")
-    time.now += 59
-    assert await source.headers() == {"Authorization": "Bearer one"}
-    time.now += 2
-    assert await source.headers() == {"Authorization": "Bearer two"}
-
-
-async def test_a_refused_token_is_read_again_soon(tmp_path: Path) -> None:
-    file, time = tmp_path / "token", FakeTime()
-    file.write_text("one")
-    source = TokenFile(file, clock=lambda: time.now)
-    await source.headers()
-    file.write_text("two")
-    time.now += 6
-    source.refused()
-    assert await source.headers() == {"Authorization": "Bearer two"}
-
-
-async def test_a_token_that_is_refused_by_every_answer_is_not_read_for_each(tmp_path: Path) -> None:
-    file, time = tmp_path / "token", FakeTime()
-    file.write_text("one")
-    source = TokenFile(file, clock=lambda: time.now)
-    await source.headers()
-    file.write_text("two")
-    time.now += 4
-    source.refused()
-    assert await source.headers() == {"Authorization": "Bearer one"}
-    time.now += 1
-    assert await source.headers() == {"Authorization": "Bearer two"}
-
-
-async def test_a_token_file_that_vanished_leaves_the_last_token_in_use(tmp_path: Path) -> None:
-    file, time = tmp_path / "token", FakeTime()
-    file.write_text("one")
-    source = TokenFile(file, clock=lambda: time.now)
-    await source.headers()
+    for text, refused_at, seen_at in (("two\n", None, 60), ("three", 6, 6), ("four", 4, 5)):
+        file.write_text(text)
+        began, before = time.now, await source.headers()
+        for second in range(seen_at):
+            time.now = began + second
+            if second == refused_at:
+                source.refused()
+            assert await source.headers() == before, (text, second)
+        time.now = began + seen_at
+        if refused_at == seen_at:
+            source.refused()
+        assert await source.headers() == {"Authorization": f"Bearer {text.strip()}"}
     file.unlink()
     time.now += 100
-    assert await source.headers() == {"Authorization": "Bearer one"}
-    file.write_text("two")
+    assert await source.headers() == {"Authorization": "Bearer four"}
+    file.write_text("five")
     time.now += 100
-    assert await source.headers() == {"Authorization": "Bearer two"}
-
-
-@pytest.mark.parametrize("content", [None, "", " \n"])
-async def test_a_token_file_without_a_token_means_no_credentials(tmp_path: Path, content: str | None) -> None:
-    file = tmp_path / "token"
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(CredentialsUnavailable, match=str(file)):
-        await TokenFile(file).headers()
+    assert await source.headers() == {"Authorization": "Bearer five"}
 
 
 BAD = [b"", b" \n", b"two\nlines", b"nul\0", b"with blank", "schl\u00fcssel".encode(), b"\xff\xfe"]
@@ -91,12 +58,13 @@ async def test_a_token_file_that_is_spoiled_leaves_the_last_good_token_in_use_an
         assert await source.headers() == {"Authorization": "Bearer three"}
 
 
-@pytest.mark.parametrize("content", BAD)
-async def test_a_token_file_that_is_spoiled_from_the_start_is_one_error_without_its_content(
-    tmp_path: Path, content: bytes
+@pytest.mark.parametrize("content", [None, *BAD])
+async def test_a_token_file_that_is_missing_or_spoiled_from_the_start_is_one_error_without_its_content(
+    tmp_path: Path, content: bytes | None
 ) -> None:
     file = tmp_path / "token"
-    file.write_bytes(content)
+    if content is not None:
+        file.write_bytes(content)
     with pytest.raises(CredentialsUnavailable) as raised:
         await TokenFile(file).headers()
     assert str(file) in str(raised.value)

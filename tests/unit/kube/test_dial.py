@@ -15,10 +15,9 @@ import uvloop
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
-
-from .authority import Authority, server_tls
-from .raw_server import OK, End, get, post, saying
-from .scripted import eventually
+from tests.support.authority import Authority, server_tls
+from tests.support.raw_server import OK, End, client, get, post, saying
+from tests.support.scripted import eventually
 
 Resolve = Callable[..., None]
 
@@ -56,12 +55,11 @@ async def test_an_address_that_does_not_answer_does_not_keep_us_from_the_next(re
     resolve("127.0.0.2", "127.0.0.1")
     async with saying([[OK], [OK]], [[b"HTTP/1.1 200 OK\r\n\r\n1\n", End.CLOSE]]) as server:
         with silent("127.0.0.2", server.port):
-            transport = Http1Transport(Endpoint(f"http://api.example:{server.port}"))
-            assert await post(transport) == 200
-            assert await get(transport) == b"ok"
-            async with transport.stream("/watch", read_timeout=5) as batches:
-                assert [batch async for batch in batches] == [[b"1"]]
-            await transport.close()
+            async with client(f"http://api.example:{server.port}") as transport:
+                assert await post(transport, timeout=60) == 200
+                assert await get(transport) == b"ok"
+                async with transport.stream("/watch", read_timeout=60) as batches:
+                    assert [batch async for batch in batches] == [[b"1"]]
 
 
 async def test_an_address_that_dies_later_is_left_for_another(resolve: Resolve) -> None:
@@ -81,12 +79,11 @@ async def test_an_address_that_dies_later_is_left_for_another(resolve: Resolve) 
 async def test_the_name_is_looked_up_for_each_connection(resolve: Resolve) -> None:
     async with saying([[OK, End.CLOSE]]) as one, saying([[OK]], host="127.0.0.2", port=one.port) as two:
         resolve("127.0.0.1")
-        transport = Http1Transport(Endpoint(f"http://api.example:{one.port}"))
-        assert await post(transport) == 200
-        resolve("127.0.0.2")
-        assert await post(transport) == 200
+        async with client(f"http://api.example:{one.port}") as transport:
+            assert await post(transport) == 200
+            resolve("127.0.0.2")
+            assert await post(transport) == 200
         assert (len(one.requests), len(two.requests)) == (1, 1)
-        await transport.close()
 
 
 async def test_an_address_whose_handshake_fails_is_tried_last_from_then_on(
@@ -97,22 +94,22 @@ async def test_an_address_whose_handshake_fails_is_tried_last_from_then_on(
     resolve("127.0.0.2", "127.0.0.1")
     async with saying([[OK]] * 2, tls=server_tls(authority, "api.example")) as server:
         with socket.create_server(("127.0.0.2", server.port)):  # takes connections, and says nothing
-            endpoint = Endpoint(f"https://api.example:{server.port}", trusting)
-            transport = Http1Transport(endpoint, connect_timeout=0.5)
-            with pytest.raises(NotSent, match="timed out"):
-                await post(transport)
-            assert await post(transport) == 200
-            await transport.close()
+            url = f"https://api.example:{server.port}"
+            async with client(url, ssl_context=trusting, connect_timeout=0.5) as transport:
+                with pytest.raises(NotSent, match="timed out"):
+                    await post(transport, timeout=60)
+                # Of the living one the handshake may take longer, on a machine that has much to do.
+                transport._pool._connect_timeout = 60
+                assert await post(transport, timeout=60) == 200
 
 
 async def test_a_name_without_a_living_address_was_not_sent_anything(resolve: Resolve) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     resolve("127.0.0.1", "127.0.0.2")
-    transport = Http1Transport(Endpoint(f"http://api.example:{port}"))
-    with pytest.raises(NotSent):
-        await post(transport)
-    await transport.close()
+    async with client(f"http://api.example:{port}") as transport:
+        with pytest.raises(NotSent):
+            await post(transport)
 
 
 async def given_up(how: str) -> int | None:

@@ -10,11 +10,10 @@ from agent_scheduler.kube.errors import (
     Failure,
     FailureClass,
     classify,
-    classify_error,
     classify_status,
 )
 from agent_scheduler.kube.errors import Status as WireStatus
-from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
+from agent_scheduler.kube.transport import Response
 from tests.support.needed import recorded
 
 
@@ -37,36 +36,9 @@ def test_a_success_is_no_failure(status: int) -> None:
     assert classify(response(status)) is None
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (302, FailureClass.PERMANENT),
-        (400, FailureClass.PERMANENT),
-        (401, FailureClass.TRANSIENT),
-        (403, FailureClass.PERMANENT),
-        (404, FailureClass.PERMANENT),
-        (405, FailureClass.PERMANENT),
-        (408, FailureClass.UNKNOWN),
-        (409, FailureClass.CONFLICT),
-        (410, FailureClass.GONE),
-        (413, FailureClass.PERMANENT),
-        (422, FailureClass.PERMANENT),
-        (429, FailureClass.TRANSIENT),
-        (500, FailureClass.UNKNOWN),
-        (502, FailureClass.UNKNOWN),
-        (503, FailureClass.UNKNOWN),
-        (504, FailureClass.UNKNOWN),
-    ],
-)
-def test_the_status_decides_the_class(status: int, kind: FailureClass) -> None:
-    found = failure(status)
-    assert found.kind is kind
-    assert found.retryable is (kind in (FailureClass.TRANSIENT, FailureClass.UNKNOWN))
-
-
-def test_only_what_was_never_sent_is_known_not_to_have_happened() -> None:
-    assert classify_error(NotSent("x")).kind is FailureClass.TRANSIENT
-    assert classify_error(OutcomeUnknown("x")).kind is FailureClass.UNKNOWN
+@pytest.mark.parametrize("kind", FailureClass)
+def test_what_may_pass_may_be_tried_again(kind: FailureClass) -> None:
+    assert Failure(kind).retryable is (kind in (FailureClass.TRANSIENT, FailureClass.UNKNOWN))
 
 
 def test_reason_message_and_fields_come_from_the_status() -> None:

@@ -10,10 +10,18 @@ import pytest
 
 from agent_scheduler.kube import http1
 from agent_scheduler.kube.eviction import Evicted, evict
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, FencedTransport, PodKey
-
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, serving, status
+from agent_scheduler.kube.transport import FencedTransport, PodKey
+from tests.support.scripted import (
+    Action,
+    Answer,
+    FakeTime,
+    Request,
+    Reset,
+    answering,
+    connected,
+    in_order,
+    status,
+)
 
 POD = PodKey("t", "p", "u")
 
@@ -25,12 +33,13 @@ def always() -> bool:
 async def evicted(
     *actions: Action, wanted: Callable[[], bool] = always
 ) -> tuple[Evicted, list[Request], Any]:
-    time = FakeTime()
-    async with connected(in_order(*actions)) as (server, transport):
-        outcome, failure = await evict(transport, POD, message="why", wanted=wanted, timing=time.timing)
-        return outcome, server.requests, failure
+    server, transport = answering(in_order(*actions))
+    timing = FakeTime().timing
+    outcome, failure = await evict(transport, POD, message="why", wanted=wanted, timing=timing)
+    return outcome, server.requests, failure
 
 
+@pytest.mark.promise("S15")
 async def test_the_condition_is_written_and_then_the_pod_is_deleted_by_its_uid() -> None:
     outcome, (patch, deletion), failure = await evicted(Answer(), Answer())
     assert (outcome, failure) == (Evicted.DELETED, None)
@@ -85,17 +94,12 @@ async def test_what_is_refused_for_good_or_too_often_has_failed() -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 1])
+@pytest.mark.promise("S15")
 async def test_an_eviction_that_nobody_wants_any_more_is_not_carried_out(sent: int) -> None:
-    requests: list[Request] = []
-
-    def answer(request: Request) -> Action:
-        requests.append(request)
-        return Answer()
-
-    async with connected(answer) as (_, transport):
-        outcome, _ = await evict(transport, POD, message="why", wanted=lambda: len(requests) < sent)
+    server, transport = answering(in_order(Answer()))
+    outcome, _ = await evict(transport, POD, message="why", wanted=lambda: len(server.requests) < sent)
     assert outcome is Evicted.CALLED_OFF
-    assert len(requests) == sent
+    assert len(server.requests) == sent
 
 
 @pytest.mark.parametrize("leads", [None, lambda: True])
@@ -112,9 +116,7 @@ async def test_an_eviction_that_nobody_wants_any_more_when_its_credentials_come_
         is_wanted, given = given < sent, given + 1
         return {}
 
-    async with serving(in_order(Answer())) as server:
-        http = Http1Transport(Endpoint(server.url, headers=headers))
+    async with connected(in_order(Answer()), headers=headers) as (server, http):
         transport = http if leads is None else FencedTransport(http, leads)
         outcome, _ = await evict(transport, POD, message="why", wanted=lambda: is_wanted)
-        await http.close()
         assert (outcome, len(server.requests), given) == (Evicted.CALLED_OFF, sent, sent + 1)

@@ -9,6 +9,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from agent_scheduler.kube.credentials import CredentialsUnavailable, KubeConfigE
 from agent_scheduler.kube.exec_plugin import ExecPlugin
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
-
-from .scripted import FakeTime, eventually
+from tests.support.scripted import FakeTime, eventually
 
 V1 = "client.authentication.k8s.io/v1"
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -98,7 +98,8 @@ async def test_a_plugin_gives_a_token_and_is_run_once_while_it_is_good(plugin: P
     time = FakeTime()
     source = plugin.source(time)
     for _ in range(3):
-        assert await source.headers() == {"Authorization": "Bearer one"}
+        asked = await asyncio.gather(*(source.headers() for _ in range(20)))
+        assert asked == [{"Authorization": "Bearer one"}] * 20
         time.now += 100_000
     assert plugin.times == 1
 
@@ -132,27 +133,6 @@ async def test_a_token_is_renewed_before_it_expires(plugin: Plugin) -> None:
     assert plugin.times == 2
 
 
-async def test_requests_go_on_with_a_good_token_while_a_slow_plugin_fetches_the_next(plugin: Plugin) -> None:
-    """A plugin may take longer than a lease lasts."""
-    time = FakeTime()
-    plugin.token("one", START + timedelta(seconds=600))
-    source = plugin.source(time)
-    await source.headers()
-    gate = plugin.folder / "gate"
-    plugin.does(
-        "import pathlib, time\n"
-        f"while not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.01)\n"
-        f"print(pathlib.Path({str(plugin.answer)!r}).read_text())"
-    )
-    plugin.token("two", START + timedelta(seconds=1200))
-    time.now += 590
-    for _ in range(3):
-        assert await source.headers() == {"Authorization": "Bearer one"}
-    gate.touch()
-    await source._renewal.ended()
-    assert await source.headers() == {"Authorization": "Bearer two"}
-
-
 async def test_who_needs_a_token_waits_for_it_no_longer_than_it_wants_and_does_not_end_the_plugin(
     plugin: Plugin,
 ) -> None:
@@ -184,12 +164,6 @@ async def test_a_refused_token_is_renewed_but_not_for_every_refusal(plugin: Plug
     await source._renewal.ended()
     assert await source.headers() == {"Authorization": "Bearer two"}
     assert plugin.times == 2
-
-
-async def test_many_requests_at_once_run_the_plugin_once(plugin: Plugin) -> None:
-    source = plugin.source()
-    assert len(await asyncio.gather(*(source.headers() for _ in range(20)))) == 20
-    assert plugin.times == 1
 
 
 async def test_a_plugin_that_fails_leaves_a_good_token_in_use_until_it_expires(plugin: Plugin) -> None:
@@ -231,7 +205,8 @@ async def test_a_plugin_that_hangs_is_given_up_even_if_a_daemon_of_it_holds_its_
     )
     with pytest.raises(CredentialsUnavailable, match="did not end within 1 s"):
         await plugin.source(timeout=1).headers()
-    os.kill(int((plugin.folder / "child").read_text()), signal.SIGKILL)
+    with suppress(FileNotFoundError):  # on a machine on which it has not begun by then
+        os.kill(int((plugin.folder / "child").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

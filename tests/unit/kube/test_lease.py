@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time as real_time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,11 +14,21 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.kube.errors import StoreWentBack
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
-from agent_scheduler.kube.retry import Timing
-
-from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, eventually, running, status
+from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
+from agent_scheduler.kube.recorder import ObjectReference
+from tests.support.scripted import (
+    Action,
+    Answer,
+    FakeTime,
+    Hang,
+    Request,
+    Reset,
+    answering,
+    eventually,
+    running,
+    status,
+)
+from tests.support.virtual import all_in_virtual_time
 
 CONFIG = LeaseConfig(namespace="kube-system", name="agent-scheduler", identity="me")
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -36,7 +47,8 @@ class Leases:
 
     def write(self, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
         self.version += 1
-        meta = {"name": "agent-scheduler", "namespace": "kube-system", "resourceVersion": str(self.version)}
+        meta = {"name": "agent-scheduler", "namespace": "kube-system", "uid": "u1"}
+        meta["resourceVersion"] = str(self.version)
         version = "coordination.k8s.io/v1"
         self.lease = {"kind": "Lease", "apiVersion": version, "metadata": meta | metadata, "spec": spec}
         self.holders.append(spec.get("holderIdentity", ""))
@@ -88,13 +100,11 @@ class Work:
             self.stopped_at = self.clock()
 
 
-@asynccontextmanager
-async def electing(
+def electing(
     leases: Leases, config: LeaseConfig = CONFIG, time: FakeTime | None = None, **options: Any
-) -> AsyncIterator[tuple[LeaderElector, FakeTime, Http1Transport]]:
+) -> tuple[LeaderElector, FakeTime]:
     time = time or FakeTime()
-    async with connected(leases) as (_, transport):
-        yield LeaderElector(transport, config, timing=time.timing, **options), time, transport
+    return LeaderElector(answering(leases)[1], config, timing=time.timing, **options), time
 
 
 @dataclass
@@ -106,64 +116,60 @@ class Led:
     work: Work
     task: asyncio.Task[Any]
 
+    async def lost(self) -> None:
+        """Once it has stopped as its lease was lost."""
+        assert await asyncio.wait_for(asyncio.shield(self.task), 60) is False
+        assert self.work.stopped_at is not None and not self.elector.is_leader
+
 
 @asynccontextmanager
 async def leading(leases: Leases, **options: Any) -> AsyncIterator[Led]:
     """Waits until the elector leads, and ends it in the end."""
-    async with electing(leases, **options) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            yield Led(elector, time, work, task)
-
-
-def refused(_: Request) -> Action:
-    return Reset()
+    elector, time = electing(leases, **options)
+    work = Work(lambda: time.now)
+    async with running(elector.run(work)) as task:
+        await work.started.wait()
+        yield Led(elector, time, work, task)
 
 
 async def test_a_lease_that_does_not_exist_is_made_and_led_under() -> None:
     leases = Leases()
     moment = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
-    async with electing(leases, now=lambda: moment) as (elector, time, _):
-        work = Work(lambda: time.now)
-        assert not elector.is_leader
-        async with running(elector.run(work)):
-            await work.started.wait()
-            assert elector.is_leader and elector.leader == "me"
-            assert leases.spec == {
-                "holderIdentity": "me",
-                "leaseDurationSeconds": 15,
-                "acquireTime": "2026-11-21T01:02:03.456789Z",
-                "renewTime": "2026-11-21T01:02:03.456789Z",
-                "leaseTransitions": 0,
-            }
-        assert not elector.is_leader
+    elector, time = electing(leases, now=lambda: moment)
+    work = Work(lambda: time.now)
+    assert not elector.is_leader
+    async with running(elector.run(work)):
+        await work.started.wait()
+        assert elector.is_leader and elector.leader == "me"
+        assert leases.spec == {
+            "holderIdentity": "me",
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2026-11-21T01:02:03.456789Z",
+            "renewTime": "2026-11-21T01:02:03.456789Z",
+            "leaseTransitions": 0,
+        }
+    assert not elector.is_leader
 
 
 async def test_a_lease_is_renewed_in_every_period_without_being_read() -> None:
     leases, methods = Leases(), list[str]()
     leases.fault = lambda request: methods.append(request.method)
-    async with electing(leases) as (elector, time, _):
-        async with running(elector.run(Work(lambda: time.now))):
-            await eventually(lambda: len(methods) >= 12)
-        assert methods[:2] == ["GET", "POST"]
-        assert set(methods[2:12]) == {"PUT"}
-        assert set(time.slept[:8]) == {2.0}
+    async with leading(leases):
+        await asyncio.sleep(21)
+    assert methods == ["GET", "POST", *["PUT"] * 10, "PUT"], "ten renewals, and the release"
 
 
 async def test_work_that_ends_releases_the_lease() -> None:
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        work.done.set()
-        assert await elector.run(work) is True
-        assert leases.spec["holderIdentity"] == ""
-        assert leases.spec["leaseDurationSeconds"] == 1
-        assert not elector.is_leader
+    async with leading(leases) as led:
+        led.work.done.set()
+        assert await led.task is True
+        assert (leases.spec["holderIdentity"], leases.spec["leaseDurationSeconds"]) == ("", 1)
+        assert not led.elector.is_leader
 
 
 async def test_cancelling_stops_the_work_first_and_releases_the_lease_after() -> None:
-    leases, order = Leases(), list[str]()
+    leases, order, started = Leases(), list[str](), asyncio.Event()
 
     async def lead() -> None:
         started.set()
@@ -173,12 +179,10 @@ async def test_cancelling_stops_the_work_first_and_releases_the_lease_after() ->
             await asyncio.sleep(0.01)
             order.append(f"stopped while {leases.spec['holderIdentity']} held it")
 
-    started = asyncio.Event()
-    async with electing(leases) as (elector, _, _transport):
-        async with running(elector.run(lead)):
-            await started.wait()
-        assert order == ["stopped while me held it"]
-        assert leases.spec["holderIdentity"] == ""
+    async with running(electing(leases)[0].run(lead)):
+        await started.wait()
+    assert order == ["stopped while me held it"]
+    assert leases.spec["holderIdentity"] == ""
 
 
 async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
@@ -187,16 +191,15 @@ async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
     async def lead() -> None:
         raise RuntimeError("a bug of the leader")
 
-    async with electing(leases) as (elector, _, _transport):
-        with pytest.raises(RuntimeError, match="a bug of the leader"):
-            await elector.run(lead)
-        assert leases.spec["holderIdentity"] == ""
+    with pytest.raises(RuntimeError, match="a bug of the leader"):
+        await electing(leases)[0].run(lead)
+    assert leases.spec["holderIdentity"] == ""
 
 
 async def test_a_candidate_waits_until_the_lease_did_not_change_for_its_whole_duration() -> None:
     leases = Leases(holderIdentity="other", leaseDurationSeconds=15, leaseTransitions=3)
     async with leading(leases) as led:
-        assert 1015 <= led.time.now < 1015 + 2 * 1.2 + 2
+        assert 1015 <= led.time.now < 1015 + 2 * 1.2
         assert leases.spec["leaseTransitions"] == 4
 
 
@@ -215,26 +218,24 @@ async def test_a_lease_that_is_being_renewed_is_never_taken(clock: str) -> None:
                 leases.write({"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": renewed})
 
     leases.fault = renewing
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await eventually(lambda: reads > 60)
-            assert not work.started.is_set()
-        assert set(leases.holders) == {"other"}
+    elector, time = electing(leases)
+    work = Work(lambda: time.now)
+    async with running(elector.run(work)):
+        await eventually(lambda: reads > 60)
+        assert not work.started.is_set()
+    assert set(leases.holders) == {"other"}
 
 
-async def test_times_in_the_lease_and_wall_clocks_mean_nothing() -> None:
+@pytest.mark.parametrize(
+    ("stated", "waited"), [({"leaseDurationSeconds": 60}, 60), ({"leaseDurationSeconds": 5}, 15), ({}, 15)]
+)
+async def test_the_longer_of_both_durations_is_waited_for_whatever_times_the_lease_has(
+    stated: dict[str, int], waited: int
+) -> None:
     """The holder's clock is years behind: by renewTime its lease ran out long ago."""
-    leases = Leases(holderIdentity="other", leaseDurationSeconds=15, renewTime="2001-01-01T00:00:00.000000Z")
+    leases = Leases(holderIdentity="other", renewTime="2001-01-01T00:00:00.000000Z", **stated)
     async with leading(leases) as led:
-        assert led.time.now >= 1015
-
-
-@pytest.mark.parametrize(("stated", "waited"), [(60, 60), (5, 15)])
-async def test_the_longer_of_both_durations_is_waited_for(stated: int, waited: int) -> None:
-    leases = Leases(holderIdentity="other", leaseDurationSeconds=stated)
-    async with leading(leases) as led:
-        assert led.time.now >= 1000 + waited
+        assert waited <= led.time.now - 1000 < waited + 2.4
 
 
 async def test_who_takes_a_lease_says_since_when_it_has_it() -> None:
@@ -279,31 +280,6 @@ async def test_what_others_keep_in_the_lease_stays() -> None:
         assert leases.lease["metadata"]["labels"] == {"team": "agents"}
 
 
-async def test_a_leader_that_lost_the_server_stops_before_anyone_may_follow() -> None:
-    """kubernetes_asyncio 36.1 led on for 9 s after the API was gone, with a lease of 4 s."""
-    leases = Leases()
-    async with leading(leases) as led:
-        renewed_at = led.time.now
-        leases.fault = refused
-        assert await asyncio.wait_for(led.task, 5) is False
-        assert led.work.stopped_at is not None
-        # The last renewal that succeeded may have started up to a period later than the moment we looked.
-        assert led.work.stopped_at <= renewed_at + 2 + CONFIG.renew_deadline < renewed_at + 15
-        assert leases.spec["holderIdentity"] == "me"
-
-
-async def test_the_work_is_stopped_when_the_deadline_comes_and_not_at_the_next_attempt() -> None:
-    leases = Leases()
-    config = replace(CONFIG, renew_deadline=8.5, retry_period=6.0)
-    async with leading(leases, config=config) as led:
-        writes = len(leases.holders)
-        leases.fault = lambda _request: status(500, "InternalError")
-        assert await asyncio.wait_for(led.task, 5) is False
-        assert len(leases.holders) <= writes + 1, "at most one renewal was under way"
-        # The last that succeeded began when the leader did, or a period later.
-        assert led.work.stopped_at in (1000 + 8.5, 1000 + 6 + 8.5)
-
-
 #: What is not the API server's, and renews nothing.
 LIES = [
     Answer(200, b"junk"),
@@ -313,81 +289,92 @@ LIES = [
     Answer(404, b"default backend - 404"),
     Answer(409, b"<html>"),
 ]
+REFUSALS = [status(code) for code in (403, 429, 500, 503)]
 
 
-@pytest.mark.parametrize("answer", [status(500), status(503), status(429), status(403), *LIES])
-async def test_any_answer_but_success_lets_the_deadline_come(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [Reset(), Hang(), *REFUSALS, *LIES])
+@pytest.mark.parametrize(("deadline", "period"), [(10.0, 2.0), (8.5, 6.0)])
+@pytest.mark.promise("S9")
+async def test_a_leader_that_cannot_renew_stops_at_its_deadline_before_another_may_follow(
+    answer: Action, deadline: float, period: float
+) -> None:
+    """kubernetes_asyncio 36.1 led on for 9 s after the API was gone, with a lease of 4 s."""
     leases = Leases()
-    async with leading(leases) as led:
+    async with leading(leases, config=replace(CONFIG, renew_deadline=deadline, retry_period=period)) as led:
+        renewed_at = led.time.now
         leases.fault = lambda _request: answer
-        assert await asyncio.wait_for(led.task, 5) is False
-        assert led.work.stopped_at is not None
+        await led.lost()
+        assert led.work.stopped_at == renewed_at + deadline
+        assert leases.spec["holderIdentity"] == "me"
 
 
-async def test_a_short_outage_costs_nothing() -> None:
-    leases = Leases()
-    async with leading(leases) as led:
-        outages = 0
+class Outage:
+    """`what` happens to the first `count` requests; the lost ones are carried out if `commits`."""
 
-        def three_times(_: Request) -> Action | None:
-            nonlocal outages
-            outages += 1
-            return Reset() if outages <= 3 else None
+    def __init__(self, leases: Leases, count: int, *, commits: bool = False) -> None:
+        self.leases, self.left, self.commits = leases, count, commits
 
-        leases.fault = three_times
-        before = leases.version
-        await eventually(lambda: leases.version > before + 3)
-        assert led.elector.is_leader and not led.work.stopped_at
-
-
-async def test_a_renewal_whose_answer_was_lost_is_made_again() -> None:
-    leases = Leases()
-    async with leading(leases) as led:
-        lost = 0
-
-        def carried_out_but_lost(request: Request) -> Action | None:
-            nonlocal lost
-            if request.method == "PUT" and not lost:
-                lost += 1
-                leases.answer(request)
-                return Reset()
+    def __call__(self, request: Request) -> Action | None:
+        if not self.left:
             return None
+        self.left -= 1
+        if self.commits:
+            self.leases.answer(request)
+        return Reset()
 
-        leases.fault = carried_out_but_lost
-        before = leases.version
-        await eventually(lambda: leases.version > before + 4)
+
+@pytest.mark.parametrize("commits", [False, True], ids=["not carried out", "carried out"])
+@pytest.mark.parametrize(("count", "leads"), [(1, True), (3, True), (5, False)])
+async def test_an_outage_costs_nothing_that_ends_before_the_deadline(
+    count: int, leads: bool, commits: bool
+) -> None:
+    leases = Leases()
+    async with leading(leases) as led:
+        leases.fault = Outage(leases, count, commits=commits and count == 1)
+        await asyncio.sleep(60)
+        assert led.elector.is_leader is leads
+        assert (led.work.stopped_at is None) is leads
+
+
+async def test_a_lease_that_was_deleted_is_made_again() -> None:
+    leases = Leases()
+    async with leading(leases) as led:
+        leases.lease = None
+        await asyncio.sleep(3)
+        assert leases.lease is not None
         assert led.elector.is_leader and not led.work.stopped_at
 
 
-async def test_a_leader_that_was_replaced_stops_at_once() -> None:
-    leases = Leases()
-    seen: list[str] = []
+async def test_a_leader_that_was_replaced_stops_with_its_next_renewal() -> None:
+    leases, seen = Leases(), list[str]()
     async with leading(leases, on_new_leader=seen.append) as led:
+        began = led.time.now
         leases.write({"holderIdentity": "usurper", "leaseDurationSeconds": 15})
-        assert await asyncio.wait_for(led.task, 5) is False
+        await led.lost()
+        assert led.work.stopped_at == began + CONFIG.retry_period
         assert leases.spec["holderIdentity"] == "usurper"
         assert seen == ["me", "usurper"]
 
 
 @pytest.mark.parametrize("holder", ["usurper", ""], ids=["replaced", "released in our name"])
+@pytest.mark.promise("S9")
 async def test_a_leader_whose_lease_is_gone_may_write_nothing_while_its_work_is_stopped(holder: str) -> None:
     """By the clock its right would go on for seconds, and somebody else may lead already."""
-    leases = Leases()
-    async with electing(leases) as (elector, _, _transport):
-        started, allowed = asyncio.Event(), list[bool]()
+    leases, started, allowed = Leases(), asyncio.Event(), list[bool]()
+    elector, _ = electing(leases)
 
-        async def lead() -> None:
-            started.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                allowed.append(elector.is_leader)
+    async def lead() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            allowed.append(elector.is_leader)
 
-        async with running(elector.run(lead)) as task:
-            await started.wait()
-            assert elector.is_leader
-            leases.write({"holderIdentity": holder, "leaseDurationSeconds": 15})
-            assert await asyncio.wait_for(task, 5) is False
+    async with running(elector.run(lead)) as task:
+        await started.wait()
+        assert elector.is_leader
+        leases.write({"holderIdentity": holder, "leaseDurationSeconds": 15})
+        assert await asyncio.wait_for(asyncio.shield(task), 60) is False
     assert allowed == [False]
     assert leases.spec["holderIdentity"] == holder
 
@@ -406,13 +393,7 @@ async def test_candidates_try_at_times_of_their_own_and_a_leader_renews_in_every
         assert set(time.slept[waited : waited + 3]) == {2.0}
 
 
-async def test_a_lease_that_was_released_in_our_name_is_not_taken_back_while_leading() -> None:
-    leases = Leases()
-    async with leading(leases) as led:
-        leases.write({"holderIdentity": "", "leaseDurationSeconds": 1})
-        assert await asyncio.wait_for(led.task, 5) is False
-
-
+@pytest.mark.promise("L15")
 async def test_a_leader_whose_lease_is_of_an_earlier_version_than_it_wrote_stops_and_starts_over() -> None:
     """The store was restored from a backup, in which it may well hold the lease."""
     leases = Leases()
@@ -421,12 +402,13 @@ async def test_a_leader_whose_lease_is_of_an_earlier_version_than_it_wrote_stops
             await eventually(lambda: leases.version >= 4)
             leases.version = 1
             leases.write(leases.spec)
-            await asyncio.wait({led.task}, timeout=5)
+            await asyncio.wait({led.task})
             assert led.work.stopped_at is not None
             assert not led.elector.is_leader
     assert leases.version == 2, "nothing was written any more"
 
 
+@pytest.mark.promise("L15")
 async def test_a_candidate_that_reads_a_lease_of_an_earlier_version_starts_over() -> None:
     leases = Leases(holderIdentity="other", leaseDurationSeconds=15)
     reads = 0
@@ -439,35 +421,58 @@ async def test_a_candidate_that_reads_a_lease_of_an_earlier_version_starts_over(
         leases.write(leases.spec)
 
     leases.fault = renewing
-    async with electing(leases) as (elector, time, _):
-        with pytest.raises(StoreWentBack, match="is of version 1, and 6 was seen"):
-            await asyncio.wait_for(elector.run(Work(lambda: time.now)), 5)
+    elector, time = electing(leases)
+    with pytest.raises(StoreWentBack, match="is of version 1, and 6 was seen"):
+        await elector.run(Work(lambda: time.now))
 
 
-async def test_a_lease_that_was_deleted_is_made_again() -> None:
-    leases = Leases()
-    async with leading(leases) as led:
-        leases.lease = None
-        await eventually(lambda: leases.lease is not None)
-        await eventually(lambda: led.elector.is_leader)
-        assert not led.work.stopped_at
-
-
+@pytest.mark.promise("S9")
 async def test_a_process_that_was_stopped_for_long_does_not_lead_any_more_when_it_goes_on() -> None:
     """SIGSTOP, a long collection, a suspended machine: the clock jumps between two instructions."""
     leases = Leases()
     async with leading(leases) as led:
         assert led.elector.is_leader
+        assert led.elector.expired_for == -15
         led.time.now += 3600
         assert not led.elector.is_leader
+        assert led.elector.expired_for == 3600 - 15
         writes = len(leases.holders)
-        assert await asyncio.wait_for(led.task, 5) is False
+        await led.lost()
         # At most a renewal that was under way already; none was begun.
         assert len(leases.holders) <= writes + 1
 
 
+async def test_what_the_work_raises_while_it_is_stopped_is_raised() -> None:
+    leases, started = Leases(), asyncio.Event()
+
+    async def lead() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("a bug of the end")
+
+    elector, _ = electing(leases)
+    task = asyncio.create_task(elector.run(lead))
+    await started.wait()
+    leases.fault = lambda _request: Reset()
+    with pytest.raises(RuntimeError, match="a bug of the end"):
+        await task
+    assert elector.expired_for == float("-inf")
+
+
+async def test_an_event_about_the_lease_names_it_with_its_uid_once_that_is_known() -> None:
+    elector, _ = electing(Leases())
+    assert elector.reference.uid == ""
+    async with running(elector.run(Work(lambda: 0.0))):
+        await eventually(lambda: elector.is_leader)
+        assert elector.reference == ObjectReference(
+            "Lease", "kube-system", "agent-scheduler", "u1", "coordination.k8s.io/v1"
+        )
+
+
 async def test_a_lease_that_was_won_before_a_long_stop_is_not_led_under() -> None:
-    leases = Leases()
+    leases, time = Leases(), FakeTime()
 
     def stopped_meanwhile(request: Request) -> Action | None:
         if request.method == "POST":
@@ -475,42 +480,13 @@ async def test_a_lease_that_was_won_before_a_long_stop_is_not_led_under() -> Non
         return None
 
     leases.fault = stopped_meanwhile
-    time = FakeTime()
-    async with electing(leases, time=time) as (elector, _, _transport):
-
-        async def lead() -> None:
-            assert elector.is_leader
-            started.set()
-            await asyncio.Event().wait()
-
-        started = asyncio.Event()
-        async with running(elector.run(lead)):
-            await started.wait()
-            assert len(leases.holders) >= 2
-
-
-async def test_no_renewal_waits_for_an_answer_past_the_deadline() -> None:
-    """In real time, because it is the transport's timeout that has to end the waiting."""
-    config = LeaseConfig("kube-system", "agent-scheduler", "me", 1, 0.6, 0.1, 0.5)
-    leases = Leases()
-    async with connected(leases) as (_, transport):
-        elector = LeaderElector(transport, config)
-        work = Work(boottime)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            leases.fault = lambda _request: Hang()
-            hung_at = boottime()
-            assert await asyncio.wait_for(task, 5) is False
-            assert work.stopped_at is not None
-            # A renewal under way when the server fell silent was the last to start: one lease from there.
-            assert work.stopped_at - hung_at < config.lease_duration
+    async with leading(leases, time=time) as led:
+        assert led.elector.is_leader
+        assert len(leases.holders) >= 2
 
 
 async def test_work_that_cannot_be_stopped_in_time_is_an_error_that_ends_the_process() -> None:
-    config = LeaseConfig("kube-system", "agent-scheduler", "me", 1, 0.3, 0.1, 0.2)
-    leases = Leases()
-    release = asyncio.Event()
-    started = asyncio.Event()
+    leases, release, started = Leases(), asyncio.Event(), asyncio.Event()
 
     async def stubborn() -> None:
         started.set()
@@ -518,60 +494,52 @@ async def test_work_that_cannot_be_stopped_in_time_is_an_error_that_ends_the_pro
             with suppress(asyncio.CancelledError):
                 await release.wait()
 
-    async with connected(leases) as (_, transport):
-        elector = LeaderElector(transport, config)
-        task = asyncio.create_task(elector.run(stubborn))
-        await started.wait()
-        leases.fault = refused
-        with pytest.raises(LeadershipOverrun, match="goes on although its lease has ended"):
-            await asyncio.wait_for(task, 5)
-        assert not elector.is_leader
-        release.set()
+    elector, time = electing(leases)
+    task = asyncio.create_task(elector.run(stubborn))
+    await started.wait()
+    began = time.now
+    leases.fault = lambda _request: Reset()
+    with pytest.raises(LeadershipOverrun, match="goes on although its lease has ended"):
+        await task
+    assert time.now == began + CONFIG.lease_duration
+    assert not elector.is_leader
+    release.set()
 
 
+@pytest.mark.promise("S9")
 async def test_two_candidates_never_lead_at_the_same_time() -> None:
     """Both against one server that keeps failing, each change of leader a chance to overlap."""
-    leases = Leases()
+    leases, chance = Leases(), random.Random(7)
     leading: set[str] = set()
     terms: list[str] = []
     asked = 0
 
-    def flaky(request: Request) -> Action | None:
+    def flaky(_: Request) -> Action | None:
         nonlocal asked
         asked += 1
         return Reset() if asked // 12 % 2 else None
 
     leases.fault = flaky
 
-    # One clock for both, which goes on with real time, fifty times as fast.
-    began = real_time.monotonic()
+    async def candidate(identity: str) -> None:
+        async def lead() -> None:
+            terms.append(identity)
+            assert not leading
+            leading.add(identity)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leading.discard(identity)
 
-    def clock() -> float:
-        return (real_time.monotonic() - began) * 50
+        while True:
+            timing = replace(FakeTime().timing, rng=chance.random)
+            config = replace(CONFIG, identity=identity)
+            await LeaderElector(answering(leases)[1], config, timing=timing).run(lead)
+            await asyncio.sleep(60 * chance.random())
 
-    async def sleep(seconds: float) -> None:
-        await asyncio.sleep(seconds / 50)
-
-    async with connected(leases) as (_, transport):
-
-        async def candidate(identity: str) -> None:
-            config = LeaseConfig("kube-system", "agent-scheduler", identity)
-
-            async def lead() -> None:
-                terms.append(identity)
-                assert not leading
-                leading.add(identity)
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    leading.discard(identity)
-
-            while len(terms) < 4:
-                timing = Timing(clock=clock, sleep=sleep, rng=lambda: 0.5)
-                await LeaderElector(transport, config, timing=timing).run(lead)
-
-        async with running(candidate("a")), running(candidate("b")):
-            await eventually(lambda: len(terms) >= 4, seconds=20)
+    async with running(candidate("a")), running(candidate("b")):
+        await eventually(lambda: len(terms) >= 20)
+    assert set(terms) == {"a", "b"}
 
 
 async def test_times_are_utc_wherever_the_process_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,13 +548,9 @@ async def test_times_are_utc_wherever_the_process_is(monkeypatch: pytest.MonkeyP
     real_time.tzset()
     try:
         leases = Leases()
-        async with connected(leases) as (_, transport):
-            elector = LeaderElector(transport, CONFIG)
-            work = Work(boottime)
-            async with running(elector.run(work)):
-                await work.started.wait()
-                written = datetime.fromisoformat(leases.spec["renewTime"])
-                assert abs((datetime.now(UTC) - written).total_seconds()) < 60
+        async with leading(leases):
+            written = datetime.fromisoformat(leases.spec["renewTime"])
+            assert abs((datetime.now(UTC) - written).total_seconds()) < 600
     finally:
         monkeypatch.undo()
         real_time.tzset()
@@ -612,112 +576,98 @@ def test_times_that_cannot_be_safe_are_refused(change: dict[str, Any], words: st
 
 
 @pytest.mark.parametrize(
-    ("verb", "method", "namespace_from"),
-    [("get", "GET", "$POD_NAMESPACE"), ("create", "POST", ""), ("update", "PUT", "--flag")],
+    ("there", "refused", "told"),
+    [
+        # One warning for each verb, and another when it is refused in another way.
+        (True, {"GET": [403] * 6 + [500] * 3}, ["get 403", "get 500"]),
+        (False, {"POST": [403] * 6 + [500] * 3}, ["create 403", "create 500"]),
+        (True, {"PUT": [403] * 6 + [500] * 3}, ["update 403", "update 500"]),
+        # A role may lack several of them, and is mended all the sooner.
+        (True, {"PUT": [403] * 9, "GET": [200, 200, *[403] * 9]}, ["update 403", "get 403"]),
+        # Each row of refusals has a warning of its own.
+        (True, {"PUT": [200, *[200, 403, 403, 200] * 2]}, ["update 403"] * 2),
+        # What is ordinary is no warning: it is not there, or was written by somebody else in between.
+        (False, {}, []),
+        (True, {"PUT": [200, 409]}, []),
+    ],
 )
 async def test_a_refused_request_is_one_warning_that_says_what_and_where(
-    verb: str, method: str, namespace_from: str
+    there: bool, refused: dict[str, list[int]], told: list[str]
 ) -> None:
-    leases = Leases() if verb == "create" else Leases(holderIdentity="", leaseDurationSeconds=1)
-    refusing = True
-    tries = 0
+    leases = Leases(holderIdentity="", leaseDurationSeconds=1) if there else Leases()
+    left = {method: list(codes) for method, codes in refused.items()}
 
     def fault(request: Request) -> Action | None:
-        nonlocal tries
-        if request.method != method or not refusing:
-            return None
-        tries += 1
-        return status(403 if tries < 6 else 500, "Forbidden" if tries < 6 else "InternalError")
+        code = (left.get(request.method) or [200]).pop(0)
+        reasons = {403: "Forbidden", 409: "Conflict", 500: "InternalError"}
+        return None if code == 200 else status(code, reasons[code])
 
     leases.fault = fault
-    config = replace(CONFIG, namespace_from=namespace_from)
+    elector, time = electing(leases, replace(CONFIG, namespace_from="$POD_NAMESPACE"))
     with capture_logs() as lines:
-        async with electing(leases, config) as (elector, time, _):
-            work = Work(lambda: time.now)
-            async with running(elector.run(work)):
-                await eventually(lambda: tries >= 9)
-                refusing = False
-                await work.started.wait()
-    warnings = [line for line in lines if line["event"] == "lease_request_failed"]
-    assert [line["error"].partition(":")[0] for line in warnings] == ["403 Forbidden", "500 InternalError"]
-    for line in warnings:
-        assert line["log_level"] == "warning"
-        assert (line["verb"], line["namespace"], line["name"], line["namespace_from"]) == (
-            verb,
-            "kube-system",
-            "agent-scheduler",
-            namespace_from,
-        )
-
-
-async def test_what_each_verb_is_refused_is_told_of_each() -> None:
-    """A role may lack several of them, and is mended all the sooner."""
-    leases = Leases(holderIdentity="", leaseDurationSeconds=1)
-    puts = 0
-
-    def fault(request: Request) -> Action | None:
-        nonlocal puts
-        puts += request.method == "PUT"
-        return status(403, "Forbidden") if request.method == "PUT" or puts >= 2 else None
-
-    leases.fault = fault
-    with capture_logs() as lines:
-        async with electing(leases) as (elector, time, _), running(elector.run(Work(lambda: time.now))):
-            before = time.now
-            await eventually(lambda: puts >= 2 and time.now > before + 30)
-    told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
-    assert told == ["update", "get"]
-
-
-async def test_what_is_ordinary_about_a_lease_is_no_warning() -> None:
-    leases = Leases()
-    with capture_logs() as lines:
-        # Not there, then ours, then written by somebody else in between.
-        async with leading(leases) as led:
-            leases.write({**leases.spec, "renewTime": "x"})
-            before = led.time.now
-            await eventually(lambda: led.time.now > before + 10)
-    assert [line for line in lines if line["log_level"] == "warning"] == []
-
-
-async def test_each_refusal_that_begins_anew_is_told_anew() -> None:
-    leases, writes = Leases(), 0
-
-    def fault(request: Request) -> Action | None:
-        nonlocal writes
-        writes += request.method == "PUT"
-        return status(403, "Forbidden") if request.method == "PUT" and writes % 4 in (2, 3) else None
-
-    leases.fault = fault
-    with capture_logs() as lines:
-        async with leading(leases) as led:
-            await eventually(lambda: writes >= 9)
-            assert led.elector.is_leader
-    told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
-    # The first of the 2nd and 3rd request, of the 6th and 7th, and so on.
-    assert told == ["update"] * ((writes + 2) // 4)
+        async with running(elector.run(Work(lambda: time.now))):
+            await asyncio.sleep(120)
+    lines = [line for line in lines if line["log_level"] == "warning" and line["event"] != "lease_lost"]
+    assert [f"{line['verb']} {line['error'][:3]}" for line in lines] == told
+    where = {"namespace": "kube-system", "name": "agent-scheduler", "namespace_from": "$POD_NAMESPACE"}
+    for line in lines:
+        assert line["event"] == "lease_request_failed" and line.items() >= where.items()
 
 
 async def test_no_request_of_a_leader_may_take_longer_than_its_right_lasts() -> None:
-    leases = Leases()
-    asked: list[tuple[float, float]] = []
-    time = FakeTime()
-    config = replace(CONFIG, renew_deadline=10.0, retry_period=2.0, request_timeout=5.0)
-    async with connected(leases) as (_, transport):
-        request = transport.request
+    leases, time = Leases(), FakeTime()
+    server, transport = answering(leases)
+    elector = LeaderElector(transport, CONFIG, timing=time.timing)
+    work = Work(lambda: time.now)
+    left: list[float] = []
 
-        async def noting(method: str, path: str, *, timeout: float, **more: Any) -> Any:  # noqa: ASYNC109
-            asked.append((timeout, elector.valid_until - time.now))
-            return await request(method, path, timeout=timeout, **more)
+    def failing(_: Request) -> Action:
+        left.append(elector.valid_until - time.now)
+        return status(500, "InternalError")
 
-        transport.request = noting  # type: ignore[method-assign]
-        elector = LeaderElector(transport, config, timing=time.timing)
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            asked.clear()
-            leases.fault = lambda _request: status(500, "InternalError")
-            assert await asyncio.wait_for(asyncio.shield(task), 10) is False
-    # Before the refusals begin a renewal or two may have succeeded; each leaves the whole deadline.
-    assert [timeout for timeout, left in asked if timeout > max(left, 0.001)] == []
-    assert min(timeout for timeout, _ in asked) < config.request_timeout
+    async with running(elector.run(work)) as task:
+        await work.started.wait()
+        server.timeouts.clear()
+        leases.fault = failing
+        assert await asyncio.wait_for(asyncio.shield(task), 60) is False
+    assert server.timeouts == [min(CONFIG.request_timeout, max(0.001, each)) for each in left]
+    assert len(left) == 4
+
+
+# ---- its release is a courtesy: what belongs to another by then is left alone
+
+
+def releases(request: Request) -> bool:
+    return request.method == "PUT" and request.json["spec"]["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize(("between", "left"), [("usurper", "usurper"), ("me", "")])
+async def test_a_release_that_meets_another_write_is_made_again_unless_the_lease_is_theirs(
+    between: str, left: str
+) -> None:
+    """A write of ours may be a renewal that was under way when the leader stopped."""
+    leases, written = Leases(), list[bool]()
+
+    def meanwhile(request: Request) -> Action | None:
+        if releases(request) and not written:
+            written.append(True)
+            leases.write({**leases.spec, "holderIdentity": between})
+        return None
+
+    leases.fault = meanwhile
+    async with leading(leases):
+        pass
+    assert leases.spec["holderIdentity"] == leases.holders[-1] == left
+
+
+async def test_a_lease_that_ran_out_before_its_release_is_not_written_any_more() -> None:
+    leases, asked = Leases(), list[str]()
+    async with leading(leases) as led:
+        leases.fault = lambda _request: Reset()
+        await led.lost()
+        leases.fault = lambda request: asked.append(request.method)
+    assert asked == []
+    assert leases.spec["holderIdentity"] == "me"
+
+
+all_in_virtual_time(globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agent_scheduler.kube.pace import PORTION, TICK, Pace
-from tests.support.virtual import virtual_time
+from tests.support.virtual import all_in_virtual_time
 
 
 class Crowd:
@@ -33,14 +33,12 @@ class Hurried:
         return Crowd(name, count, self.pace, self.log)
 
 
-@virtual_time
 async def test_while_no_others_come_all_is_begun_at_once() -> None:
     pace, log = Pace(asyncio.get_running_loop().time), list[str]()
     Crowd("a", 100, pace, log).go_on()
     assert len(log) == 100
 
 
-@virtual_time
 async def test_while_others_come_one_is_begun_at_a_time_whoever_it_is_of() -> None:
     world = Hurried()
     for name in "abc":
@@ -54,7 +52,6 @@ async def test_while_others_come_one_is_begun_at_a_time_whoever_it_is_of() -> No
     assert set(world.log[:4]) == set("abc") and world.log.count("a") == 3
 
 
-@virtual_time
 async def test_a_portion_grows_with_what_waits() -> None:
     world = Hurried()
     many = world.crowd("a", round(5 / PORTION))
@@ -64,7 +61,6 @@ async def test_a_portion_grows_with_what_waits() -> None:
     assert len(world.log) == 1 + 5
 
 
-@virtual_time
 async def test_once_no_others_come_all_that_waits_is_begun() -> None:
     world = Hurried()
     crowds = [world.crowd(name, 900) for name in "ab"]
@@ -76,7 +72,6 @@ async def test_once_no_others_come_all_that_waits_is_begun() -> None:
     assert not any(crowd.count for crowd in crowds)
 
 
-@virtual_time
 async def test_who_is_called_and_has_nothing_left_leaves_its_turn_to_the_next() -> None:
     world = Hurried()
     first, second, third = (world.crowd(name, 1) for name in "abc")
@@ -87,7 +82,6 @@ async def test_who_is_called_and_has_nothing_left_leaves_its_turn_to_the_next() 
     assert world.log == ["a", "c"]
 
 
-@virtual_time
 async def test_nothing_runs_while_nobody_waits() -> None:
     world = Hurried()
     world.crowd("a", 1).go_on()
@@ -96,3 +90,6 @@ async def test_nothing_runs_while_nobody_waits() -> None:
     assert world.pace._timer is None
     world.crowd("b", 1).go_on()
     assert world.log == ["a", "b"]
+
+
+all_in_virtual_time(globals())

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
 
 import msgspec
 import pytest
 
 from agent_scheduler.kube.errors import FailureClass, RequestFailed
 from agent_scheduler.kube.paging import SLICE, collect, read_page, version_of
-from agent_scheduler.kube.transport import NotSent, Response, Transport
 from agent_scheduler.objects.config_map import ConfigMap
+from tests.support.scripted import Action, Answer, Reset, answering, in_order, status
+from tests.support.virtual import all_in_virtual_time
 
 PATH = "/api/v1/configmaps"
-EXPIRED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
-
-
-def answer(body: Any, *, status: int = 200, kind: str = "application/json") -> Response:
-    return Response(status, json.dumps(body).encode(), {"Content-Type": kind})
+EXPIRED = status(410, "Expired")
+HTML = {"Content-Type": "text/html"}
 
 
 def page(*names: str, version: str = "7", token: str = "") -> dict[str, Any]:
@@ -30,20 +27,17 @@ def page(*names: str, version: str = "7", token: str = "") -> dict[str, Any]:
 
 
 class Pages:
-    """Answers in their order; `asked`: the parameters of each list."""
+    """Answers in their order; `unread`: what could not be read."""
 
-    def __init__(self, *answers: Response | Exception) -> None:
-        self.answers = list(answers)
-        self.asked: list[dict[str, str]] = []
+    def __init__(self, *answers: Action) -> None:
+        self.server, self.transport = answering(in_order(*answers))
         self.unread: list[bytes] = []
 
-    async def request(self, method: str, path: str, **more: Any) -> Response:
-        assert method == "GET" and urlsplit(path).path == PATH
-        self.asked.append({key: value for key, (value,) in parse_qs(urlsplit(path).query).items()})
-        given = self.answers.pop(0)
-        if isinstance(given, Exception):
-            raise given
-        return given
+    @property
+    def asked(self) -> list[dict[str, str]]:
+        """The parameters of each list."""
+        assert {request.path for request in self.server.requests} == {PATH}
+        return [request.query for request in self.server.requests]
 
     async def collect(self, page_size: int = 2) -> tuple[str, list[str], set[str]]:
         """The version, the objects' UIDs in their order, and those that could not be read."""
@@ -53,7 +47,7 @@ class Pages:
             return str(json.loads(raw)["metadata"]["uid"])
 
         version, objects, unread = await collect(
-            cast(Transport, self),
+            self.transport,
             PATH,
             msgspec.json.Decoder(ConfigMap).decode,
             query={"fieldSelector": "a=b"},
@@ -65,38 +59,32 @@ class Pages:
 
 
 @pytest.mark.parametrize(
-    ("response", "version"),
+    ("answer", "version"),
     [
-        (answer(page("a")), "7"),
-        (answer({**page("a"), "items": None}), "7"),
-        (answer(page("a"), kind="text/html"), None),
-        (answer({**page("a"), "kind": "ConfigMap"}), None),
-        (answer({**page("a"), "apiVersion": ""}), None),
-        (answer(page("a", version="")), None),
-        (Response(200, b"{", {"Content-Type": "application/json"}), None),
+        (Answer(200, page("a")), "7"),
+        (Answer(200, {**page("a"), "items": None}), "7"),
+        (Answer(200, page("a"), HTML), ""),
+        (Answer(200, {**page("a"), "kind": "ConfigMap"}), ""),
+        (Answer(200, {**page("a"), "apiVersion": ""}), ""),
+        (Answer(200, page("a", version="")), ""),
+        (Answer(200, b"{"), ""),
+        (Answer(500, page("a")), ""),
+        (Reset(), ""),
     ],
 )
 async def test_a_list_is_an_api_servers_only_if_it_says_so_in_all_its_parts(
-    response: Response, version: str | None
+    answer: Action, version: str
 ) -> None:
-    found = read_page(response)
-    assert (None if found is None else found.metadata.resource_version) == version
-    assert await version_of(cast(Transport, Pages(response)), PATH) == (version or "")
-
-
-@pytest.mark.parametrize(
-    "given", [NotSent("nobody there"), answer(page("a"), status=500)], ids=["no answer", "an error"]
-)
-async def test_the_version_of_a_collection_is_not_known_where_no_list_can_be_had(
-    given: Response | Exception,
-) -> None:
-    pages = Pages(given)
-    assert await version_of(cast(Transport, pages), PATH) == ""
+    pages = Pages(answer)
+    assert await version_of(pages.transport, PATH) == version
     assert pages.asked == [{"limit": "1"}]
+    if isinstance(answer, Answer) and answer.status == 200:
+        found = read_page(await pages.transport.request("GET", PATH, timeout=1))
+        assert ("" if found is None else found.metadata.resource_version) == version
 
 
 async def test_pages_are_asked_for_until_the_last_and_its_version_is_the_lists() -> None:
-    pages = Pages(answer(page("a", "b", token="t")), answer(page("c", version="8")))
+    pages = Pages(Answer(200, page("a", "b", token="t")), Answer(200, page("c", version="8")))
     assert await pages.collect() == ("8", ["a", "b", "c"], set())
     assert pages.asked == [
         {"fieldSelector": "a=b", "limit": "2"},
@@ -106,8 +94,8 @@ async def test_pages_are_asked_for_until_the_last_and_its_version_is_the_lists()
 
 async def test_a_list_without_pages_may_be_of_any_size_and_of_none() -> None:
     names = [f"c{number}" for number in range(2 * SLICE + 1)]
-    assert await Pages(answer(page(*names))).collect(0) == ("7", names, set())
-    assert await Pages(answer({**page(), "items": None})).collect(0) == ("7", [], set())
+    assert await Pages(Answer(200, page(*names))).collect(0) == ("7", names, set())
+    assert await Pages(Answer(200, {**page(), "items": None})).collect(0) == ("7", [], set())
 
 
 async def test_others_have_their_turn_while_a_long_list_is_read() -> None:
@@ -120,7 +108,7 @@ async def test_others_have_their_turn_while_a_long_list_is_read() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await Pages(answer(page(*(f"c{number}" for number in range(3 * SLICE))))).collect(0)
+    await Pages(Answer(200, page(*(f"c{number}" for number in range(3 * SLICE))))).collect(0)
     counting.cancel()
     assert turns >= 3
 
@@ -129,9 +117,9 @@ async def test_a_list_whose_pages_expire_is_begun_anew_with_larger_ones_and_in_t
     """Nothing of what the pages before said is kept, nor of what could not be read in them."""
     odd = page("gone", "a", token="t")
     odd["items"][0]["data"] = 7
-    expired = answer(EXPIRED, status=410)
-    first = [answer(odd), expired]
-    pages = Pages(*first, *first, *first, answer(page("a", "b", version="9")))
+    expired = EXPIRED
+    first = [Answer(200, odd), expired]
+    pages = Pages(*first, *first, *first, Answer(200, page("a", "b", version="9")))
     assert await pages.collect() == ("9", ["a", "b"], set())
     assert [(asked.get("limit"), asked.get("continue")) for asked in pages.asked] == [
         ("2", None),
@@ -148,13 +136,13 @@ async def test_a_list_whose_pages_expire_is_begun_anew_with_larger_ones_and_in_t
 async def test_what_cannot_be_read_is_told_and_named() -> None:
     odd = page("odd", "a")
     odd["items"][0]["data"] = 7
-    pages = Pages(answer(odd))
+    pages = Pages(Answer(200, odd))
     assert await pages.collect() == ("7", ["a"], {"odd"})
     assert len(pages.unread) == 1
 
 
 async def test_a_first_page_that_is_said_to_be_expired_is_a_failure() -> None:
-    pages = Pages(answer(EXPIRED, status=410))
+    pages = Pages(EXPIRED)
     with pytest.raises(RequestFailed) as failed:
         await pages.collect()
     assert failed.value.failure.kind is FailureClass.GONE
@@ -162,8 +150,7 @@ async def test_a_first_page_that_is_said_to_be_expired_is_a_failure() -> None:
 
 
 async def test_a_later_page_that_is_refused_is_a_failure() -> None:
-    refused = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}
-    pages = Pages(answer(page("a", token="t")), answer(refused, status=403))
+    pages = Pages(Answer(200, page("a", token="t")), status(403, "Forbidden"))
     with pytest.raises(RequestFailed) as failed:
         await pages.collect()
     assert failed.value.failure.kind is FailureClass.PERMANENT
@@ -172,4 +159,7 @@ async def test_a_later_page_that_is_refused_is_a_failure() -> None:
 
 async def test_a_page_that_is_not_an_api_servers_is_a_failure() -> None:
     with pytest.raises(RequestFailed):
-        await Pages(answer(page("a"), kind="text/html")).collect()
+        await Pages(Answer(200, page("a"), HTML)).collect()
+
+
+all_in_virtual_time(globals())

@@ -9,8 +9,8 @@ import pytest
 
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched, patch_once
-
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, status
+from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, status
+from tests.support.virtual import all_in_virtual_time
 
 PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
@@ -36,10 +36,11 @@ class Server:
         return actions.pop(0) if len(actions) > 1 else actions[0]
 
 
-async def patched(server: Server, *, wanted: Any = lambda: True, time: FakeTime | None = None) -> Patched:
-    async with connected(server) as (_, transport):
-        timing = (time or FakeTime()).timing
-        return await patch_once(transport, PATH, BODY, wanted=wanted, timing=timing)
+async def patched(
+    server: Server, *, body: bytes = BODY, wanted: Any = lambda: True, **options: Any
+) -> Patched:
+    options = {"timing": FakeTime().timing, **options}
+    return await patch_once(answering(server)[1], PATH, body, wanted=wanted, **options)
 
 
 async def test_a_patch_that_is_carried_out_gives_the_version_that_has_it() -> None:
@@ -102,10 +103,7 @@ async def test_a_lost_patch_that_takes_an_item_out_is_sent_again_while_the_item_
         b'"status":{"reservedFor":[{"$patch":"delete","uid":"p"}]}}'
     )
     server = Server([Reset(), holding("7", [])], [holding("6", left)])
-    async with connected(server) as (_, transport):
-        found = await patch_once(
-            transport, PATH, body, wanted=lambda: True, strategic=True, timing=FakeTime().timing
-        )
+    found = await patched(server, body=body, strategic=True)
     assert found.failure is None and found.resource_version == ("7" if again else "6")
     assert server.asked == ["PATCH", "GET", "PATCH"][: 3 if again else 2]
 
@@ -121,15 +119,14 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
     time = FakeTime()
     slow = status(429, "TooManyRequests")
     slow.headers["Retry-After"] = "7"
-    assert await patched(Server([slow, thing("6", done=True)]), time=time) == Patched("6")
-    assert sum(time.slept) >= 7
+    assert await patched(Server([slow, thing("6", done=True)]), timing=time.timing) == Patched("6")
+    assert time.slept == [7]
 
 
 @pytest.mark.parametrize(("action", "is_open"), [(Reset(), True), (status(403, "Forbidden"), False)])
 async def test_what_is_not_to_be_repeated_is_sent_once(action: Action, is_open: bool) -> None:
     server = Server([action])
-    async with connected(server) as (_, transport):
-        found = await patch_once(transport, PATH, BODY, wanted=lambda: True, repeats=False)
+    found = await patched(server, repeats=False)
     assert found.failure is not None and found.is_open == is_open
     assert server.asked == ["PATCH"]
 
@@ -139,3 +136,6 @@ async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out()
     found = await patched(server, wanted=lambda: not server.asked)
     assert found == Patched("", CALLED_OFF, is_open=True)
     assert server.asked == ["PATCH"]
+
+
+all_in_virtual_time(globals())

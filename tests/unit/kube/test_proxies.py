@@ -21,10 +21,10 @@ from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.proxies import proxy_for
 from agent_scheduler.kube.transport import Endpoint, NotSent
+from tests.support.authority import Authority, server_tls
+from tests.support.raw_server import OK, client, get, post, saying
+from tests.support.scripted import eventually, listening, port_of
 
-from .authority import Authority, server_tls
-from .raw_server import OK, get, post, saying
-from .scripted import eventually
 from .test_auth import pod_environ, write
 
 P = {"HTTPS_PROXY": "http://proxy:3128"}
@@ -148,25 +148,19 @@ class Tunnels:
         self.heads: list[str] = []
         self.url = ""
         self.answer = b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n"
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            self.heads.append(head)
-            if f"\r\nProxy-Authorization: {self.authorization}\r\n" not in head:
-                writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-                return
-            writer.write(self.answer)
-            if not self.answer.startswith(b"HTTP/1.1 200"):
-                return
-            host, _, port = head.split()[1].rpartition(":")
-            there, back = await asyncio.open_connection(host, int(port))
-            await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            pass
-        finally:
-            writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
+        if f"\r\nProxy-Authorization: {self.authorization}\r\n" not in head:
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+            return
+        writer.write(self.answer)
+        if not self.answer.startswith(b"HTTP/1.1 200"):
+            return
+        host, _, port = head.split()[1].rpartition(":")
+        there, back = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
 
     @staticmethod
     async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,23 +174,9 @@ class Tunnels:
 @asynccontextmanager
 async def tunnelling(tls: ssl.SSLContext | None) -> AsyncIterator[Tunnels]:
     proxy = Tunnels("Basic " + base64.b64encode(b"me:ge/heim").decode())
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(proxy.serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    listening = await asyncio.start_server(accepted, "127.0.0.1", 0, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
-    proxy.url = f"{'https' if tls else 'http'}://me:ge%2Fheim@127.0.0.1:{port}"
-    try:
+    async with listening(proxy.serve, tls=tls) as opened:
+        proxy.url = f"{'https' if tls else 'http'}://me:ge%2Fheim@127.0.0.1:{port_of(opened)}"
         yield proxy
-    finally:
-        listening.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def through(authority: Authority, proxys: Authority, *, secure: bool) -> None:
@@ -232,8 +212,6 @@ def test_requests_and_watches_go_through_a_tunnel(tmp_path: Path, secure: bool, 
 def test_a_proxy_with_tls_is_trusted_where_the_system_trusts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
 ) -> None:
-    for name in ("cluster", "system"):
-        (tmp_path / name).mkdir()
     cluster, system = Authority(tmp_path / "cluster"), Authority(tmp_path / "system")
     with asyncio.Runner() as runner:
         if trusted:
@@ -280,15 +258,12 @@ async def test_the_server_behind_a_proxy_has_to_prove_who_it_is(tmp_path: Path) 
         tunnelling(None) as proxy,
         saying([[OK]], tls=server_tls(authority, "elsewhere.example")) as server,
     ):
-        transport = Http1Transport(Endpoint(server.url, trusting, proxy=proxy.url))
-        with pytest.raises(NotSent, match=r"through the proxy 127.0.0.1:.*certificate verify failed"):
-            await post(transport)
-        await transport.close()
-        named = Http1Transport(
-            Endpoint(server.url, trusting, server_hostname="elsewhere.example", proxy=proxy.url)
-        )
-        assert await post(named) == 200
-        await named.close()
+        about = {"ssl_context": trusting, "proxy": proxy.url}
+        async with client(server.url, **about) as transport:
+            with pytest.raises(NotSent, match=r"through the proxy 127.0.0.1:.*certificate verify failed"):
+                await post(transport)
+        async with client(server.url, server_hostname="elsewhere.example", **about) as transport:
+            assert await post(transport) == 200
 
 
 async def test_a_proxy_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -306,9 +281,8 @@ async def test_a_proxy_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_proxy_of_a_server_without_tls_is_sent_the_password_with_each_request() -> None:
     async with saying([[OK]] * 2) as proxy:
         url = proxy.url.replace("//", "//me:geheim@")
-        transport = Http1Transport(Endpoint("http://api.example", proxy=url))
-        assert await get(transport, "/x") == b"ok"
-        await transport.close()
+        async with client("http://api.example", proxy=url) as transport:
+            assert await get(transport, "/x") == b"ok"
         (_, text), *_ = proxy.requests
         assert text.startswith(b"GET http://api.example/x HTTP/1.1\r\nHost: api.example\r\n")
         assert b"\r\nProxy-Authorization: Basic " + base64.b64encode(b"me:geheim") + b"\r\n" in text

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from .scripted import Action, Answer, eventually, status
+from tests.support.scripted import Action, Answer, eventually, status
+from tests.support.virtual import all_in_virtual_time
+
 from .test_reflector import SILENT, World, listing, pod, serving
 
 #: What kube-apiserver says where a path leads nowhere, and what a load balancer says that has lost its backend.
@@ -20,7 +22,7 @@ NOWHERE = [
 async def test_a_collection_that_the_server_does_not_have_is_empty_until_it_is_there(nowhere: Answer) -> None:
     world = World([nowhere, nowhere, listing(11, pod("a", 10))], [SILENT])
     async with world.run(optional=True):
-        await asyncio.wait_for(world.reflector.synced.wait(), 5)
+        await world.reflector.synced.wait()
         await world.after(("added", "a", "10"))
         await world.watching(1)
     assert world.counts["absent"] == 2
@@ -32,7 +34,7 @@ async def test_whoever_wants_the_view_anew_does_not_wait_for_what_is_not_there()
     world = World([NOWHERE[0]], [SILENT])
     async with world.run(optional=True):
         await eventually(lambda: world.counts.get("absent", 0) >= 1)
-        await asyncio.wait_for(world.reflector.relist(), 5)
+        await world.renewed()
         assert world.names == {}
 
 
@@ -89,7 +91,7 @@ async def test_whoever_wants_a_known_collection_anew_is_not_told_before_it_was_l
         await eventually(lambda: world.counts.get("failure", 0) >= 2)
         assert not renewed.done()
         listed.set()
-        await asyncio.wait_for(renewed, 5)
+        await renewed
         assert world.names == {"a": "25"}
 
 
@@ -120,3 +122,6 @@ async def test_what_is_no_list_of_the_api_server_is_no_empty_collection(page: An
     async with world.run():
         await world.after(("added", "a", "10"), ("modified", "a", "25"))
     assert world.counts["failure"] == 2
+
+
+all_in_virtual_time(globals())

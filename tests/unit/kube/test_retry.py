@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.kube.retry import Attempts, Backoff
-
-from .scripted import FakeTime
+from tests.support.scripted import FakeTime
 
 
 def test_delays_double_up_to_the_cap() -> None:

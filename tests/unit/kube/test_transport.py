@@ -21,8 +21,7 @@ from agent_scheduler.kube.transport import (
     StreamRefused,
     Transport,
 )
-
-from .scripted import (
+from tests.support.scripted import (
     Action,
     Answer,
     Hang,
@@ -37,39 +36,31 @@ from .scripted import (
 )
 
 
-async def read(transport: Transport, *, silence: float = 5) -> list[list[bytes]]:
+async def read(transport: Transport, *, silence: float = 60) -> list[list[bytes]]:
     async with transport.stream("/watch", read_timeout=silence) as batches:
         return [batch async for batch in batches]
 
 
-async def test_an_answer_of_any_status_is_a_response() -> None:
-    async with connected(in_order(status(409, "Conflict", "no"))) as (server, transport):
-        answer = await transport.request("POST", "/a%2Fb?c=d", body=b"{}", timeout=5)
-        assert answer.status == 409
-        assert b"Conflict" in answer.body
-        request = server.requests[0]
+@pytest.mark.parametrize("code", [302, 409])
+async def test_an_answer_of_any_status_is_a_response(code: int) -> None:
+    said = status(code, "Why", "no")
+    said.headers = {"Location": "/elsewhere", "Retry-After": "7"}
+    async with connected(in_order(said)) as (server, transport):
+        answer = await transport.request("POST", "/a%2Fb?c=d", body=b"{}", timeout=60)
+        assert (answer.status, answer.headers["retry-after"]) == (code, "7")
+        assert b"Why" in answer.body
+        (request,) = server.requests
         assert (request.method, request.target, request.body) == ("POST", "/a%2Fb?c=d", b"{}")
         assert request.headers["content-type"] == "application/json"
         assert request.headers["accept-encoding"] == "identity"
 
 
-async def test_headers_of_an_answer_are_found_whatever_their_case() -> None:
-    async with connected(in_order(Answer(429, headers={"Retry-After": "7"}))) as (_, transport):
-        assert (await transport.request("GET", "/", timeout=5)).headers["retry-after"] == "7"
-
-
 async def test_a_base_url_with_a_path_is_kept() -> None:
     async with serving(in_order(Answer())) as server:
         transport = Http1Transport(Endpoint(server.url + "/k8s/clusters/c-1/"))
-        await transport.request("GET", "/api", timeout=5)
+        await transport.request("GET", "/api", timeout=60)
         await transport.close()
         assert server.requests[0].target == "/k8s/clusters/c-1/api"
-
-
-async def test_a_redirect_is_an_answer_and_not_followed() -> None:
-    async with connected(in_order(Answer(302, headers={"Location": "/elsewhere"}))) as (server, transport):
-        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 302
-        assert len(server.requests) == 1
 
 
 async def test_a_server_that_is_not_there_was_not_sent_anything() -> None:
@@ -77,7 +68,7 @@ async def test_a_server_that_is_not_there_was_not_sent_anything() -> None:
         port = free.getsockname()[1]
     transport = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"))
     with pytest.raises(NotSent):
-        await transport.request("POST", "/", body=b"{}", timeout=5)
+        await transport.request("POST", "/", body=b"{}", timeout=60)
     with pytest.raises(NotSent):
         await read(transport)
     await transport.close()
@@ -85,69 +76,13 @@ async def test_a_server_that_is_not_there_was_not_sent_anything() -> None:
 
 async def test_waiting_for_a_connection_of_the_pool_sends_nothing() -> None:
     async with connected(in_order(Hang()), pool_size=1) as (server, transport):
-        first = asyncio.create_task(transport.request("POST", "/first", timeout=5))
+        first = asyncio.create_task(transport.request("POST", "/first", timeout=60))
         await server.arrived(1)
         with pytest.raises(NotSent):
             await transport.request("POST", "/second", timeout=0.05)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert [request.path for request in server.requests] == ["/first"]
-
-
-@pytest.mark.parametrize("action", [Reset(), Hang(), Answer(201, {"a": 1}, cut=3)])
-async def test_a_write_that_got_no_whole_answer_has_an_unknown_outcome(action: Reset | Hang | Answer) -> None:
-    async with connected(in_order(action)) as (server, transport):
-        with pytest.raises(OutcomeUnknown):
-            await transport.request("POST", "/", body=b"{}", timeout=0.3)
-        assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST"])
-async def test_a_write_is_never_repeated_when_a_reused_connection_breaks(method: str) -> None:
-    async with connected(in_order(Answer(), Reset(), Answer())) as (server, transport):
-        await transport.request("GET", "/", timeout=5)
-        with pytest.raises(OutcomeUnknown):
-            await transport.request(method, "/", body=b"{}", timeout=5)
-        assert len(server.requests) == 2
-
-
-async def test_a_read_is_repeated_when_a_reused_connection_breaks() -> None:
-    async with connected(in_order(Answer(), Reset(), Answer(body={"a": 1}))) as (_, transport):
-        await transport.request("GET", "/", timeout=5)
-        assert (await transport.request("GET", "/", timeout=5)).body == b'{"a": 1}'
-
-
-async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
-    async with connected(in_order(Answer(close=True), Answer(201))) as (server, transport):
-        await transport.request("GET", "/", timeout=5)
-        await eventually(lambda: server.open == 0)
-        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
-        assert server.connections == 2
-
-
-async def test_a_close_that_the_loop_has_not_read_yet_is_still_noticed_before_a_write() -> None:
-    """The FIN is in the kernel, the event loop has not run since: writing would make the outcome unknown."""
-
-    def serve_one() -> socket.socket:
-        peer, _ = listener.accept()
-        data = b""
-        while b"{}" not in data:
-            data += peer.recv(4096)
-        peer.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
-        return peer
-
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
-        transport = Http1Transport(Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}"))
-        serving_first = loop.run_in_executor(None, serve_one)
-        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
-        peer = await serving_first
-        serving_second = loop.run_in_executor(None, serve_one)
-        peer.close()
-        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
-        (await serving_second).close()
-        await transport.close()
 
 
 async def test_credentials_are_asked_for_each_request_and_told_when_they_were_refused() -> None:
@@ -157,14 +92,11 @@ async def test_credentials_are_asked_for_each_request_and_told_when_they_were_re
     async def headers() -> Mapping[str, str]:
         return {"Authorization": f"Bearer {next(tokens)}"}
 
-    async with serving(in_order(status(401, "Unauthorized"), Answer())) as server:
-        endpoint = Endpoint(server.url, headers=headers, refused=lambda: refusals.append(1))
-        transport = Http1Transport(endpoint)
-        await transport.request("GET", "/", timeout=5)
-        assert refusals == [1]
-        await transport.request("GET", "/", timeout=5)
-        await transport.close()
-        assert refusals == [1]
+    options = {"headers": headers, "refused": lambda: refusals.append(1)}
+    async with connected(in_order(status(401, "Unauthorized"), Answer()), **options) as (server, transport):
+        for _ in range(2):
+            await transport.request("GET", "/", timeout=60)
+            assert refusals == [1]
         assert [r.headers["authorization"] for r in server.requests] == ["Bearer one", "Bearer two"]
 
 
@@ -172,9 +104,9 @@ async def test_each_exchange_is_observed() -> None:
     seen: list[tuple[str, int]] = []
     script = in_order(Answer(201), Reset(), Stream([b"{}\n"]))
     async with connected(script, observe=lambda *what: seen.append(what)) as (_, transport):
-        await transport.request("POST", "/", body=b"{}", timeout=5)
+        await transport.request("POST", "/", body=b"{}", timeout=60)
         with pytest.raises(OutcomeUnknown):
-            await transport.request("POST", "/", body=b"{}", timeout=5)
+            await transport.request("POST", "/", body=b"{}", timeout=60)
         await read(transport)
     assert seen == [("POST", 201), ("POST", 0), ("WATCH", 200)]
 
@@ -182,13 +114,8 @@ async def test_each_exchange_is_observed() -> None:
 async def test_a_stream_gives_whole_lines_and_the_unfinished_last_one() -> None:
     script = in_order(Stream([b'{"a":1}\n{"b"', b':2}\n\n{"c":3}\n', b'{"d"']))
     async with connected(script) as (_, transport):
-        lines = [line for batch in await read(transport) for line in batch]
-        assert lines == [b'{"a":1}', b'{"b":2}', b'{"c":3}', b'{"d"']
-
-
-async def test_lines_that_arrive_together_come_as_one_batch() -> None:
-    async with connected(in_order(Stream([b"1\n2\n3\n", b"4\n"]))) as (_, transport):
-        assert await read(transport) == [[b"1", b"2", b"3"], [b"4"]]
+        batches = await read(transport)
+        assert batches == [[b'{"a":1}'], [b'{"b":2}', b'{"c":3}'], [b'{"d"']]
 
 
 async def test_a_line_of_several_megabytes_passes() -> None:
@@ -226,40 +153,22 @@ async def test_a_stream_is_given_up_that_is_not_answered_however_long_it_may_be_
             await read(transport, silence=60)
 
 
-async def test_a_stream_that_was_answered_may_be_silent_for_longer_than_an_answer_may_take() -> None:
-    later = asyncio.Event()
-    async with connected(in_order(Stream([later, b"1\n"])), head_timeout=0.1) as (_, transport):
-        asyncio.get_running_loop().call_later(0.4, later.set)
-        assert await read(transport, silence=20) == [[b"1"]]
-
-
-async def test_a_stream_that_keeps_talking_outlives_its_read_timeout() -> None:
-    pieces = [b"1\n" for _ in range(12)]
-    events = [asyncio.Event() for _ in pieces]
-    mixed = [part for pair in zip(events, pieces, strict=True) for part in pair]
-    async with connected(in_order(Stream(mixed))) as (_, transport):
-        loop = asyncio.get_running_loop()
-        for number, event in enumerate(events):
-            loop.call_later(0.03 * number, event.set)
-        assert len(await read(transport, silence=0.2)) == 12
-
-
 async def test_watches_take_no_connection_from_the_pool() -> None:
     def script(request: Request) -> Stream | Answer:
         return Stream([b"1\n"], end="hang") if request.path == "/watch" else Answer(201)
 
     async with (
         connected(script, pool_size=1) as (_, transport),
-        transport.stream("/watch", read_timeout=5) as one,
-        transport.stream("/watch", read_timeout=5) as two,
+        transport.stream("/watch", read_timeout=60) as one,
+        transport.stream("/watch", read_timeout=60) as two,
     ):
         assert await anext(one) == await anext(two) == [b"1"]
-        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
+        assert (await transport.request("POST", "/", body=b"{}", timeout=60)).status == 201
 
 
 async def test_leaving_a_stream_early_closes_its_connection() -> None:
     async with connected(in_order(Stream([b"1\n"], end="hang"))) as (server, transport):
-        async with transport.stream("/", read_timeout=5) as batches:
+        async with transport.stream("/", read_timeout=60) as batches:
             await anext(batches)
             assert server.open == 1
         await eventually(lambda: server.open == 0)
@@ -280,7 +189,7 @@ async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost()
             for _ in range(turns % 9):
                 await asyncio.sleep(0)
             task.cancel()
-            done, _ = await asyncio.wait({task}, timeout=5)
+            done, _ = await asyncio.wait({task}, timeout=60)
             assert done, f"cancelled after {turns % 9} turns, and goes on"
 
 
@@ -288,7 +197,7 @@ async def test_a_transport_that_is_closed_sends_nothing() -> None:
     async with connected(in_order(Answer())) as (server, transport):
         await transport.close()
         with pytest.raises(NotSent, match="closed"):
-            await transport.request("POST", "/", body=b"{}", timeout=5)
+            await transport.request("POST", "/", body=b"{}", timeout=60)
         with pytest.raises(NotSent, match="closed"):
             await read(transport)
         assert server.requests == []

@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from agent_scheduler.serving import console
+from agent_scheduler.serving import console, pages
 from agent_scheduler.serving.authorization import Access
 from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.sources import TOKEN_HEADER, Sources
-from tests.unit.kube.scripted import eventually
+from tests.support.scripted import eventually
 
 
 class Figures:
@@ -46,19 +46,21 @@ class OneToken:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(console, "INTERVAL", 0.01)
+    # An end that waits for an open stream takes this long.
+    monkeypatch.setattr(pages, "_CLOSING", 600.0)
     yield
 
 
 @asynccontextmanager
-async def served(figures: Figures, **more: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+async def served(figures: Figures | None, **more: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     sources = Sources(metrics=lambda: (b"", "text/plain"), configuration=dict, console=figures)
     server = HttpServer(sources, address="127.0.0.1", port=0, **more)
     port = await server.start()
     try:
         async with aiohttp.ClientSession() as session:
             yield session, f"http://127.0.0.1:{port}"
-            async with asyncio.timeout(0.9):
-                # Streams that are open do not keep it from ending.
+            # Streams that are open do not keep it from ending.
+            async with asyncio.timeout(60):
                 await server.stop()
     finally:
         await server.stop()
@@ -78,13 +80,8 @@ async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, 
 
 
 async def test_without_a_console_there_is_no_page() -> None:
-    server = HttpServer(
-        Sources(metrics=lambda: (b"", "text/plain"), configuration=dict), address="127.0.0.1", port=0
-    )
-    port = await server.start()
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/ui/") as answer:
+    async with served(None) as (session, base), session.get(f"{base}/ui/") as answer:
         assert answer.status == 404
-    await server.stop()
 
 
 async def test_its_files_are_open_and_let_in_nothing_from_elsewhere() -> None:
@@ -134,9 +131,10 @@ async def test_viewers_are_told_together_and_nothing_is_asked_while_there_are_no
         await asyncio.sleep(0.05)
         assert figures.news_told == 0
         answers = [await session.get(f"{base}/ui/stream") for _ in range(5)]
-        await asyncio.gather(*(events(answer, 5) for answer in answers))
-        # Five viewers cost as many looks as one.
-        assert figures.news_told < 5 * 5
+        found = await asyncio.gather(*(events(answer, 5) for answer in answers))
+        numbers = [each["news"] for seen in found for name, each in seen if name == "news"]
+        # If each viewer cost a look, all would differ.
+        assert len(set(numbers)) < len(numbers)
         for answer in answers:
             answer.close()
         told = -1

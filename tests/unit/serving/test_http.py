@@ -7,6 +7,8 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,8 @@ import aiohttp
 import pytest
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.kube.transport import NotSent, Response, Transport
 from agent_scheduler.serving import given_certificates
-from agent_scheduler.serving.authorization import Access, KubeAuthorizer
+from agent_scheduler.serving.authorization import Access
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import (
@@ -30,7 +31,8 @@ from agent_scheduler.serving.sources import (
 )
 from agent_scheduler.telemetry.metrics import Metrics
 from tests.support.embedded import until
-from tests.unit.kube.scripted import eventually
+from tests.support.scripted import Hang, answering
+from tests.unit.webhook.test_authority import made
 
 PODS = [{"key": f"ns{index % 2}/p{index}", "place": "active", "api_token": "t0p"} for index in range(250)]
 
@@ -43,6 +45,7 @@ class World:
         self.alive = True
         self.metrics = Metrics(version="1")
         self.read = 0
+        self.tokens = Tokens()
 
     def sources(self) -> Sources:
         return Sources(
@@ -96,58 +99,83 @@ class Client:
         return json.loads(text)
 
 
-@pytest.fixture
-async def client(world: World) -> AsyncIterator[Client]:
-    server = HttpServer(world.sources(), address="127.0.0.1", port=0)
+@asynccontextmanager
+async def served(sources: Sources, **more: Any) -> AsyncIterator[Client]:
+    server = HttpServer(sources, address="127.0.0.1", port=0, **more)
     port = await server.start()
     async with aiohttp.ClientSession() as session:
         yield Client(session, f"http://127.0.0.1:{port}")
     await server.stop()
 
 
-# ---- health
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[Client]:
+    async with served(world.sources()) as client:
+        yield client
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/livez", "/healthz/ping", "/livez/loop"])
-async def test_a_living_process_says_ok(client: Client, path: str) -> None:
-    assert await client.get(path) == (200, "ok")
+ALL_LOOPS = "[+]ping ok\n[+]loop ok\n"
+NO_PAGE = "there is no such page\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "expected"),
+    [
+        *((path, 200, "ok") for path in ("/healthz", "/livez", "/healthz/ping", "/livez/loop")),
+        ("/readyz", 500, f"{ALL_LOOPS}[-]sync failed: pods not listed yet\nreadyz check failed\n"),
+        ("/readyz?exclude=sync", 200, "ok"),
+        (
+            "/readyz?verbose&exclude=sync&exclude=none",
+            200,
+            f"{ALL_LOOPS}[+]sync excluded: ok\nwarn: some health checks cannot be excluded: no matches for none\n"
+            "readyz check passed\n",
+        ),
+        ("/readyz/nothing", 404, "readyz has no check 'nothing'\n"),
+        ("/debug/explain?pod=ns/p", 503, "not listed yet\n"),
+        ("/debug/explain?podgroup=g", 400, "podgroup: found 'g'; allowed: NAMESPACE/NAME\n"),
+        ("/debug/explain?podgroup=a/b&pod=a/b", 400, "one of pod and podgroup is enough\n"),
+        (
+            "/debug/explain?pod=a/b&limit=3",
+            400,
+            "unknown parameter 'limit'; allowed: pod, podgroup, output\n",
+        ),
+        ("/debug/queue?limit=0", 400, "limit: found '0'; allowed: a whole number from 1 to 1000\n"),
+        ("/debug/queue?limit=-1", 400, "limit: found '-1'; allowed: a whole number from 1 to 1000\n"),
+        ("/debug/queue?limit=1001", 400, "limit: found '1001'; allowed: a whole number from 1 to 1000\n"),
+        ("/debug/queue?limit=%D9%A3", 400, "limit: found '٣'; allowed: a whole number from 1 to 1000\n"),
+        ("/debug/queue?place=nowhere", 400, "place: found 'nowhere'; allowed: active, backoff\n"),
+        ("/debug/queue?pod=x", 400, "unknown parameter 'pod'; allowed: limit, namespace, place\n"),
+        # Without a trace, and it harms no other.
+        ("/debug/cache", 500, "this page failed; the log says why\n"),
+        *(
+            (path, 404, NO_PAGE)
+            for path in ("/", "/debug", "/debug/pprof/", "/metrics/", "/readyz/a/b", "/%2e%2e/etc/passwd")
+        ),
+    ],
+)
+async def test_what_a_page_says_while_pods_are_not_listed(
+    client: Client, path: str, status: int, expected: str
+) -> None:
+    assert await client.get(path) == (status, expected)
+    assert client.headers["X-Content-Type-Options"] == "nosniff"
+    assert client.headers["Cache-Control"] == "no-store"
     assert client.headers["Content-Type"].startswith("text/plain")
-
-
-async def test_readiness_follows_its_checks(client: Client, world: World) -> None:
-    expected = "[+]ping ok\n[+]loop ok\n[-]sync failed: pods not listed yet\nreadyz check failed\n"
-    assert await client.get("/readyz") == (500, expected)
-    world.synced = True
-    assert await client.get("/readyz") == (200, "ok")
-    assert await client.get("/readyz?verbose") == (
-        200,
-        "[+]ping ok\n[+]loop ok\n[+]sync ok\nreadyz check passed\n",
-    )
-
-
-async def test_a_process_that_is_not_ready_lives(client: Client) -> None:
     assert (await client.get("/livez"))[0] == 200
 
 
-async def test_a_failed_liveness_check_fails_readiness_too(client: Client, world: World) -> None:
-    world.alive, world.synced = False, True
+async def test_a_number_of_any_length_is_no_limit(client: Client) -> None:
+    status, text = await client.get("/debug/queue?limit=" + "9" * 5000)
+    assert status == 400 and text.endswith("9'; allowed: a whole number from 1 to 1000\n")
+
+
+async def test_readiness_follows_its_checks(client: Client, world: World) -> None:
+    world.synced = True
+    assert await client.get("/readyz") == (200, "ok")
+    passed = f"{ALL_LOOPS}[+]sync ok\nreadyz check passed\n"
+    assert await client.get("/readyz?verbose") == (200, passed)
+    world.alive = False
     for path in ("/healthz", "/livez", "/readyz", "/livez/loop"):
         assert (await client.get(path))[0] == 500
-
-
-async def test_a_check_can_be_left_out(client: Client) -> None:
-    assert (await client.get("/readyz?exclude=sync"))[0] == 200
-    status, text = await client.get("/readyz?verbose&exclude=sync&exclude=none")
-    assert status == 200
-    assert "[+]sync excluded: ok" in text
-    assert "no matches for none" in text
-
-
-async def test_a_check_that_does_not_exist_is_not_found(client: Client) -> None:
-    assert await client.get("/readyz/nothing") == (404, "readyz has no check 'nothing'\n")
-
-
-# ---- pages
 
 
 async def test_metrics_are_prometheus_text(client: Client, world: World) -> None:
@@ -163,121 +191,53 @@ async def test_the_configuration_is_shown_without_secrets(client: Client) -> Non
     assert shown == {"configuration": {"workerCount": 2, "password": "[redacted]"}}
 
 
-async def test_a_debug_page_is_cut_and_says_so(client: Client, world: World) -> None:
+async def test_a_debug_page_is_cut_and_says_so_and_can_be_narrowed(client: Client, world: World) -> None:
     page = await client.json("/debug/queue")
     assert (len(page["items"]), page["limit"], page["truncated"]) == (100, 100, True)
     assert page["pending"] == {"active": 250}
     assert page["items"][0]["api_token"] == "[redacted]"
     assert world.read == 101
-
-
-async def test_a_debug_page_can_be_narrowed(client: Client) -> None:
     page = await client.json(f"/debug/queue?limit={MAX_LIMIT}&namespace=ns1&place=active")
     assert (len(page["items"]), page["truncated"], page["asked"]) == (125, False, "active")
     page = await client.json(f"/debug/queue?limit={len(PODS)}")
     assert (len(page["items"]), page["truncated"]) == (len(PODS), False)
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("limit=0", "limit: found '0'; allowed: a whole number from 1 to 1000\n"),
-        ("limit=1001", "limit: found '1001'; allowed"),
-        ("limit=-1", "limit: found '-1'; allowed"),
-        ("limit=%D9%A3", "limit: found '٣'; allowed"),
-        ("limit=" + "9" * 5000, "allowed: a whole number from 1 to 1000"),
-        ("place=nowhere", "place: found 'nowhere'; allowed: active, backoff\n"),
-        ("pod=x", "unknown parameter 'pod'; allowed: limit, namespace, place\n"),
-    ],
-)
-async def test_a_wrong_parameter_is_told(client: Client, query: str, expected: str) -> None:
-    status, text = await client.get(f"/debug/queue?{query}")
-    assert status == 400
-    assert expected in text
-
-
-async def test_one_pod_is_explained_once_pods_have_been_listed(client: Client, world: World) -> None:
-    assert await client.get("/debug/explain?pod=ns/p") == (503, "not listed yet\n")
+async def test_one_pod_or_group_is_explained(client: Client, world: World) -> None:
+    assert await client.json("/debug/explain?podgroup=ns/g") == {"podgroup": "ns/g"}
     world.synced = True
     assert await client.json("/debug/explain?pod=ns/p") == {"pod": "ns/p", "place": "active"}
     status, text = await client.get("/debug/explain?pod=ns/nobody")
     assert (status, json.loads(text)["pod"]) == (404, "ns/nobody")
     assert client.headers["Content-Type"].startswith("application/json")
-
-
-@pytest.mark.parametrize("query", ["", "?pod=", "?pod=p", "?pod=/p", "?pod=ns/", "?pod=a/b/c"])
-async def test_a_pod_is_named_by_its_namespace_and_name(client: Client, world: World, query: str) -> None:
-    world.synced = True
-    status, text = await client.get(f"/debug/explain{query}")
-    assert status == 400
-    assert text.endswith("; allowed: NAMESPACE/POD\n")
-    assert await client.get("/debug/explain?pod=a/b&limit=3") == (
-        400,
-        "unknown parameter 'limit'; allowed: pod, podgroup, output\n",
-    )
-
-
-async def test_a_group_is_explained_by_a_parameter_of_its_own(client: Client) -> None:
-    assert await client.json("/debug/explain?podgroup=ns/g") == {"podgroup": "ns/g"}
-    status, text = await client.get("/debug/explain?podgroup=g")
-    assert (status, text) == (400, "podgroup: found 'g'; allowed: NAMESPACE/NAME\n")
-    assert await client.get("/debug/explain?podgroup=a/b&pod=a/b") == (
-        400,
-        "one of pod and podgroup is enough\n",
-    )
-
-
-async def test_a_page_that_fails_says_so_without_a_trace_and_harms_no_other(client: Client) -> None:
-    assert await client.get("/debug/cache") == (500, "this page failed; the log says why\n")
-    assert (await client.get("/livez"))[0] == 200
-
-
-async def test_what_is_not_there_is_not_found(client: Client) -> None:
-    for path in ("/", "/debug", "/debug/pprof/", "/metrics/", "/readyz/a/b", "/%2e%2e/etc/passwd"):
-        assert await client.get(path) == (404, "there is no such page\n")
+    for query in ("", "?pod=", "?pod=p", "?pod=/p", "?pod=ns/", "?pod=a/b/c"):
+        status, text = await client.get(f"/debug/explain{query}")
+        assert (status, text.rpartition("; ")[2]) == (400, "allowed: NAMESPACE/POD\n")
 
 
 async def test_a_process_without_a_queue_has_no_pages_of_a_scheduler(world: World) -> None:
-    sources = Sources(metrics=world.metrics.exposition, configuration=dict)
-    server = HttpServer(sources, address="127.0.0.1", port=0)
-    port = await server.start()
-    try:
-        async with aiohttp.ClientSession() as session:
-            client = Client(session, f"http://127.0.0.1:{port}")
-            assert await client.json("/configz") == {"configuration": {}}
-            for page in ("queue", "cache", "explain"):
-                assert await client.get(f"/debug/{page}") == (404, "there is no such page\n")
-    finally:
-        await server.stop()
+    async with served(Sources(metrics=world.metrics.exposition, configuration=dict)) as client:
+        assert await client.json("/configz") == {"configuration": {}}
+        for page in ("queue", "cache", "explain"):
+            assert await client.get(f"/debug/{page}") == (404, NO_PAGE)
 
 
 async def test_only_reading_is_allowed(client: Client) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        status, text = await client.get("/metrics", method=method)
-        assert status == 405
-        assert text == f"{method} is not allowed here; allowed: GET,HEAD\n"
+        told = f"{method} is not allowed here; allowed: GET,HEAD\n"
+        assert await client.get("/metrics", method=method) == (405, told)
     assert (await client.get("/metrics", method="HEAD"))[0] == 200
-
-
-async def test_no_answer_is_kept_or_guessed_at_by_a_browser(client: Client) -> None:
-    for path in ("/livez", "/metrics", "/configz", "/debug/queue", "/nothing"):
-        await client.get(path)
-        assert client.headers["X-Content-Type-Options"] == "nosniff"
-        assert client.headers["Cache-Control"] == "no-store"
 
 
 # ---- start and stop
 
 
 async def test_a_port_that_is_taken_is_told(world: World) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = HttpServer(world.sources(), address="127.0.0.1", port=port)
-        with pytest.raises(
-            ServingError, match=f"cannot serve on 127.0.0.1 port {port}: Address already in use$"
-        ):
+        told = f"cannot serve on 127.0.0.1 port {port}: Address already in use$"
+        with pytest.raises(ServingError, match=told):
             await server.start()
     await server.stop()
 
@@ -293,18 +253,12 @@ async def test_what_is_asked_before_the_server_answers_is_answered_then(world: W
     await server.stop()
 
 
-async def test_a_server_that_never_answered_frees_its_port(world: World) -> None:
+@pytest.mark.parametrize("answers", [False, True])
+async def test_a_stopped_server_frees_its_port_whether_it_answered_or_not(
+    world: World, answers: bool
+) -> None:
     first = HttpServer(world.sources(), address="127.0.0.1", port=0)
-    port = first.listen()
-    await first.stop()
-    second = HttpServer(world.sources(), address="127.0.0.1", port=port)
-    assert second.listen() == port
-    await second.stop()
-
-
-async def test_a_stopped_server_frees_its_port(world: World) -> None:
-    first = HttpServer(world.sources(), address="127.0.0.1", port=0)
-    port = await first.start()
+    port = await first.start() if answers else first.listen()
     await first.stop()
     await first.stop()
     second = HttpServer(world.sources(), address="127.0.0.1", port=port)
@@ -315,338 +269,104 @@ async def test_a_stopped_server_frees_its_port(world: World) -> None:
 def with_tls(world: World, certificate: str, key: str) -> HttpServer:
     """Its transport asks nobody."""
     serving = Serving(port=0, tls_cert_file=certificate, tls_private_key_file=key)
-    return server_of(serving, world.sources(), transport(ApiServer()))
+    return server_of(serving, world.sources(), answering(lambda _: Hang())[1])
 
 
-async def test_tls_is_spoken_with_a_certificate(world: World, tmp_path: Path) -> None:
-    server = with_tls(world, *_certificate(tmp_path))
+async def test_tls_is_spoken_with_a_certificate_that_is_replaced_without_a_restart(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given_certificates, "PERIOD", 0.02)
+    files = tmp_path / "tls.pem", tmp_path / "tls.key"
+
+    def write() -> bytes:
+        held = made(datetime.now(UTC), ("localhost",))
+        for file, content in zip(files, (held.certificate, held.key), strict=True):
+            file.write_bytes(content)
+        return held.certificate
+
+    first = write()
+    server = with_tls(world, *map(str, files))
     port = await server.start()
+
+    async def presented() -> bytes:
+        return (await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))).encode()
+
     async with aiohttp.ClientSession() as session:
         async with session.get(f"https://127.0.0.1:{port}/livez", ssl=False) as answer:
             assert await answer.text() == "ok"
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"http://127.0.0.1:{port}/livez")
-    await server.stop()
+    assert await presented() == first
+    files[0].write_bytes(b"no certificate")
+    for _ in range(3):
+        assert await presented() == first
+    second = write()
 
+    async def replaced() -> bool:
+        return await presented() == second
 
-async def test_a_certificate_that_is_replaced_is_presented_without_a_restart(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(given_certificates, "PERIOD", 0.02)
-    server = with_tls(world, *_certificate(tmp_path))
-    port = await server.start()
-
-    async def presented() -> str:
-        return await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
-
-    before = await presented()
-    (tmp_path / "tls.pem").write_text("no certificate", encoding="utf-8")
-    await asyncio.sleep(0.1)
-    assert await presented() == before
-    _certificate(tmp_path)
-
-    async def another() -> bool:
-        return await presented() != before
-
-    await until(another)
+    await until(replaced)
     await server.stop()
 
 
 def test_a_certificate_that_cannot_be_read_is_told(world: World, tmp_path: Path) -> None:
-    with pytest.raises(
-        ServingError, match=r"cannot use the certificate .*none\.pem with the key .*none\.key"
-    ):
+    told = r"cannot use the certificate .*none\.pem with the key .*none\.key"
+    with pytest.raises(ServingError, match=told):
         with_tls(world, str(tmp_path / "none.pem"), str(tmp_path / "none.key"))
-
-
-def _certificate(folder: Path) -> tuple[str, str]:
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "scheduler")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "tls.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "tls.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return str(folder / "tls.pem"), str(folder / "tls.key")
 
 
 # ---- who may read
 
 
-class ApiServer:
-    """A Transport that answers reviews as an API server that knows two tokens."""
+class Tokens:
+    """An `Authorizer` that knows two tokens, and has too much to do for a third."""
 
     def __init__(self) -> None:
-        self.posts: list[tuple[str, dict[str, Any]]] = []
-        self.broken: Exception | Response | None = None
-        #: What an access review says of who may.
-        self.verdict: dict[str, Any] = {}
-        self.timeouts: set[float] = set()
+        self.asked: list[str] = []
 
-    async def request(self, method: str, path: str, *, body: bytes, timeout: float) -> Response:  # noqa: ASYNC109
-        review = json.loads(body)
-        self.posts.append((path, review))
-        self.timeouts.add(timeout)
-        if isinstance(self.broken, Response):
-            return self.broken
-        if self.broken is not None:
-            raise self.broken
-        spec = review["spec"]
-        if review["kind"] == "TokenReview":
-            assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
-            known = {"prometheus": "monitoring", "tenant": "tenant"}.get(spec["token"])
-            status: dict[str, Any] = {"authenticated": known is not None}
-            if known:
-                status["user"] = {"username": known, "uid": "u", "groups": ["g"], "extra": {"a": ["b"]}}
-            else:
-                status["error"] = "token is unknown"
-        else:
-            assert path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-            assert (spec["uid"], spec["groups"]) == ("u", ["g"])
-            assert spec["extra"] == {"a": ["b"]}
-            attributes = spec["nonResourceAttributes"]
-            assert attributes["verb"] == "get"
-            status = {
-                "allowed": spec["user"] == "monitoring" and attributes["path"] == "/metrics",
-                **self.verdict,
-            }
-        return Response(201, json.dumps({**review, "status": status}).encode(), {})
+    async def access(self, token: str, path: str) -> Access:
+        self.asked.append(token)
+        if token in ("prometheus", "tenant"):
+            return Access.ALLOWED if (token, path) == ("prometheus", "/metrics") else Access.FORBIDDEN
+        return {"late": Access.BUSY, "unasked": Access.UNKNOWN}.get(token, Access.UNAUTHENTICATED)
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
+async def guarded(world: World) -> AsyncIterator[Client]:
+    world.tokens = Tokens()
+    async with served(world.sources(), authorizer=world.tokens) as client:
+        yield client
 
 
-def transport(api: ApiServer) -> Transport:
-    return api  # type: ignore[return-value]
-
-
-@pytest.fixture
-async def guarded(world: World, api: ApiServer) -> AsyncIterator[Client]:
-    server = HttpServer(
-        world.sources(), address="127.0.0.1", port=0, authorizer=KubeAuthorizer(transport(api))
-    )
-    port = await server.start()
-    async with aiohttp.ClientSession() as session:
-        yield Client(session, f"http://127.0.0.1:{port}")
-    await server.stop()
-
-
-async def test_health_needs_no_token(guarded: Client, api: ApiServer) -> None:
+async def test_health_needs_no_token(guarded: Client, world: World) -> None:
     assert (await guarded.get("/livez"))[0] == 200
     assert (await guarded.get("/readyz"))[0] == 500
-    assert api.posts == []
+    assert world.tokens.asked == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/metrics",
-        "/configz",
-        "/debug/queue",
-        "/debug/cache",
-        "/debug/explain",
-        "/debug/check",
-        "/nothing",
-        "/livezz",
-    ],
-)
-async def test_everything_else_needs_one(guarded: Client, api: ApiServer, path: str) -> None:
-    for headers in ({}, {"Authorization": "Basic cHJvbWV0aGV1cw=="}, {"Authorization": "Bearer "}):
-        status, text = await guarded.get(path, **headers)
-        assert (status, text) == (401, "a bearer token that the API server accepts is needed\n")
-        assert guarded.headers["WWW-Authenticate"] == "Bearer"
-    assert api.posts == []
-    assert (await guarded.get(path, Authorization="Bearer guessed"))[0] == 401
+async def test_everything_else_needs_one(guarded: Client, world: World) -> None:
+    debug = [f"/debug/{page}" for page in ("queue", "cache", "explain", "check")]
+    for path in ("/metrics", "/configz", *debug, "/nothing", "/livezz"):
+        for headers in ({}, {"Authorization": "Basic cHJvbWV0aGV1cw=="}, {"Authorization": "Bearer "}):
+            told = "a bearer token that the API server accepts is needed\n"
+            assert await guarded.get(path, **headers) == (401, told)
+            assert guarded.headers["WWW-Authenticate"] == "Bearer"
+        assert world.tokens.asked == []
+        assert (await guarded.get(path, Authorization="Bearer guessed"))[0] == 401
+        world.tokens.asked.clear()
 
 
-async def test_who_may_read_metrics_reads_them_and_nothing_else(guarded: Client) -> None:
-    token = {"Authorization": "bearer prometheus"}
-    assert (await guarded.get("/metrics", **token))[0] == 200
-    assert await guarded.get("/configz", **token) == (403, "may not get the non-resource URL /configz\n")
-    assert (await guarded.get("/metrics", Authorization="Bearer tenant"))[0] == 403
-
-
-async def test_a_token_may_come_in_a_header_that_the_api_servers_proxy_passes_on(guarded: Client) -> None:
-    assert (await guarded.get("/metrics", **{TOKEN_HEADER: "prometheus"}))[0] == 200
-    assert (await guarded.get("/configz", **{TOKEN_HEADER: "prometheus"}))[0] == 403
-    assert (await guarded.get("/metrics", **{TOKEN_HEADER: "guessed"}))[0] == 401
-    # What is meant for us comes first: a token beside it is not a second try.
+async def test_a_token_is_taken_from_either_header_and_is_good_for_its_pages_alone(guarded: Client) -> None:
+    for header, scheme in (("Authorization", "bearer "), (TOKEN_HEADER, "")):
+        answers = {
+            token: (await guarded.get("/metrics", **{header: scheme + token}))[0]
+            for token in ("prometheus", "tenant", "guessed", "late", "unasked")
+        }
+        assert list(answers.values()) == [200, 403, 401, 429, 503]
+        told = "may not get the non-resource URL /configz\n"
+        assert await guarded.get("/configz", **{header: f"{scheme}prometheus"}) == (403, told)
+    await guarded.get("/metrics", Authorization="Bearer late")
+    assert guarded.headers["Retry-After"] == "1"
+    # The header that the API server's proxy passes on comes first: a token beside it is not a second try.
     both = {"Authorization": "Bearer guessed", TOKEN_HEADER: "prometheus"}
     assert (await guarded.get("/metrics", **both))[0] == 401
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        NotSent("no route"),
-        Response(500, b"{}", {}),
-        Response(403, b"{}", {}),
-        Response(201, b"<html>", {}),
-    ],
-)
-async def test_what_cannot_be_asked_is_refused_and_not_remembered(
-    guarded: Client, api: ApiServer, broken: Exception | Response
-) -> None:
-    api.broken = broken
-    token = {"Authorization": "Bearer prometheus"}
-    assert (await guarded.get("/metrics", **token))[0] == 503
-    api.broken = None
-    assert (await guarded.get("/metrics", **token))[0] == 200
-
-
-@pytest.mark.parametrize("body", [b"{}", b'{"status":{"authenticated":true}}', b'{"status":{}}'])
-async def test_an_answer_that_does_not_say_yes_is_a_no(api: ApiServer, body: bytes) -> None:
-    api.broken = Response(201, body, {})
-    assert await KubeAuthorizer(transport(api)).access("prometheus", "/metrics") is Access.UNAUTHENTICATED
-
-
-async def test_what_one_authorizer_denies_is_refused_whatever_others_allow(api: ApiServer) -> None:
-    api.verdict = {"allowed": True, "denied": True}
-    assert await KubeAuthorizer(transport(api)).access("prometheus", "/metrics") is Access.FORBIDDEN
-
-
-async def test_a_yes_is_kept_a_minute_and_a_no_ten_seconds(api: ApiServer) -> None:
-    now = 0.0
-    authorizer = KubeAuthorizer(transport(api), clock=lambda: now)
-
-    async def posts(token: str) -> int:
-        before = len(api.posts)
-        await authorizer.access(token, "/metrics")
-        return len(api.posts) - before
-
-    assert await posts("prometheus") == 2
-    assert await posts("guessed") == 1
-    now = 9.9
-    assert await posts("guessed") == 0
-    now = 10.0
-    assert await posts("guessed") == 1
-    now = 59.9
-    assert await posts("prometheus") == 0
-    now = 60.0
-    assert await posts("prometheus") == 2
-
-
-async def test_an_answer_for_one_page_says_nothing_of_another(api: ApiServer) -> None:
-    authorizer = KubeAuthorizer(transport(api))
-    assert await authorizer.access("prometheus", "/metrics") is Access.ALLOWED
-    assert await authorizer.access("prometheus", "/configz") is Access.FORBIDDEN
-
-
-async def test_guessed_tokens_do_not_fill_the_memory_and_are_not_kept(api: ApiServer) -> None:
-    authorizer = KubeAuthorizer(transport(api))
-    await authorizer.access("prometheus", "/metrics")
-    for number in range(1100):
-        await authorizer.access(f"guess-{number}", "/metrics")
-    kept = authorizer._no._answers
-    assert len(kept) == 1024
-    assert not any("guess" in repr(key) for key in kept)
-    before = len(api.posts)
-    assert await authorizer.access("prometheus", "/metrics") is Access.ALLOWED
-    assert len(api.posts) == before, "guesses displace nothing that is known"
-
-
-class SlowApiServer(ApiServer):
-    """Answers no review before it may."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may = asyncio.Event()
-        self.under_way = 0
-
-    async def request(self, method: str, path: str, **options: Any) -> Response:
-        self.under_way += 1
-        await self.may.wait()
-        self.under_way -= 1
-        return await super().request(method, path, **options)
-
-
-async def test_guessed_tokens_are_asked_about_few_at_a_time_and_turned_away_when_too_many_wait() -> None:
-    api, now = SlowApiServer(), 0.0
-    authorizer = KubeAuthorizer(transport(api), clock=lambda: now)
-    api.may.set()
-    assert await authorizer.access("prometheus", "/metrics") is Access.ALLOWED
-    api.may.clear()
-    now = 61.0
-    guesses = [asyncio.create_task(authorizer.access(f"guess-{n}", "/metrics")) for n in range(200)]
-    await eventually(lambda: api.under_way == 4)
-    turned_away = [task for task in guesses if task.done()]
-    assert [task.result() for task in turned_away] == [Access.BUSY] * (200 - 4 - 32)
-    # Who was good lately does not queue behind them.
-    known = asyncio.create_task(authorizer.access("prometheus", "/metrics"))
-    await eventually(lambda: api.under_way == 5)
-    api.may.set()
-    assert await known is Access.ALLOWED
-    answers = await asyncio.gather(*guesses)
-    assert answers.count(Access.UNAUTHENTICATED) == 36
-    # Who was turned away is not remembered as refused.
-    assert await authorizer.access("tenant", "/metrics") is Access.FORBIDDEN
-
-
-async def test_a_token_that_has_lost_its_right_queues_behind_guesses_like_any_other() -> None:
-    api, now = SlowApiServer(), 0.0
-    authorizer = KubeAuthorizer(transport(api), clock=lambda: now)
-    api.may.set()
-    assert await authorizer.access("prometheus", "/metrics") is Access.ALLOWED
-    api.verdict, now = {"allowed": False}, 61.0
-    assert await authorizer.access("prometheus", "/metrics") is Access.FORBIDDEN
-    api.may.clear()
-    now = 120.0
-    guesses = [asyncio.create_task(authorizer.access(f"guess-{n}", "/metrics")) for n in range(36)]
-    await eventually(lambda: api.under_way == 4)
-    assert await authorizer.access("prometheus", "/metrics") is Access.BUSY
-    api.may.set()
-    await asyncio.gather(*guesses)
-
-
-async def test_no_reader_waits_for_the_api_server_for_longer_than_a_scrape_does(api: ApiServer) -> None:
-    """Prometheus gives up after ten seconds by default, and two reviews are asked for one after the other."""
-    await KubeAuthorizer(transport(api)).access("prometheus", "/metrics")
-    assert len(api.posts) == 2
-    assert max(api.timeouts) * 2 <= 10.0
-
-
-async def test_requests_that_bring_the_same_token_are_answered_by_one_review() -> None:
-    api = SlowApiServer()
-    authorizer = KubeAuthorizer(transport(api))
-    asking = [asyncio.create_task(authorizer.access("prometheus", "/metrics")) for _ in range(100)]
-    await eventually(lambda: api.under_way == 1)
-    # The first one gives up; the others still get their answer.
-    asking[0].cancel()
-    api.may.set()
-    answers = await asyncio.gather(*asking, return_exceptions=True)
-    assert answers[1:] == [Access.ALLOWED] * 99
-    assert len(api.posts) == 2
-
-
-async def test_who_is_turned_away_is_told_when_to_come_again(world: World) -> None:
-    class Busy:
-        async def access(self, token: str, path: str) -> Access:
-            return Access.BUSY
-
-    server = HttpServer(world.sources(), address="127.0.0.1", port=0, authorizer=Busy())
-    port = await server.start()
-    async with aiohttp.ClientSession() as session:
-        client = Client(session, f"http://127.0.0.1:{port}")
-        assert (await client.get("/metrics", Authorization="Bearer a"))[0] == 429
-        assert client.headers["Retry-After"] == "1"
-    await server.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,11 +128,15 @@ def scheduler(**parts: Any) -> SimpleNamespace:
     return SimpleNamespace(**(usual | parts))
 
 
-def test_queue_gauges_are_what_the_queue_says_when_scraped(metrics: Metrics) -> None:
+def test_gauges_are_what_the_queue_and_the_cache_say_when_scraped(metrics: Metrics) -> None:
     counts = PendingCounts(active=1, backoff=2, unschedulable=3, gated=4, in_flight=5)
     kept = {"NodeAdd": 2}
     queue = SimpleNamespace(pending=lambda: counts, kept_in_flight=lambda: kept)
-    metrics.families.read_from(scheduler(queue=queue))
+    pods: list[str] = []
+    ledger = SimpleNamespace(rows={}, placements=pods, assumed=0, usage=_NO_QUEUES)
+    metrics.families.read_from(scheduler(queue=queue, ledger=ledger))
+    pods.append("a")
+    assert scrape(metrics)['scheduler_cache_size{type="pods"}'] == 1
     assert scrape(metrics)['scheduler_inflight_events{event="NodeAdd"}'] == 2
     assert scrape(metrics)['scheduler_pending_pods{queue="gated"}'] == 4
     counts = counts._replace(gated=0, in_flight=7)
@@ -142,15 +147,6 @@ def test_queue_gauges_are_what_the_queue_says_when_scraped(metrics: Metrics) -> 
         f'scheduler_pending_pods{{queue="{queue}"}}'
         for queue in ("active", "backoff", "unschedulable", "gated")
     }
-
-
-def test_cache_size_is_read_when_scraped(metrics: Metrics) -> None:
-    pods: list[str] = []
-    metrics.families.read_from(
-        scheduler(ledger=SimpleNamespace(rows={}, placements=pods, assumed=0, usage=_NO_QUEUES))
-    )
-    pods.append("a")
-    assert scrape(metrics)['scheduler_cache_size{type="pods"}'] == 1
 
 
 def test_requests_without_an_answer_are_counted_as_errors(metrics: Metrics) -> None:
@@ -248,36 +244,27 @@ def test_a_tally_does_not_grow_while_nobody_reads() -> None:
     assert counter.value > 9000
 
 
-def test_a_wrong_number_of_labels_is_refused(metrics: Metrics) -> None:
-    with pytest.raises(ValueError, match="has the labels"):
-        metrics.conflicts_total.labels("a", "b")
-    with pytest.raises(ValueError, match="has the labels"):
-        metrics.conflicts_total.inc()
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda make: make.counter("x_total", "x", "a").labels("a", "b"), "has the labels"),
+        (lambda make: make.counter("x_total", "x", "a").inc(), "has the labels"),
+        (lambda make: [make.counter("x_total", "x") for _ in range(2)], "exists already"),
+        (lambda make: make.counter("x", "x"), "must end in _total"),
+        (lambda make: make.histogram("y", "y", bounds=(1.0, 1.0)), "bounds must rise"),
+    ],
+)
+def test_what_would_be_exposed_wrongly_is_refused(wrong: Callable[[Families], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        wrong(Families())
+    # But for names of Volcano's that end otherwise.
+    assert Families().counter("volcano_total_preemption_attempts", "x").type == "counter"
 
 
 def test_two_instances_share_nothing() -> None:
     one, other = Metrics(version="1"), Metrics(version="1")
     one.profile("a").attempts["error"][0].inc()
     assert 'scheduler_schedule_attempts_total{profile="a",result="error"}' not in scrape(other)
-
-
-def test_a_name_is_made_once() -> None:
-    make = Families()
-    make.counter("x_total", "x")
-    with pytest.raises(ValueError, match="exists already"):
-        make.counter("x_total", "x")
-
-
-def test_families_refuse_what_would_be_exposed_wrongly() -> None:
-    make = Families()
-    with pytest.raises(ValueError, match="must end in _total"):
-        make.counter("x", "x")
-    with pytest.raises(ValueError, match="bounds must rise"):
-        make.histogram("y", "y", bounds=(1.0, 1.0))
-
-
-def test_a_counter_may_have_a_name_of_volcanos_that_ends_otherwise() -> None:
-    assert Families().counter("volcano_total_preemption_attempts", "x").type == "counter"
 
 
 def test_what_an_owner_counts_is_read_of_it_at_each_scrape() -> None:

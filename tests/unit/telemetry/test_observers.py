@@ -17,6 +17,7 @@ from agent_scheduler.objects import wire
 from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from tests.support.scripted import FakeTime
 from tests.unit.engine.world import World
 
 from .test_metrics import scrape
@@ -33,14 +34,6 @@ def lines(out: io.BytesIO) -> list[dict[str, object]]:
     return [orjson.loads(line) for line in out.getvalue().splitlines()]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     metrics = Metrics(version="1")
     recorder: Recorder = QueueRecorder(metrics, log=logs.get_logger("queue"))
@@ -55,6 +48,9 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 0, 7)
     recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 3, 7)
     recorder.pre_hint_evaluated("NodePorts", "NodeAdd", None, 7)
+    logs.set_level("debug")
+    recorder.pre_hint_evaluated("NodeName", "AssignedPodDelete", 3, 7)
+    recorder.pre_hint_evaluated("NodeName", "NodeAdd", None, 7)
     recorder.events_forgotten(2)
     recorder.scheduled(2, 0.5, True)
     recorder.urgent_retry(True)
@@ -72,15 +68,18 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     assert values["scheduler_pod_scheduling_attempts_sum"] == 2
     assert values['agent_scheduler_urgent_retries_total{result="granted"}'] == 1
     assert values['agent_scheduler_urgent_retries_total{result="spent"}'] == 1
-    assert lines(out) == []
+    (line,) = lines(out)
+    assert line["event"] == "PreQueueingHint narrowed pod set"
+    told = (line["plugin"], line["change"], line["pods"], line["waiting"])
+    assert told == ("NodeName", "AssignedPodDelete", 3, 7), "an event for all pods writes no line"
 
 
 def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io.BytesIO) -> None:
-    clock = Clock()
-    recorder = QueueRecorder(Metrics(version="1"), log=logs.get_logger("queue"), clock=clock)
+    time = FakeTime()
+    recorder = QueueRecorder(Metrics(version="1"), log=logs.get_logger("queue"), clock=time.timing.clock)
     for _ in range(5):
         recorder.plugin_raised("NodePorts", "QueueingHint", ValueError("no such port"))
-    clock.now += 61
+    time.now += 61
     recorder.plugin_raised("NodePorts", "QueueingHint", ValueError("no such port"))
     first, second = lines(out)
     assert first["plugin"] == "NodePorts"
@@ -89,17 +88,17 @@ def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io
 
 
 def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
-    clock = Clock()
+    time = FakeTime()
     metrics = Metrics(version="1")
     observer: Observer = FastPathObserver(
-        metrics, clock=clock, policy="revalidate", log=logs.get_logger("scheduler")
+        metrics, clock=time.timing.clock, policy="revalidate", log=logs.get_logger("scheduler")
     )
     observer.decided(1, "a", 0.25)
     observer.decided(1, "a", 0.5)
-    clock.now += 3
+    time.now += 3
     pod = World().pod("p", schedulerName="a")
-    observer.attempted(pod, "unschedulable", 101.0, {"NodeName"}, "0/1 nodes are available")
-    observer.outraced(pod, 101.0)
+    observer.attempted(pod, "unschedulable", 1001.0, {"NodeName"}, "0/1 nodes are available")
+    observer.outraced(pod, 1001.0)
     observer.judged(2, 1, 3, True)
     observer.judged(3, 0, 0, False)
     observer.set_policy("strict")
@@ -128,16 +127,16 @@ def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
 
 
 def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> None:
-    clock = Clock()
+    time = FakeTime()
     metrics = Metrics(version="1")
-    observer: Observer = FastPathObserver(metrics, clock=clock, policy="strict")
+    observer: Observer = FastPathObserver(metrics, clock=time.timing.clock, policy="strict")
     node = node_info(wire.Node(metadata=wire.Metadata(name="n1")))
     changes = [Change(ChangeType.ADDED, node, None)] * 3 + [Change(ChangeType.DELETED, node, node)]
-    observer.received("Node", changes, clock.now - 2)
-    observer.received("Node", [], clock.now - 2)
+    observer.received("Node", changes, time.now - 2)
+    observer.received("Node", [], time.now - 2)
     modified = Change(ChangeType.MODIFIED, node, node)
-    observer.received("Node", [modified, changes[0], modified], clock.now)
-    observer.received("Pod", [modified], clock.now - 0.5)
+    observer.received("Node", [modified, changes[0], modified], time.now)
+    observer.received("Pod", [modified], time.now - 0.5)
     for step in ("list_initial", "list_expired", "watch", "malformed"):
         observer.watched("Node", step)
     observer.status_write("written")
@@ -162,30 +161,15 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
 def test_a_bound_pod_is_measured_and_a_debug_line(out: io.BytesIO) -> None:
     metrics = Metrics(version="1")
     observer: Observer = FastPathObserver(
-        metrics, clock=Clock(), policy="revalidate", log=logs.get_logger("scheduler")
+        metrics, clock=lambda: 1000.0, policy="revalidate", log=logs.get_logger("scheduler")
     )
     pod = World().pod("a")
-    observer.pod_scheduled(pod, "n1", 97.0)
+    observer.pod_scheduled(pod, "n1", 997.0)
     assert lines(out) == []
     logs.set_level("debug")
-    observer.pod_scheduled(pod, "n2", 97.0)
+    observer.pod_scheduled(pod, "n2", 997.0)
     (line,) = lines(out)
     assert (line["event"], line["pod"], line["node"]) == ("pod bound", "default/a", "n2")
     attempts = "scheduler_schedule_attempts_total"
     name = f'{attempts}{{profile="{pod.scheduler_name}",result="scheduled"}}'
     assert scrape(metrics)[name] == 2
-
-
-def test_a_narrowed_event_is_a_debug_line_and_one_for_all_pods_is_none(out: io.BytesIO) -> None:
-    recorder = QueueRecorder(Metrics(version="1"), log=logs.get_logger("queue"))
-    logs.set_level("debug")
-    recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 3, 7)
-    recorder.pre_hint_evaluated("NodePorts", "NodeAdd", None, 7)
-    (line,) = lines(out)
-    assert line["event"] == "PreQueueingHint narrowed pod set"
-    assert (line["plugin"], line["change"], line["pods"], line["waiting"]) == (
-        "NodePorts",
-        "AssignedPodDelete",
-        3,
-        7,
-    )

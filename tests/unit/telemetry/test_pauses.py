@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +11,8 @@ import pytest
 
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.pauses import THRESHOLDS, GcPolicy, LoopLag
+from tests.support.loop import SimLoop
+from tests.support.virtual import virtual_time
 
 
 @pytest.fixture
@@ -75,30 +76,23 @@ def test_stopping_puts_back_what_was_there() -> None:
     assert gc.get_freeze_count() == 0
 
 
+@virtual_time
 async def test_a_blocked_loop_is_seen() -> None:
     seen: list[float] = []
-    done = asyncio.Event()
-
-    def observe(seconds: float) -> None:
-        seen.append(seconds)
-        done.set()
-
-    jump = 0.0
-
-    def clock() -> float:
-        return time.monotonic() + jump
-
-    lag = LoopLag(observe, loop=asyncio.get_running_loop(), interval=0.001, clock=clock)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    lag = LoopLag(seen.append, loop=loop, interval=1.0, clock=loop.time)
     lag.start()
     lag.start()
-    jump = 5.0  # as if something had blocked the loop for so long
-    await done.wait()
+    await asyncio.sleep(3.5)
+    assert seen == [0.0] * 3
+    loop.jump(5.0)  # as if something had blocked the loop meanwhile
+    await asyncio.sleep(0.25)
+    assert seen[3:] == [pytest.approx(4.5)]
     lag.stop()
     lag.stop()
-    assert 5.0 <= seen[0] < 65.0
-    count = len(seen)
-    await asyncio.sleep(0.01)
-    assert len(seen) == count
+    await asyncio.sleep(60)
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("name", ["agent_scheduler_loop_lag_seconds", "agent_scheduler_gc_pause_seconds"])

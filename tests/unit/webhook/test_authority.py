@@ -50,6 +50,10 @@ def test_a_first_certificate_is_for_its_hosts_and_signed_by_the_authority() -> N
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == list(HOSTS[:2])
     assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == [HOSTS[2]]
+    basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert (basic.ca, usage.critical, alternative.critical) == (False, False, False)
     assert trusts(held, held)
     assert expiry(held) == (START + CERTIFICATE_LIFE).timestamp()
     assert renewed(held, HOSTS, START) is None
@@ -73,6 +77,10 @@ def test_other_hosts_get_another_certificate_at_once() -> None:
     held = made()
     after = renewed(held, ("elsewhere",), START)
     assert after is not None
+    # Of the same authority, and also when only one of them differs, or the old one has ended.
+    assert renewed(held, HOSTS[:2], START) is not None
+    ended = renewed(held, HOSTS, START + CERTIFICATE_LIFE)
+    assert ended is not None and expiry(ended) > (START + CERTIFICATE_LIFE).timestamp()
     assert after.trusted == held.trusted
     assert renewed(after, ("elsewhere",), START) is None
 

@@ -15,16 +15,12 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.webhook.authority import CERTIFICATE_LIFE, Held
 from agent_scheduler.webhook.configurations import (
     MUTATING,
-    VALIDATING,
     Configurations,
     configuration_paths,
 )
 from agent_scheduler.webhook.own_certificates import OwnCertificates
 from tests.support.embedded import until
-
-from .world import NAME, OWN, SECRET, World, asking, ignored, manifest, webhooks
-
-MERGE = "application/merge-patch+json"
+from tests.support.webhooks import NAME, OWN, SECRET, World, asking, ignored, manifest, webhooks
 
 
 class Clock:
@@ -111,7 +107,7 @@ async def test_a_secret_that_holds_something_else_is_replaced() -> None:
     async with webhooks() as world:
         text = base64.b64encode(b"other").decode()
         data = dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"), text)
-        await world.cluster.ask("PATCH", SECRET, {"data": {**data, "mine": text}}, content_type=MERGE)
+        await world.merge(SECRET, {"data": {**data, "mine": text}})
         replica = Replica(world, Clock())
         assert await replica.keeper.look()
         found = await world.secret()
@@ -137,18 +133,13 @@ async def test_what_is_due_and_cannot_be_written_is_used_as_it_is() -> None:
         clock = Clock()
         replica = Replica(world, clock)
         await replica.keeper.look()
-        await world.cluster.ask("PATCH", SECRET, {"immutable": True}, content_type=MERGE)
+        await world.merge(SECRET, {"immutable": True})
         clock.now += CERTIFICATE_LIFE * 2 / 3 + timedelta(hours=1)
         assert await replica.keeper.look()
         assert replica.presented[0] == replica.presented[1]
 
 
 # ---- the configurations
-
-
-async def bundles(world: World) -> list[set[str]]:
-    found = [await world.cluster.ask("GET", f"{path}/{NAME}") for path in (MUTATING, VALIDATING)]
-    return [{each["clientConfig"].get("caBundle", "") for each in one["webhooks"]} for one in found]
 
 
 def configurations(world: World, **names: str) -> Configurations:
@@ -161,7 +152,7 @@ async def test_all_webhooks_of_both_configurations_trust_the_authority_and_nothi
         before = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         await configurations(world).publish(b"PEM")
         text = base64.b64encode(b"PEM").decode()
-        assert await bundles(world) == [{text}, {text}]
+        assert await world.bundles() == [{text}, {text}]
         found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         without = copy.deepcopy(found["webhooks"])
         for each in without:
@@ -177,7 +168,7 @@ async def test_a_configuration_that_is_not_there_or_not_wanted_keeps_no_other_fr
     async with webhooks() as world:
         await configurations(world, mutating="none").publish(b"PEM")
         await configurations(world, mutating="").publish(b"PEM")
-        assert await bundles(world) == [{""}, {base64.b64encode(b"PEM").decode()}]
+        assert await world.bundles() == [{""}, {base64.b64encode(b"PEM").decode()}]
 
 
 async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
@@ -186,16 +177,14 @@ async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
         async def changed() -> None:
             webhooks_of = ignored(manifest("mutating.yaml"))["webhooks"]
             webhooks_of[0]["timeoutSeconds"] = 7
-            await world.cluster.ask(
-                "PATCH", f"{MUTATING}/{NAME}", {"webhooks": webhooks_of}, content_type=MERGE
-            )
+            await world.merge(f"{MUTATING}/{NAME}", {"webhooks": webhooks_of})
 
         paths = configuration_paths(mutating=NAME, validating="")
         transport = Meanwhile(world.cluster.transport, changed)
         keeper = Configurations(transport, paths=paths, timing=Timing())
         for expected in ("", base64.b64encode(b"PEM").decode()):
             await keeper.publish(b"PEM")
-            assert (await bundles(world))[0] == {expected}
+            assert (await world.bundles())[0] == {expected}
         found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         assert found["webhooks"][0]["timeoutSeconds"] == 7
 
@@ -205,12 +194,7 @@ async def test_what_somebody_takes_out_is_written_again(monkeypatch: pytest.Monk
     async with webhooks() as world:
         process = world.start()
         await world.trusted()
-        await world.cluster.ask(
-            "PATCH",
-            f"{MUTATING}/{NAME}",
-            {"webhooks": ignored(manifest("mutating.yaml"))["webhooks"]},
-            content_type=MERGE,
-        )
+        await world.merge(f"{MUTATING}/{NAME}", {"webhooks": ignored(manifest("mutating.yaml"))["webhooks"]})
         async with asking(process, await world.trusted()) as api_server:
             assert (await api_server.get("/livez"))[0] == 200
 
@@ -222,11 +206,11 @@ async def test_a_certificate_that_is_replaced_is_presented_without_a_restart(
     async with webhooks() as world:
         process = world.start()
         before = await world.trusted()
-        await world.cluster.ask("PATCH", SECRET, {"data": None}, content_type=MERGE)
+        await world.merge(SECRET, {"data": None})
 
         async def trusted() -> bool:
             text = base64.b64encode((await world.secret()).get("ca.crt", b"")).decode()
-            return bool(text) and (await bundles(world))[1] == {text}
+            return bool(text) and (await world.bundles())[1] == {text}
 
         await until(trusted)
         async with asking(process, await world.trusted()) as api_server:

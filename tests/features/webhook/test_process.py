@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.objects.batch import QUEUES
-from tests.support.batched import add_queue
 from tests.support.embedded import until
-from tests.unit.admission.reviews import GATE, pod, queue
-
-from .world import asking, review, webhooks
+from tests.support.reviews import GATE, pod, queue
+from tests.support.webhooks import asking, review, webhooks
 
 
 async def test_a_pod_is_gated_over_tls_by_a_certificate_that_the_configurations_trust() -> None:
@@ -30,72 +27,20 @@ async def test_a_pod_is_gated_over_tls_by_a_certificate_that_the_configurations_
             assert api_server.headers["Content-Type"].startswith("application/json")
 
 
-async def test_queues_and_groups_are_reviewed_by_what_there_is_in_the_cluster() -> None:
-    async with webhooks() as world:
-        await add_queue(world.cluster, "parent", capability={"cpu": "4"})
-        process = world.start()
-        async with asking(process, await world.trusted()) as api_server:
-
-            async def ready() -> bool:
-                return (await api_server.get("/readyz"))[0] == 200
-
-            await until(ready)
-            made = queue(parent="parent", capability={"cpu": "5"})
-            told = "queue it capability[cpu]=5 exceeds its ancestor's capability=4"
-            assert await api_server.review("/queues/validate", made) == {
-                "allowed": False,
-                "status": {"message": told},
-            }
-            await world.cluster.ask(
-                "PATCH",
-                f"{QUEUES}/parent",
-                {"spec": {"capability": {"cpu": "6"}}},
-                content_type="application/merge-patch+json",
-            )
-
-            async def allowed() -> bool:
-                found: bool = (await api_server.review("/queues/validate", made))["allowed"]
-                return found
-
-            await until(allowed)
-            group = {"metadata": {"name": "g"}, "spec": {"queue": "none"}}
-            response = await api_server.review("/podgroups/validate", group)
-            assert response["status"]["message"].startswith("unable to find queue")
-            bare = {"metadata": {"name": "q"}, "spec": {}}
-            assert len((await api_server.review("/queues/mutate", bare))["patch"]) == 2
-
-
-async def test_the_queue_of_a_namespace_is_that_of_its_groups() -> None:
-    async with webhooks() as world:
-        annotations = {"scheduling.volcano.sh/queue-name": "research"}
-        body = {"metadata": {"name": "team", "annotations": annotations}}
-        await world.cluster.ask("POST", "/api/v1/namespaces", body)
-        process = world.start()
-        async with asking(process, await world.trusted()) as api_server:
-            await until(lambda: process._is_synced)
-            group = {"metadata": {"name": "g"}, "spec": {"queue": "default"}}
-            response = await api_server.review("/podgroups/mutate", group, namespace="team")
-            assert response["patch"] == [{"op": "add", "path": "/spec/queue", "value": "research"}]
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "content_type", "expected"),
-    [
-        ("/pods/mutate", b"{}", "application/json", 400),
-        ("/pods/mutate", b"", "application/json", 400),
-        ("/pods/mutate", review({"uid": "u", "operation": "CREATE"}), "text/plain", 415),
-        ("/pods/mutate", b" " * (9 * 1024 * 1024), "application/json", 413),
-        ("/pods/validate", b"{}", "application/json", 404),
-    ],
-)
-async def test_what_is_no_review_gets_no_answer_of_one(
-    path: str, body: bytes, content_type: str, expected: int
-) -> None:
+async def test_what_is_no_review_gets_no_answer_of_one() -> None:
+    whole = review({"uid": "u", "operation": "CREATE"})
     async with webhooks() as world:
         process = world.start()
         async with asking(process, await world.trusted()) as api_server:
-            status, text = await api_server.post(path, body, content_type)
-            assert (status, "Traceback" in text) == (expected, False)
+            for path, body, content_type, expected in (
+                ("/pods/mutate", b"{}", "application/json", 400),
+                ("/pods/mutate", b"", "application/json", 400),
+                ("/pods/mutate", whole, "text/plain", 415),
+                ("/pods/mutate", b" " * (9 * 1024 * 1024), "application/json", 413),
+                ("/pods/validate", b"{}", "application/json", 404),
+            ):
+                status, text = await api_server.post(path, body, content_type)
+                assert (status, "Traceback" in text) == (expected, False)
 
 
 async def test_until_queues_are_listed_only_what_needs_none_is_answered() -> None:
@@ -117,7 +62,7 @@ async def test_until_queues_are_listed_only_what_needs_none_is_answered() -> Non
 
 async def test_a_process_that_is_asked_to_end_is_not_ready_and_answers_for_a_while() -> None:
     async with webhooks() as world:
-        process = world.start(shutdown_delay=1.0)
+        process = world.start(shutdown_delay=3.0)
         async with asking(process, await world.trusted()) as api_server:
             await until(lambda: process._is_synced)
             await api_server.review("/pods/mutate", pod())

@@ -9,10 +9,9 @@ import pytest
 
 from agent_scheduler.config.schema import Serving
 from tests.support.embedded import until
-from tests.unit.admission.reviews import pod
-
-from .test_authority import made
-from .world import asking, webhooks
+from tests.support.reviews import pod
+from tests.support.webhooks import asking, webhooks
+from tests.unit.webhook.test_authority import made
 
 
 def put(folder: Path, *, key_of_another: bool = False) -> ssl.SSLContext:

@@ -9,6 +9,7 @@ import msgspec
 
 from agent_scheduler.admission.review import Answer, Request
 from embedded_kubernetes.patch import json_patch
+from tests.support import objects
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
@@ -32,20 +33,10 @@ def patched(made: Any, answer: Answer) -> Any:
 
 
 def pod(*gates: str, scheduler: str = "volcano", annotation: str | None = "true", **spec: Any) -> Any:
-    return {
-        "metadata": {"name": "it", "annotations": {} if annotation is None else {GATE: annotation}},
-        "spec": {
-            "schedulerName": scheduler,
-            "containers": [{"name": "c"}],
-            **({"schedulingGates": [{"name": each} for each in gates]} if gates else {}),
-            **spec,
-        },
-    }
+    annotations = {} if annotation is None else {GATE: annotation}
+    return objects.pod("it", gates=gates, scheduler=scheduler, annotations=annotations, **spec)
 
 
-def queue(name: str = "it", *, state: str = "Open", annotations: Any = None, **spec: Any) -> Any:
-    return {
-        "metadata": {"name": name, **({"annotations": annotations} if annotations else {})},
-        "spec": {"weight": 1, "reclaimable": True, "parent": "root", **spec},
-        "status": {"state": state},
-    }
+def queue(name: str = "it", *, state: str = "Open", **spec: Any) -> Any:
+    given = {"weight": 1, "reclaimable": True, "parent": "root", **spec}
+    return objects.queue(name, status={"state": state}, **given)

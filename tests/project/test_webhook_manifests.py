@@ -16,9 +16,8 @@ from tests.project.test_manifests import named as of_the_scheduler
 from tests.support.kustomize import by_kubectl
 from tests.support.needed import kubectl
 from tests.support.places import CONFIG
-
-from .test_process import GATE
-from .world import manifest
+from tests.support.reviews import GATE
+from tests.support.webhooks import manifest
 
 FOLDER = CONFIG / "webhook"
 HOOKS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
@@ -18,10 +17,11 @@ from cryptography.hazmat.primitives import serialization
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.tls import Tls, load_certificate
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
-
-from .authority import Authority, server_tls
-from .raw_server import OK, get, post, saying
-from .scripted import FakeTime, eventually
+from tests.support.authority import Authority, server_tls
+from tests.support.raw_server import OK, get, post, wired
+from tests.support.raw_server import client as client_of
+from tests.support.scripted import FakeTime, eventually, listening, port_of
+from tests.support.virtual import virtual_time
 
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
@@ -55,11 +55,8 @@ class Naming:
                 names = [v for pairs in certificate.get("subject", ()) for k, v in pairs if k == "commonName"]
                 name = (names or ["anonymous"])[0].encode()
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(name), name))
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            pass
         finally:
             self.open -= 1
-            writer.close()
 
 
 @asynccontextmanager
@@ -68,13 +65,9 @@ async def naming(authority: Authority) -> AsyncIterator[Naming]:
     tls.verify_mode = ssl.CERT_OPTIONAL
     tls.load_verify_locations(authority.file)
     server = Naming(tls)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
-    server.url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(server.serve, tls=tls) as opened:
+        server.url = f"https://127.0.0.1:{port_of(opened)}"
         yield server
-    finally:
-        listening.close()
-        await eventually(lambda: server.open == 0)
 
 
 class Client:
@@ -177,8 +170,6 @@ async def test_a_new_certificate_beside_the_old_key_is_not_used_and_told_of_once
 
 async def test_a_replaced_authority_is_trusted_also_where_a_symlink_was_swapped(tmp_path: Path) -> None:
     """As a projected volume is updated: `ca.crt` leads to `..data/ca.crt`, and `..data` is replaced."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
     one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "ca.crt").symlink_to("..data/ca.crt")
@@ -218,8 +209,6 @@ async def test_a_refusal_makes_the_files_looked_at_soon(authority: Authority) ->
 
 
 async def test_a_server_whose_authority_is_not_trusted_makes_the_files_looked_at_soon(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
     one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
     trusted = tmp_path / "ca.crt"
     trusted.write_bytes(one.pem)
@@ -250,69 +239,26 @@ async def test_a_server_whose_authority_is_not_trusted_makes_the_files_looked_at
         await made.transport.close()
 
 
+@virtual_time
 async def test_the_connection_that_brought_a_401_is_not_used_again() -> None:
-    async with saying([[OK], [UNAUTHORIZED]], [[UNAUTHORIZED]], [[OK], [OK]]) as server:
-        transport = Http1Transport(Endpoint(server.url))
-        assert [await post(transport) for _ in range(5)] == [200, 401, 401, 200, 200]
-        assert [number for number, _ in server.requests] == [0, 0, 1, 2, 2]
-        await transport.close()
-
-
-async def test_a_started_request_that_was_answered_by_401_ends_its_connection_too() -> None:
-    async with saying([[OK], [UNAUTHORIZED]], [[OK]]) as server:
-        transport = Http1Transport(Endpoint(server.url))
-        await get(transport)
+    script = [[OK], [UNAUTHORIZED]], [[UNAUTHORIZED]], [[OK], [UNAUTHORIZED]], [[OK]]
+    async with wired(*script) as server, client_of(server) as transport:
+        assert [await post(transport) for _ in range(4)] == [200, 401, 401, 200]
         over = asyncio.Event()
         assert transport.start("POST", "/", body=b"", timeout=5, answered=lambda _: over.set())
         await over.wait()
-        assert await get(transport) == b"ok"
-        assert [number for number, _ in server.requests] == [0, 0, 1]
-        await transport.close()
+        assert await post(transport) == 200
+        assert [number for number, _ in server.requests] == [0, 0, 1, 2, 2, 3]
 
 
-class NoChance(random.Random):
-    def random(self) -> float:
-        return 0.0
-
-
-async def test_a_connection_in_use_is_replaced_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with saying([[OK]] * 9) as server:
-        transport = Http1Transport(Endpoint(server.url), max_age=300, keepalive=1e9, rng=NoChance())
-        pool = transport._pool
-        clock = _Clock(pool._loop)
-        monkeypatch.setattr(pool, "_loop", clock)
-        began = clock.now
-        for age in (0, 299, 301, 302, 303):
-            clock.now = began + age
-            await get(transport)
-        # The request that finds it old is the last one on it.
-        assert [number for number, _ in server.requests] == [0, 0, 0, 1, 1]
-        await transport.close()
-
-
+@virtual_time
 async def test_connections_that_are_opened_together_do_not_end_together() -> None:
-    async with saying([[OK]] * 2) as server:
-        transport = Http1Transport(Endpoint(server.url), max_age=300)
+    async with wired([[OK]] * 2) as server, client_of(server, max_age=300) as transport:
         await asyncio.gather(*(post(transport) for _ in range(8)))
         now = asyncio.get_running_loop().time()
         ages = {round(each.retires_at - now) for each in transport._pool._open}
         assert len(ages) > 4
         assert all(205 <= age <= 300 for age in ages)
-        await transport.close()
-
-
-class _Clock:
-    """A loop whose time is set."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.now = loop.time()
-
-    def time(self) -> float:
-        return self.now
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loop, name)
 
 
 async def test_a_certificate_that_cannot_be_loaded_leaves_the_one_before_and_its_files_in_use(

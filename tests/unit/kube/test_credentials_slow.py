@@ -12,8 +12,8 @@ from agent_scheduler.kube import http1
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector
 from agent_scheduler.kube.transport import Endpoint
+from tests.support.scripted import FakeTime, Request, eventually, running, serving
 
-from .scripted import FakeTime, Request, eventually, running, serving
 from .test_exec_plugin import START, Plugin
 from .test_lease import CONFIG, Leases, Work
 

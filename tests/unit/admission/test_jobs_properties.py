@@ -14,8 +14,7 @@ from agent_scheduler.admission.job_dependencies import problems
 from agent_scheduler.admission.job_minimums import strict_problem
 from agent_scheduler.admission.jobs import JobRules, mutate
 from agent_scheduler.objects.job import DependsOn, Job, TaskSpec
-
-from .reviews import patched, request
+from tests.support.reviews import patched, request
 
 RULES = JobRules(scheduler="volcano")
 _NAMES = st.sampled_from("abcdef")

@@ -72,12 +72,15 @@ class World:
         return process
 
     async def ended(self, process: WebhookProcess) -> int:
-        return await asyncio.wait_for(self._running.pop(process), 20)
+        return await asyncio.wait_for(self._running.pop(process), 120)
 
     async def end(self) -> None:
         for process in list(self._running):
             process.stop()
             assert await self.ended(process) == 0
+
+    async def merge(self, path: str, change: Any) -> Any:
+        return await self.cluster.ask("PATCH", path, change, content_type="application/merge-patch+json")
 
     # ---- what there is
 
@@ -85,18 +88,19 @@ class World:
         data = (await self.cluster.ask("GET", SECRET)).get("data") or {}
         return {key: base64.b64decode(text) for key, text in data.items()}
 
+    async def bundles(self) -> list[set[str]]:
+        """What the webhooks of both configurations trust."""
+        found = [await self.cluster.ask("GET", f"{path}/{NAME}") for path in (MUTATING, VALIDATING)]
+        return [{each["clientConfig"].get("caBundle", "") for each in one["webhooks"]} for one in found]
+
     async def trusted(self) -> ssl.SSLContext:
         """As an API server has it that has read the configurations; once both say the same."""
 
-        async def bundles() -> set[str]:
-            found = [await self.cluster.ask("GET", f"{path}/{NAME}") for path in (MUTATING, VALIDATING)]
-            return {each["clientConfig"].get("caBundle", "") for one in found for each in one["webhooks"]}
+        async def one() -> str:
+            (first, *others), second = await self.bundles()
+            return first if not others and second == {first} else ""
 
-        async def one() -> bool:
-            return len(await bundles()) == 1 and "" not in await bundles()
-
-        await until(one)
-        (bundle,) = await bundles()
+        bundle = await until(one)
         return ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
 
 

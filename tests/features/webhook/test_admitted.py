@@ -7,21 +7,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 import yaml
 
 from agent_scheduler.objects.batch import QUEUES, pod_groups
 from agent_scheduler.objects.job import jobs
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
+from tests.support import objects
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.places import CONFIG
-from tests.unit.admission.reviews import GATE, pod, queue
-
-from .world import NAME, World, manifest, webhooks
+from tests.support.reviews import GATE, pod, queue
+from tests.support.webhooks import NAME, World, manifest, webhooks
 
 _API = "/apis/admissionregistration.k8s.io/v1"
 _MERGE = "application/merge-patch+json"
-_VERSION = "scheduling.volcano.sh/v1beta1"
 
 
 @asynccontextmanager
@@ -40,7 +38,7 @@ async def reached() -> AsyncIterator[World]:
             for each in found:
                 each["failurePolicy"] = shipped[each["name"]]["failurePolicy"]
                 each["clientConfig"]["service"]["port"] = process.port
-            await world.cluster.ask("PATCH", f"{path}/{NAME}", {"webhooks": found}, content_type=_MERGE)
+            await world.merge(f"{path}/{NAME}", {"webhooks": found})
         yield world
 
 
@@ -56,8 +54,6 @@ async def governed() -> AsyncIterator[EmbeddedCluster]:
 
 async def gates(cluster: EmbeddedCluster, made: Any, *, namespace: str = "default") -> list[str]:
     """Of the pod as it was stored."""
-    for container in made["spec"]["containers"]:
-        container["image"] = "i"
     stored = await cluster.ask("POST", PODS.replace("default", namespace), made)
     return [each["name"] for each in stored["spec"].get("schedulingGates") or ()]
 
@@ -85,22 +81,17 @@ async def test_the_webhook_and_the_policy_gate_the_same_pods() -> None:
             made["metadata"]["name"] = f"p{number}"
             assert await gates(world.cluster, json.loads(json.dumps(made))) == expected
             assert await gates(cluster, json.loads(json.dumps(made))) == expected
-
-
-@pytest.mark.parametrize("namespace", ["kube-system", "agent-scheduler"])
-async def test_pods_that_the_cluster_needs_to_start_are_not_gated(namespace: str) -> None:
-    async with reached() as world, governed() as cluster:
-        for one in (world.cluster, cluster):
-            await one.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-            assert await gates(one, pod(), namespace=namespace) == []
+        # Those that the cluster needs to start are not gated.
+        for namespace in ("kube-system", "agent-scheduler"):
+            for one in (world.cluster, cluster):
+                await one.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+                assert await gates(one, pod(), namespace=namespace) == []
 
 
 async def test_queues_are_made_changed_and_deleted_as_the_webhook_says() -> None:
     async with reached() as world:
         cluster = world.cluster
-        made = {"apiVersion": _VERSION, "kind": "Queue"}
-        parent = {**made, **queue("parent", capability={"cpu": "4"})}
-        await cluster.ask("POST", QUEUES, parent)
+        await cluster.ask("POST", QUEUES, queue("parent", capability={"cpu": "4"}))
 
         async def known(name: str) -> None:
             (process,) = world._running
@@ -108,7 +99,7 @@ async def test_queues_are_made_changed_and_deleted_as_the_webhook_says() -> None
 
         await known("parent")
         denied = 'admission webhook "queues.validate.agent-scheduler" denied the request: '
-        child = {**made, **queue("child", parent="parent", capability={"cpu": "5"})}
+        child = queue("child", parent="parent", capability={"cpu": "5"})
         told = "queue child capability[cpu]=5 exceeds its ancestor's capability=4"
         assert await refused(cluster, "POST", QUEUES, child) == denied + told
         child["spec"]["capability"]["cpu"] = "3"
@@ -122,7 +113,7 @@ async def test_queues_are_made_changed_and_deleted_as_the_webhook_says() -> None
         )
         assert json.loads(answer.body)["message"] == denied + told
         hierarchy = {"volcano.sh/hierarchy": "sci", "volcano.sh/hierarchy-weights": "2"}
-        stored = await cluster.ask("POST", QUEUES, {**made, **queue("sci", annotations=hierarchy)})
+        stored = await cluster.ask("POST", QUEUES, queue("sci", annotations=hierarchy))
         assert stored["metadata"]["annotations"] == {
             "volcano.sh/hierarchy": "root/sci",
             "volcano.sh/hierarchy-weights": "1/2",
@@ -132,8 +123,7 @@ async def test_queues_are_made_changed_and_deleted_as_the_webhook_says() -> None
 async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> None:
     async with reached() as world:
         cluster = world.cluster
-        made = {"apiVersion": _VERSION, "kind": "Queue"}
-        await cluster.ask("POST", QUEUES, {**made, **queue("research")})
+        await cluster.ask("POST", QUEUES, queue("research"))
         annotations = {"scheduling.volcano.sh/queue-name": "research"}
         await cluster.ask(
             "POST", "/api/v1/namespaces", {"metadata": {"name": "team", "annotations": annotations}}
@@ -142,16 +132,10 @@ async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> Non
         picture = process._picture
         assert picture is not None
         await until(lambda: "research" in picture.queues and "team" in picture.namespaces)
-        group = {
-            "apiVersion": _VERSION,
-            "kind": "PodGroup",
-            "metadata": {"name": "g"},
-            "spec": {"minMember": 1},
-        }
+        group = objects.pod_group("g", minimum=1)
         told = await refused(cluster, "POST", pod_groups("team"), group)
         assert "can only submit PodGroup to queue with state `Open`, queue `research` status is ``." in told
-        status = {"status": {"state": "Open"}}
-        await cluster.ask("PATCH", f"{QUEUES}/research/status", status, content_type=_MERGE)
+        await world.merge(f"{QUEUES}/research/status", {"status": {"state": "Open"}})
         await until(lambda: picture.queues["research"].status.state == "Open")
         stored = await cluster.ask("POST", pod_groups("team"), group)
         assert stored["spec"]["queue"] == "research"
@@ -160,29 +144,22 @@ async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> Non
 async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_circle() -> None:
     async with reached() as world:
         cluster = world.cluster
-        await cluster.ask("POST", QUEUES, {"apiVersion": _VERSION, "kind": "Queue", **queue("default")})
-        status = {"status": {"state": "Open"}}
-        await cluster.ask("PATCH", f"{QUEUES}/default/status", status, content_type=_MERGE)
+        await cluster.ask("POST", QUEUES, queue("default"))
+        await world.merge(f"{QUEUES}/default/status", {"status": {"state": "Open"}})
         (process,) = world._running
         picture = process._picture
         assert picture is not None
         await until(lambda: "default" in picture.queues and picture.queues["default"].status.state == "Open")
-        template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
         tasks = [
-            {"name": "ps", "replicas": 2, "template": template, "dependsOn": {"name": ["worker"]}},
-            {"name": "worker", "replicas": 3, "minAvailable": 1, "template": template},
+            objects.task("ps", 2, dependsOn={"name": ["worker"]}),
+            objects.task("worker", 3, minimum=1),
         ]
-        made = {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "metadata": {"name": "j"},
-            "spec": {"tasks": tasks},
-        }
+        made = objects.job("j", *tasks)
         stored = await cluster.ask("POST", jobs("default"), made)
         assert stored["spec"]["minAvailable"] == 3
         assert stored["metadata"]["annotations"] == {"dependent-job": "true"}
         tasks[1]["dependsOn"] = {"name": ["ps"]}
-        told = await refused(cluster, "POST", jobs("default"), {**made, "metadata": {"name": "k"}})
+        told = await refused(cluster, "POST", jobs("default"), objects.job("k", *tasks))
         assert told.startswith('admission webhook "jobs.validate.agent-scheduler" denied the request: ')
         assert "ps -> worker -> ps" in told
         # The minimum of one task of several is no longer that of the job.
@@ -196,6 +173,5 @@ async def test_while_no_webhook_answers_pods_are_made_and_queues_are_not() -> No
     async with reached() as world:
         await world.end()
         assert await gates(world.cluster, pod()) == []
-        made = {"apiVersion": _VERSION, "kind": "Queue", **queue("q")}
-        told = await refused(world.cluster, "POST", QUEUES, made)
+        told = await refused(world.cluster, "POST", QUEUES, queue("q"))
         assert 'failed calling webhook "queues.mutate.agent-scheduler"' in told

@@ -18,6 +18,7 @@ class Authority:
     """A certificate authority of the kind that kubeadm makes, in a folder."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])

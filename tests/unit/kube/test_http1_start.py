@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import (
-    Endpoint,
     FencedTransport,
     OutcomeUnknown,
     Response,
     TransportError,
     start_of,
 )
-
-from .raw_server import OK, End, Step, client, get, saying
+from tests.support.raw_server import OK, End, Step, client, get, wired
+from tests.support.virtual import all_in_virtual_time
 
 Outcome = Response | TransportError
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
@@ -35,12 +35,12 @@ class Told:
         return transport.start(method, "/a", body=b"x", timeout=timeout, answered=self.outcomes.put_nowait)
 
     async def next(self) -> Outcome:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.outcomes.get()
 
 
 async def test_a_request_is_started_on_a_warm_connection_and_leaves_it_warm() -> None:
-    async with saying([[OK]] * 4) as server, client(server.url) as transport:
+    async with wired([[OK]] * 4) as server, client(server) as transport:
         told = Told()
         assert not told.start(transport), "no connection is open"
         await get(transport)
@@ -54,7 +54,7 @@ async def test_a_request_is_started_on_a_warm_connection_and_leaves_it_warm() ->
 
 
 async def test_the_next_request_may_be_started_by_whoever_is_told_of_an_answer() -> None:
-    async with saying([[OK]] * 4) as server, client(server.url) as transport:
+    async with wired([[OK]] * 4) as server, client(server) as transport:
         await get(transport)
         seen: list[Outcome] = []
         over = asyncio.Event()
@@ -67,14 +67,13 @@ async def test_the_next_request_may_be_started_by_whoever_is_told_of_an_answer()
                 assert transport.start("POST", "/b", body=b"y", timeout=5, answered=answered)
 
         assert transport.start("POST", "/b", body=b"y", timeout=5, answered=answered)
-        async with asyncio.timeout(5):
-            await over.wait()
+        await over.wait()
         assert server.connections == 1
 
 
 async def test_what_follows_an_answer_is_not_taken_for_that_of_a_request_started_on_its_news() -> None:
     """The connection is given up with the answer, so there is none to start on."""
-    async with saying([[OK], [OK + OK]]) as server, client(server.url) as transport:
+    async with wired([[OK], [OK + OK]]) as server, client(server) as transport:
         await get(transport)
         again: list[bool] = []
         told = Told()
@@ -100,10 +99,10 @@ async def test_what_follows_an_answer_is_not_taken_for_that_of_a_request_started
 async def test_whatever_breaks_leaves_the_outcome_unknown_and_nothing_is_sent_twice(
     steps: list[Step], reason: str
 ) -> None:
-    async with saying([[OK], steps], [[OK]] * 2) as server, client(server.url) as transport:
+    async with wired([[OK], steps], [[OK]] * 2) as server, client(server) as transport:
         await get(transport)
         told = Told()
-        assert told.start(transport, timeout=0.2)
+        assert told.start(transport, timeout=20)
         outcome = await told.next()
         assert isinstance(outcome, OutcomeUnknown)
         assert reason in str(outcome) and "POST /a" in str(outcome)
@@ -114,7 +113,7 @@ async def test_whatever_breaks_leaves_the_outcome_unknown_and_nothing_is_sent_tw
 
 async def test_a_request_is_left_to_the_other_way_where_connections_are_busy_or_it_may_be_repeated() -> None:
     held = asyncio.Event()
-    async with saying([[OK], [held, OK]]) as server, client(server.url, pool_size=1) as transport:
+    async with wired([[OK], [held, OK]]) as server, client(server, pool_size=1) as transport:
         await get(transport)
         told = Told()
         assert not told.start(transport, method="GET")
@@ -131,9 +130,9 @@ async def test_credentials_are_asked_for_again_after_a_second_and_after_a_refusa
     async def headers() -> Mapping[str, str]:
         return given
 
-    async with saying([[OK], [OK], [UNAUTHORIZED], [OK], [OK]]) as server:
-        endpoint = Endpoint(server.url, headers=headers, refused=lambda: refused.append(True))
-        transport = Http1Transport(endpoint)
+    script = [[OK], [OK], [UNAUTHORIZED], [OK], [OK]]
+    options = {"headers": headers, "refused": lambda: refused.append(True)}
+    async with wired(script) as server, client(server, **options) as transport:
         await get(transport)
         told = Told()
         assert told.start(transport)
@@ -150,12 +149,10 @@ async def test_credentials_are_asked_for_again_after_a_second_and_after_a_refusa
         assert [b"Bearer two" in text for _, text in server.requests] == [False, False, False, True, True]
         await asyncio.sleep(1.05)
         assert not told.start(transport)
-        await transport.close()
 
 
 async def test_what_is_under_way_when_the_client_closes_is_told_as_unknown() -> None:
-    async with saying([[OK], []]) as server:
-        transport = Http1Transport(Endpoint(server.url))
+    async with wired([[OK], []]) as server, client(server) as transport:
         await get(transport)
         told = Told()
         assert told.start(transport)
@@ -166,7 +163,7 @@ async def test_what_is_under_way_when_the_client_closes_is_told_as_unknown() -> 
 
 async def test_a_process_that_does_not_lead_starts_nothing() -> None:
     leading = True
-    async with saying([[OK]] * 3) as server, client(server.url) as transport:
+    async with wired([[OK]] * 3) as server, client(server) as transport:
         await get(transport)
         fenced, told = FencedTransport(transport, lambda: leading), Told()
         assert told.start(fenced)
@@ -177,8 +174,8 @@ async def test_a_process_that_does_not_lead_starts_nothing() -> None:
 
 
 async def test_a_transport_that_starts_nothing_says_so() -> None:
-    class Plain:
-        pass
+    plain: Any = object()
+    assert not start_of(plain)("POST", "/", timeout=1.0, answered=lambda _: None)
 
-    start = start_of(Plain())  # type: ignore[arg-type]
-    assert not start("POST", "/", timeout=1.0, answered=lambda _: None)
+
+all_in_virtual_time(globals())
