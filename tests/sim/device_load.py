@@ -11,18 +11,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embedded_kubernetes.admission.plugins import ADMIN_ACCESS
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 
-Body = dict[str, Any]
+from .api import Acts, Body
+from .gang_load import GROUP_NAME
+from .loads import MADE, STORAGE, attach_limit
+
+if TYPE_CHECKING:
+    pass
 
 GROUP = "/apis/resource.k8s.io/v1"
-CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
+CLAIMS_PATH = f"{GROUP}/namespaces/default/resourceclaims"
 TEMPLATES = f"{GROUP}/namespaces/default/resourceclaimtemplates"
-CLASSES = f"{GROUP}/deviceclasses"
+CLASSES_PATH = f"{GROUP}/deviceclasses"
 #: How many worlds have devices that are made ready once they are allocated.
 _ATTACHED = 0.4
 #: The driver of the pools that many nodes see, and the label by which they do.
@@ -172,9 +177,6 @@ def _spec(rng: random.Random) -> Body:
     return {"devices": {"requests": requests, **({"constraints": constraints} if constraints else {})}}
 
 
-Acts = list[tuple[float, str, str, Body | None]]
-
-
 def fill(
     rng: random.Random,
     nodes: Sequence[Body],
@@ -194,9 +196,9 @@ def fill(
         )
     named = [f"c{number}" for number in range(rng.randrange(1, 6))]
     for name in named:
-        acts.append((_late(rng, 8), "POST", CLAIMS, {"metadata": {"name": name}, "spec": _spec(rng)}))
+        acts.append((_late(rng, 8), "POST", CLAIMS_PATH, {"metadata": {"name": name}, "spec": _spec(rng)}))
         if rng.random() < 0.15:
-            acts.append((rng.uniform(2, 15), "DELETE", f"{CLAIMS}/{name}", None))
+            acts.append((rng.uniform(2, 15), "DELETE", f"{CLAIMS_PATH}/{name}", None))
     per_node = rng.choice((1, 2, 2, 4))
     for number in range(rng.randrange(6, 8 + 5 * per_node * len(nodes))):
         entries = _entries(rng, templates, named)
@@ -238,8 +240,8 @@ def _kept(
     }
     spec = {"devices": {"requests": [{"name": "r", "exactly": _option()}]}}
     metadata = {"name": "kept", "finalizers": [DELETE_PROTECTION]}
-    acts.append((0.0, "POST", CLAIMS, {"metadata": metadata, "spec": spec}))
-    acts.append((0.01, "PATCH", f"{CLAIMS}/kept/status", {"status": {"allocation": allocation}}))
+    acts.append((0.0, "POST", CLAIMS_PATH, {"metadata": metadata, "spec": spec}))
+    acts.append((0.01, "PATCH", f"{CLAIMS_PATH}/kept/status", {"status": {"allocation": allocation}}))
     for number in range(rng.randrange(1, 4)):
         entries = [{"name": "e0", "resourceClaimName": "kept"}]
         body = pod(f"keeper-{number}", cpu=10, lives=2.0, resourceClaims=entries, nodeSelector={ZONE: "b"})
@@ -263,3 +265,55 @@ def _entries(rng: random.Random, templates: Sequence[str], named: Sequence[str])
     else:
         chosen = []
     return [{"name": f"e{index}", **each} for index, each in enumerate(chosen)]
+
+
+VOLUMES = "/api/v1/namespaces/default/persistentvolumeclaims"
+#: Class of the volumes.
+_CLASS = "made"
+_KINDS = ("template", "template", "extended", "extended", "shared", "volumes", "volumes", "none", "both")
+
+
+def equip(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]], acts: Acts) -> Devices:
+    """Draw what each gang of `pods` needs besides room: all its members the same."""
+    devices = Devices(rng.choice((1, 2, 2, 4)))
+    for number in (1, 2):
+        body = {"metadata": {"name": f"of-{number}"}, "spec": {"spec": simple(number)}}
+        acts.append((0.0, "POST", TEMPLATES, body))
+    body = {"metadata": {"name": _CLASS}, "provisioner": MADE, "volumeBindingMode": "WaitForFirstConsumer"}
+    acts.append((0.0, "POST", f"{STORAGE}/storageclasses", body))
+    attaches = rng.choice((None, 1, 2, 4))
+    if attaches is not None:
+        acts += [attach_limit(node["metadata"]["name"], attaches) for node in nodes]
+    chosen: dict[str, tuple[str, int]] = {}
+    for at, pod in pods:
+        gang = pod["metadata"]["annotations"].get(GROUP_NAME) or pod["metadata"]["name"]
+        if gang not in chosen:
+            chosen[gang] = rng.choice(_KINDS), rng.choice((1, 1, 1, 2))
+            if chosen[gang][0] == "shared":
+                late = rng.choice((0.0, 0.0, rng.uniform(0, 3)))
+                claim = {"metadata": {"name": f"of-{gang}"}, "spec": simple(chosen[gang][1])}
+                acts.append((at + late, "POST", CLAIMS_PATH, claim))
+        _equip(rng, gang, *chosen[gang], pod, at, acts)
+    return devices
+
+
+def _equip(rng: random.Random, gang: str, kind: str, number: int, pod: Body, at: float, acts: Acts) -> None:
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    if kind in ("template", "both"):
+        spec["resourceClaims"] = [{"name": "e0", "resourceClaimTemplateName": f"of-{number}"}]
+    if kind == "shared":
+        spec["resourceClaims"] = [{"name": "e0", "resourceClaimName": f"of-{gang}"}]
+    if kind == "extended":
+        resources = spec["containers"][0]["resources"]
+        resources["limits"] = {EXTENDED_RESOURCE: str(number)}
+        resources["requests"] |= resources["limits"]
+    if kind in ("volumes", "both"):
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"data-of-{name}"}}]
+        late = rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 3)))
+        resources = {"requests": {"storage": "1Gi"}}
+        wanted = {"accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": _CLASS}
+        acts.append((at + late, "POST", VOLUMES, {"metadata": {"name": f"data-of-{name}"}, "spec": wanted}))
+
+
+#: Seconds that an attachment takes at most, and those after which nobody waits for one any more.
+ATTACHED_WITHIN, TIMEOUT = 2.0, 8.0

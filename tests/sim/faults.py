@@ -225,10 +225,8 @@ OF_GANGS = tuple(name for name, kind in KINDS.items() if kind.where == "gangs")
 OF_GATES = tuple(name for name, kind in KINDS.items() if kind.where == "gates")
 #: And where there are Jobs.
 OF_JOBS = tuple(name for name, kind in KINDS.items() if kind.where == "jobs")
-
 #: And where nodes have GPUs.
 OF_GPUS = tuple(name for name, kind in KINDS.items() if kind.where == "gpus")
-
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
     ("lost_after", "lost_before", "slow", "held_back", "unfair"),
@@ -249,8 +247,6 @@ THEMES: tuple[tuple[str, ...], ...] = (
     ("claim_taken", "claim_changed", "lost_after", "slow", "held_back", "pod_deleted"),
     ("claim_taken", "pool_changed", "class_changed", "crash", "failed", "denied", "bound_elsewhere"),
 )
-
-
 _ELSEWHERE = frozenset(
     (
         *(*OF_SHARDS, *OF_PLANS, *OF_GANGS, *OF_GATES, *OF_JOBS, *OF_GPUS, *OF_WIRE),

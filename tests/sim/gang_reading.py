@@ -12,15 +12,13 @@ from typing import Any
 
 from agent_scheduler.objects.quantity import resource_value
 
+from .api import FINAL, Json
 from .gang_load import GROUP_NAME, NAME, NATIVE, QUEUE_NAME, ROLE
 
-Json = dict[str, Any]
 Amounts = Mapping[str, int]
-
 RESOURCES = ("cpu", "memory")
 #: Of a group of a Job: roles of tasks that wait for others, and whose pods need not be there.
 WAITING_ROLES = "agent-scheduler.io/waiting-roles"
-_ENDED = ("Succeeded", "Failed")
 ROOT, DEFAULT = "root", "default"
 
 
@@ -73,7 +71,7 @@ def phase(pod: Json) -> str:
 
 
 def has_ended(pod: Json) -> bool:
-    return phase(pod) in _ENDED
+    return phase(pod) in FINAL
 
 
 def is_ready(pod: Json) -> bool:

@@ -2,34 +2,37 @@
 
 L16 a gang that fits whole has its minimum, as have members above it that fit; nothing of a session is left under way,
     and what is said of groups is so: their phases, their numbers, and why those wait that wait
+
+Devices and volumes of the members of gangs: claims of their own, one that a gang shares, extended resources, and
+volumes that are made where the members go, of which a node can attach some.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import orjson
 
 from agent_scheduler.objects.quantity import resource_value
+from embedded_kubernetes.device_driver import DRIVER
 from tests.decisions.plain.gpu_share import asked
 
 from . import gang_reading as read
-from .device_rest import is_gated
-from .gang_claims import places_by_claims
-from .gang_cluster import GangCluster
-from .gpu_reading import are_enough, places_by_gpus
+from .allocations import is_gated
+from .api import NODES, Body, Json
+from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
+from .gangs import GangCluster
 from .job_reading import stands_by
-from .rules import Rules, cluster_of, is_ready, readable, refusal
+from .legality import attachable, claims_of, has_its_volumes
+from .loads import MADE
+from .rules import Rules, are_enough, cluster_of, is_ready, places_by_gpus, readable, refusal
 
 if TYPE_CHECKING:
     from .world import World
 
-Json = dict[str, Any]
-
-NODES = ("", "nodes")
 #: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
 #: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
 BOUND_WITHIN = 90.0
@@ -541,3 +544,42 @@ def check_gangs(world: World, by: Rules) -> None:
                 )
         if batch.waiting.due.is_set():
             world.safety.violated("L16", f"{process.identity}: a session is due though nothing happens")
+
+
+# ---- read from the API's objects
+
+
+def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Sequence[Body]) -> Iterator[int]:
+    """For how many of these pods, all members of one gang, the node has what they need besides room; by each of that.
+    No world that has a claim which is not allocated gives a number for those who share it."""
+    name = node["metadata"]["name"]
+    if any(map(claims_of, pods)):
+        yield len(pods) if all(has_its_volumes(world, pod, node) for pod in pods) else 0
+        most = attachable(world, name, MADE)
+        if most is not None:
+            yield most - sum(len(claims_of(pod)) for pod in placed if pod["spec"]["nodeName"] == name)
+    if world.devices is None:
+        return
+    number, uids = max(map(extended, pods)), {pod["metadata"]["uid"] for pod in pods}
+    for claim in (claim for pod in pods for claim in world.devices.reading.claims_of(pod) or ()):
+        allocation = allocation_of(claim)
+        if allocation is not None:
+            yield len(pods) if usable(allocation, node) else 0
+        elif not owner_of(claim):
+            yield 0
+        else:
+            number = max(number, _asked(claim))
+    if number:
+        if not all(world.devices.reading.could_have(pod, node) for pod in pods):
+            yield 0
+        cluster = world.devices.reading.cluster()
+        free = {device for device in cluster.devices(cluster.node(name)) if device[0] == DRIVER}
+        for claim in world.devices.reading.claims():
+            if not is_made(claim) or owner_of(claim) not in uids:
+                results = (allocation_of(claim) or {}).get("devices", {}).get("results", ())
+                free -= {device_of(result) for result in results}
+        yield len(free) // number
+
+
+def _asked(claim: Body) -> int:
+    return sum(int(each["exactly"]["count"]) for each in claim["spec"]["devices"]["requests"])

@@ -24,8 +24,9 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .gang_cluster import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
+from .api import Json
 from .gang_load import NATIVE, PRIORITIES
+from .gangs import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
 
 if TYPE_CHECKING:
     from agent_scheduler.batch.scheduler import BatchScheduler
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from .processes import Process
     from .world import World
-
-Json = dict[str, Any]
 
 PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = "Pending", "Inqueue", "Running", "Unknown", "Completed"
 #: Phase of a group -> those in which one session may leave it.

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import gang_reading as read
+from .api import Json
+from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import GateCluster, asks, gates, is_held, is_ours
-from .gate_load import GATE
 from .rules import Rules, cluster_of, readable, refusal
 
 if TYPE_CHECKING:
     from .world import World
-
-Json = dict[str, Any]
 
 #: Seconds for all that follow one another: a refused removal is sent again after a minute at most, a pod is tried, says
 #: so, and a node comes after up to 10 s; and then those that follow it in their queue, and members above a minimum.

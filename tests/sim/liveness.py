@@ -36,9 +36,10 @@ from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.schema import Configuration
 from tests.support.loop import PROCESS
 
+from .allocations import check_books, check_claims, is_gated
+from .api import NODES, PODS
 from .configuring import ALONE
 from .device_reading import without_extended
-from .device_rest import check_books, check_claims, is_gated
 from .gang_load import NAME as BATCH
 from .gang_reading import gang_of, is_native
 from .gang_rest import (
@@ -50,13 +51,12 @@ from .gang_rest import (
     until_gangs_stand,
 )
 from .gate_rest import check_gates, until_served
-from .gpu_rest import check_gpus, note_gpus
-from .job_rest import check_jobs, may_stand_by
-from .plan_rest import check_planned, until_divided
+from .gpus import check_gpus, note_gpus
+from .job_judges import check_jobs, may_stand_by
+from .legality import has_its_volumes
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
-from .shard_rest import check_still, unsettled, until_handed_over
+from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
 from .states import samples
-from .volumes import has_its_volumes
 
 if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from .shard_map import ShardMap
     from .world import World
 
-PODS, NODES = ("", "pods"), ("", "nodes")
 #: Seconds for binding what fits: the longest backoff and the last queues, not the flush of leftovers after 300.
 BOUND_WITHIN = 60.0
 #: Seconds in which those are evicted who have to be: the longest rest after a failure, a backoff, and their end.

@@ -1,4 +1,10 @@
-"""What happens to the cluster and to the processes while the scheduler works: the faults that are not on the wire."""
+"""What happens to the cluster and to the processes while the scheduler works: the faults that are not on the wire.
+
+Whether who holds the lease works, while a kind of objects cannot be listed.
+
+L14 a leader that lost the right to list a kind which safety can do without decides on pods all the same, or gives the
+    lease back: nobody holds it for long and does nothing
+"""
 
 from __future__ import annotations
 
@@ -10,21 +16,20 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from embedded_kubernetes.requests import Request
+from tests.support.loop import SimTask
 
-from .takeovers import watch as watch_takeovers
+from .api import MERGE, NODES, PODS
 
 if TYPE_CHECKING:
     from .evictions import Claim
     from .processes import Process
     from .world import World
 
-PODS, NODES = ("", "pods"), ("", "nodes")
 #: Of which a role may lose the right to list them.
 KINDS_WATCHED = (
     *("pods", "nodes", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"),
     *("poddisruptionbudgets", "resourceclaims", "resourceslices", "deviceclasses", "namespaces"),
 )
-_MERGE = "application/merge-patch+json"
 #: Seconds between two throws of the dice for each kind.
 _EVERY = 0.25
 
@@ -109,10 +114,10 @@ class Nemesis:
             self._delete(path)
             self._world.call("POST", path.rpartition("/")[0], _anew(pod))
         elif fate == "deleting":
-            self._world.call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}}, _MERGE)
+            self._world.call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}}, MERGE)
             self._world.call("DELETE", path)
             self._later(
-                2.0, lambda: self._world.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE)
+                2.0, lambda: self._world.call("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
             )
         elif fate == "gated":
             # The API lets nobody add a gate: a server of another version might.
@@ -122,7 +127,7 @@ class Nemesis:
             pod["spec"]["schedulingGates"] = [{"name": "example.com/late"}]
             self._world.store.replace(PODS, record, pod)
             self._later(
-                3.0, lambda: self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, _MERGE)
+                3.0, lambda: self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, MERGE)
             )
         elif fate == "bound_elsewhere":
             others = [each.name for each in self._world.store.tables[NODES].scan("")]
@@ -171,12 +176,12 @@ class Nemesis:
         if change == "delete":
             self._delete(path)
         elif change == "finish":
-            self._world.call("PATCH", f"{path}/status", {"status": {"phase": "Failed"}}, _MERGE)
+            self._world.call("PATCH", f"{path}/status", {"status": {"phase": "Failed"}}, MERGE)
         elif change == "label":
-            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/change": "y"}}}, _MERGE)
+            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/change": "y"}}}, MERGE)
         else:
             tolerations = [{"key": "example.com/bad", "operator": "Exists"}]
-            self._world.call("PATCH", path, {"spec": {"tolerations": tolerations}}, _MERGE)
+            self._world.call("PATCH", path, {"spec": {"tolerations": tolerations}}, MERGE)
 
     # -- to the cluster
 
@@ -208,20 +213,20 @@ class Nemesis:
         if change == "shrink":
             whole = node["status"]["allocatable"]
             less = {**whole, "cpu": "1", "pods": "3"}
-            self._world.call("PATCH", f"{path}/status", {"status": {"allocatable": less}}, _MERGE)
+            self._world.call("PATCH", f"{path}/status", {"status": {"allocatable": less}}, MERGE)
             back: tuple[str, Any] = (f"{path}/status", {"status": {"allocatable": whole}})
         elif change == "taint":
             effect = self._rng.choice(("NoSchedule", "PreferNoSchedule", "NoExecute"))
             taint = {"key": "example.com/bad", "effect": effect}
-            self._world.call("PATCH", path, {"spec": {"taints": [taint]}}, _MERGE)
+            self._world.call("PATCH", path, {"spec": {"taints": [taint]}}, MERGE)
             back = (path, {"spec": {"taints": node["spec"].get("taints")}})
         elif change == "cordon":
-            self._world.call("PATCH", path, {"spec": {"unschedulable": True}}, _MERGE)
+            self._world.call("PATCH", path, {"spec": {"unschedulable": True}}, MERGE)
             back = (path, {"spec": {"unschedulable": None}})
         else:
-            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}}, _MERGE)
+            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}}, MERGE)
             back = (path, {"metadata": {"labels": {"example.com/x": None}}})
-        self._later(self._rng.uniform(0.1, 5.0), lambda: self._world.call("PATCH", back[0], back[1], _MERGE))
+        self._later(self._rng.uniform(0.1, 5.0), lambda: self._world.call("PATCH", back[0], back[1], MERGE))
 
     def _some_pod(self) -> Any:
         pods = [each for each in self._world.store.tables[PODS].scan("default") if not each.deleting]
@@ -244,12 +249,12 @@ class Nemesis:
         if change == "tolerate":
             known = pod["spec"].get("tolerations") or []
             more = [*known, {"key": f"example.com/{self._rng.randrange(3)}", "operator": "Exists"}]
-            self._world.call("PATCH", path, {"spec": {"tolerations": more}}, _MERGE)
+            self._world.call("PATCH", path, {"spec": {"tolerations": more}}, MERGE)
         elif change == "ungate" and pod["spec"].get("schedulingGates"):
-            self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, _MERGE)
+            self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, MERGE)
         else:
             labels = {"example.com/change": str(self._rng.randrange(1000))}
-            self._world.call("PATCH", path, {"metadata": {"labels": labels}}, _MERGE)
+            self._world.call("PATCH", path, {"metadata": {"labels": labels}}, MERGE)
 
     def foreign(self) -> None:
         """Another scheduler's pod lands on a node, whether it fits or not."""
@@ -365,3 +370,47 @@ def _anew(obj: dict[str, Any]) -> dict[str, Any]:
         key: value for key, value in obj.get("status", {}).items() if key in ("allocatable", "capacity")
     }
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+#: Without a list of these nobody can decide, and who leads gives the lease back.
+VITAL = ("pods", "nodes", "resourceclaims")
+#: Seconds of leading after which a process works: its lists of what is vital may take 30.
+_WORKS_WITHIN = 40.0
+#: Seconds for which it waits for the answer to a list.
+LIST_TIMEOUT = 60.0
+_JUDGED_EVERY = 2.0
+
+
+async def watch_takeovers(world: World, kind: str, until: float) -> None:
+    """Judge all processes while `kind` cannot be listed.
+
+    Nobody is held to have given the lease back who waits for the answer to a list of what is vital, be it late or lost,
+    or has waited for it until less than 40 s ago: a list that succeeds may take any time up to its timeout, and one
+    that was under way when the process began to lead comes before the one that it needs.
+    """
+    #: Identity -> since when it has led without a break.
+    since: dict[str, float] = {}
+    stopped = {process.name: world.stopped_for(process.name) for process in world.processes}
+    while kind not in VITAL and (now := world.loop.time()) < until:
+        for process in world.processes:
+            if not process.scheduler or not process.elects or not process.leads() or process.is_ending:
+                since.pop(process.identity, None)
+                continue
+            led = now - max(since.setdefault(process.identity, now), process.vital_list_ends)
+            if led < _WORKS_WITHIN or world.stopped_for(process.name) != stopped[process.name]:
+                continue
+            world.safety.checked["L14"] += 1
+            if not _works(world, process):
+                world.safety.violated(
+                    "L14", f"{process.identity} has led for {led:.0f} s and decides nothing"
+                )
+        await asyncio.sleep(_JUDGED_EVERY)
+
+
+def _works(world: World, process: Process) -> bool:
+    return any(
+        getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run"
+        and isinstance(task, SimTask)
+        and task.process == process.name
+        for task in asyncio.all_tasks(world.loop)
+    )

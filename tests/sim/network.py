@@ -28,9 +28,8 @@ from embedded_kubernetes import requests
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Stream
 
-from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, refusal, strange
+from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, Troubles, refusal, strange, verb_of
 from .legality import Deliveries, version_of
-from .troubles import Troubles, verb_of
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -53,12 +52,8 @@ _GARBAGE = (
     b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"","unknown":[1,{"x":null}]}}}\n',
     b"\n\n",
 )
-
-
 #: Fates of a bind of which nobody can say before whether it was carried out.
 IN_DOUBT = frozenset({"lost_before", "lost_after", "slow", "hangs", "failed", "not_the_server"})
-
-
 #: How the paths of watches end that sessions go by beside pods and nodes.
 _OF_GANGS = ("/podgroups", "/queues")
 

@@ -32,6 +32,7 @@ from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
 from tests.unit.engine.world import plain_requests
 
+from .api import FINAL, LEASES, NODES, PODS
 from .device_reading import without_extended
 
 if TYPE_CHECKING:
@@ -39,10 +40,7 @@ if TYPE_CHECKING:
     from .processes import Process
     from .world import World
 
-PODS, NODES = ("", "pods"), ("", "nodes")
 CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
-LEASES = ("coordination.k8s.io", "leases")
-_FINAL = ("Succeeded", "Failed")
 #: The address of a host port that is taken on every address of the node.
 _EVERY = "0.0.0.0"
 #: How often the scheduler's own structures are recomputed: each so many commits.
@@ -107,7 +105,7 @@ class Safety:
         self._on.clear()
         self._ports.clear()
         for record in self._world.store.tables[PODS].scan(""):
-            if record.fields[self._node_field] and record.fields[self._phase_field] not in _FINAL:
+            if record.fields[self._node_field] and record.fields[self._phase_field] not in FINAL:
                 self._arrive(record, bound=False)
 
     # -- requests
@@ -137,7 +135,7 @@ class Safety:
         self.checked["S2"] += 1
         if was and was != node:
             self.violated("S2", f"{record.key} was moved from {was} to {node}")
-        if event.type == "DELETED" or record.fields[self._phase_field] in _FINAL:
+        if event.type == "DELETED" or record.fields[self._phase_field] in FINAL:
             self._leave(record)
         elif node:
             self._arrive(record, bound=not was)

@@ -9,23 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from .constrained import fill as constrain
-from .device_load import Devices, fill
-from .gang_claims import equip
-from .gang_load import Gangs, count_in_queues
-from .gang_load import fill as gather
-from .gate_load import Gates, add_native, hold
-from .gate_shards import divide, keep_nodes, plan
-from .gpu_load import Gpus, fill_gangs
-from .gpu_load import fill as share
-from .job_load import Jobs, employ
-from .plan_load import WARM, Plans, follow, told
-from .shard_load import Shards, share_out
-from .volume_load import fill as store
-
-Body = dict[str, Any]
+from .api import Body, node, pod
+from .device_load import Devices, equip, fill
+from .gang_load import Gangs, Gates, Jobs, add_native, count_in_queues, employ, gather, hold
+from .loads import Gpus, constrain, share, store
+from .loads import share_in_gangs as fill_gangs
+from .shard_load import WARM, Plans, Shards, divide, follow, keep_nodes, plan, share_out, told
 
 
 @dataclass
@@ -76,32 +66,6 @@ class Shape:
             f"conflictPolicy: {policy or self.policy}\n{election}"
             f"{'' if self.gangs is None else self.gangs.text}{'' if self.gates is None else self.gates.text}"
         )
-
-
-def node(name: str, *, cpu: int = 4, memory: str = "8Gi", pods: int = 20, **spec: Any) -> Body:
-    allocatable = {"cpu": str(cpu), "memory": memory, "pods": str(pods)}
-    labels = spec.pop("labels", {})
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": spec,
-        "status": {"allocatable": allocatable, "capacity": allocatable},
-    }
-
-
-def pod(name: str, *, cpu: int = 100, memory: str = "64Mi", lives: float | None = None, **spec: Any) -> Body:
-    """`lives`: the seconds that it runs before it succeeds; None: until it is deleted."""
-    annotations = {} if lives is None else {"agent-scheduler.io/run-seconds": str(lives)}
-    container: Body = {
-        "name": "c",
-        "image": "i",
-        "resources": {"requests": {"cpu": f"{cpu}m", "memory": memory}},
-    }
-    if port := spec.pop("host_port", None):
-        container["ports"] = [{"containerPort": 80, "hostPort": port}]
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
-    }
 
 
 def burst(rng: random.Random) -> Shape:

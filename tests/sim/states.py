@@ -1,8 +1,13 @@
-"""The rare states that runs must reach between them: a fault that never led anywhere has tested nothing."""
+"""The rare states that runs must reach between them: a fault that never led anywhere has tested nothing.
+
+What happened, line by line, and its digest: two runs of one seed have the same.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -40,14 +45,12 @@ _PARTS = {
     '"duplicate"': "duplicate event",
     '"aggregated"': "event repeated",
 }
-
 #: What an event that woke somebody begins with -> what it says.
 _EVENTS = {
     "AssignedPodDelete": "woken by an event",
     "ResourceSlice": "woken by a slice",
     "DeviceClass": "woken by a class",
 }
-
 #: What the runs of all scenarios must have reached between them.
 WANTED = (
     *("bind bound", "bind bound_elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
@@ -74,7 +77,6 @@ WANTED = (
         "woken by a class",
     ),
 )
-
 #: What the runs of `sharded` must have reached between them.
 WANTED_OF_SHARDS = (
     "hand-over while binds in flight",
@@ -84,7 +86,6 @@ WANTED_OF_SHARDS = (
     "shard deleted",
     "shard full at rest, and others not",
 )
-
 #: What the runs of `planned` must have reached between them.
 WANTED_OF_PLANS = (
     *("nodes of a shard exchanged at once", "edit by hand put right", "late write of a shard"),
@@ -216,3 +217,22 @@ def samples(process: Process) -> dict[str, float]:
     body, _ = process.metrics.exposition()
     lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+class Trace:
+    """`keep` keeps the lines to show them; the digest is always of all of them."""
+
+    def __init__(self, clock: Callable[[], float], *, keep: bool = False) -> None:
+        self._clock = clock
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.lines: list[str] | None = [] if keep else None
+
+    def __call__(self, who: str, what: str) -> None:
+        line = f"{self._clock():14.6f} {who or 'world':12} {what}"
+        self._digest.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()

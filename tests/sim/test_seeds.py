@@ -1,4 +1,5 @@
-"""Some two hundred worlds in every run of the tests: no promise broken, every fault fired, every rare state reached."""
+"""Worlds from seeds: in `make test` new ones, whose seeds come from the commit, of each scenario; in `make verify` some
+two hundred that are always the same, in which every fault fires and every rare state is reached."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.places import DOCS
 
 from .faults import KINDS
-from .profiles import kept, worlds
+from .many import kept, worlds
 from .scenarios import SCENARIOS
 from .states import SELDOM, WANTED_IN_ALL
 from .world import Options, Verdict, run, shrink
@@ -38,9 +40,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.parametrize(
-    "options", _WORLDS, ids=[f"{options.scenario}-{options.seed}" for options in _WORLDS]
-)
+def _case(options: Options) -> Any:
+    is_kept = (options.scenario, options.seed) in _KEPT
+    marks = [pytest.mark.wide] if is_kept else []
+    return pytest.param(options, id=f"{options.scenario}-{options.seed}", marks=marks)
+
+
+@pytest.mark.parametrize("options", map(_case, _WORLDS))
 def test_a_world_breaks_no_promise(options: Options, told: Path) -> None:
     verdict = run(options)
     if verdict.violations:
@@ -87,33 +93,30 @@ def test_every_fault_is_in_the_documentation() -> None:
     assert not missing
 
 
+_TWICE = [(4, "planned"), (9, "mixed-batch"), (7, "gates-shards")]
+_TWICE_IN_ALL = [
+    *((2, "preempting"), (12, "devices"), (8, "sharded"), (3, "batch"), (5, "gates"), (5, "gates-native")),
+    *((8, "gpus"), (8, "jobs"), *_TWICE),
+]
+
+
 @pytest.mark.parametrize(
-    ("seed", "scenario"),
-    [
-        (2, "preempting"),
-        (12, "devices"),
-        (8, "sharded"),
-        (4, "planned"),
-        (3, "batch"),
-        (9, "mixed-batch"),
-        (5, "gates"),
-        (5, "gates-native"),
-        (7, "gates-shards"),
-        (8, "gpus"),
-    ],
+    "worlds", [_TWICE, pytest.param(_TWICE_IN_ALL, marks=pytest.mark.wide)], ids=["few", "all"]
 )
-def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:
+def test_a_seed_has_one_history_whatever_the_hashes(worlds: list[tuple[int, str]]) -> None:
     code = (
-        "from tests.sim.world import Options, run; "
-        f"print(run(Options(seed={seed}, scenario={scenario!r})).digest)"
+        "from tests.sim.world import Options, run\n"
+        f"for seed, scenario in {worlds!r}: print(run(Options(seed=seed, scenario=scenario)).digest)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "2"}
     answer = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == run(Options(seed=seed, scenario=scenario)).digest
+    here = [run(Options(seed=seed, scenario=scenario)).digest for seed, scenario in worlds]
+    assert answer.stdout.split() == here
 
 
+@pytest.mark.wide
 def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.engine.decide.decide._passes", lambda *_args: True)
     found = next(
@@ -124,3 +127,47 @@ def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: 
     assert smaller.pods <= found.pods and len(smaller.faults) <= len(found.faults)
     again = run(smaller.options)
     assert again.violations == smaller.violations and again.digest == smaller.digest
+
+
+# -- the HTTP transport that ships, in worlds
+
+
+def test_some_worlds_of_each_run_speak_http() -> None:
+    assert sum(options.wired for options in _WORLDS) > 10
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "churn",
+        pytest.param("replicas", marks=pytest.mark.wide),
+        pytest.param("devices", marks=pytest.mark.wide),
+    ],
+)
+def test_a_world_breaks_no_promise_whatever_befalls_its_bytes(scenario: str) -> None:
+    faults = ("mangled", "lost_after", "slow_credentials")
+    verdicts = [run(Options(seed=seed, scenario=scenario, faults=faults)) for seed in range(3)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 3
+    assert sum(verdict.fired["mangled"] for verdict in verdicts)
+
+
+@pytest.mark.wide
+def test_credentials_that_are_replaced_are_no_trouble() -> None:
+    verdicts = [run(Options(seed=seed, scenario="churn", faults=("rotated", "crash"))) for seed in range(6)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 6
+    for state in ("old token refused", "old certificate refused", "unknown authority"):
+        assert sum(verdict.states[state] for verdict in verdicts), state
+
+
+@pytest.mark.wide
+def test_the_sharding_controller_speaks_http_in_such_worlds_too() -> None:
+    faults = ("rotated", "mangled")
+    verdicts = [run(Options(seed=seed, scenario="planned", faults=faults)) for seed in range(2)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 2
+    assert sum(verdict.checked["S24"] for verdict in verdicts)
+
+
+@pytest.mark.wide
+def test_connections_that_are_idle_for_exactly_long_enough_are_closed() -> None:
+    """A pool that looks when they are, and finds by a rounding that they are not yet, looks again at once for ever."""
+    assert run(Options(seed=1, scenario="replicas", faults=("mangled",))).violations == []

@@ -31,38 +31,30 @@ from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.support.loop import START, Deadlock, SimLoop
 
 from .allocations import Allocations
+from .api import pod
 from .backups import Backups
-from .certificates import Certificates
 from .configuring import File, ask_for_more
-from .device_cluster import DeviceCluster
-from .device_nemesis import DeviceNemesis
+from .controllers import Controller, GangController
+from .device_cluster import DeviceCluster, DeviceNemesis
 from .evictions import Evictions
 from .faults import OF_WIRE, Plan, draw
-from .gang_cluster import GangCluster
-from .gang_nemesis import GangNemesis
-from .gang_process import GangController
 from .gang_safety import GangSafety
+from .gangs import GangCluster, GangNemesis, JobNemesis
 from .gate_cluster import GateCluster
 from .gate_safety import GateSafety
-from .gpu_nemesis import GpuNemesis
-from .gpu_safety import GpuSafety
-from .job_nemesis import JobNemesis
-from .job_safety import JobSafety
+from .gpus import GpuNemesis, GpuSafety
+from .job_judges import JobSafety
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .nemesis import Nemesis
-from .plan_map import PlanMap
-from .plan_nemesis import PlanNemesis
-from .plan_process import Controller
-from .plan_safety import PlanSafety
 from .processes import Process, Scheduler
 from .safety import Safety
-from .scenarios import DRAWN, SCENARIOS, Shape, pod
-from .shard_map import ShardMap
-from .shard_nemesis import ShardNemesis
-from .shard_safety import ShardSafety
-from .states import States
-from .trace import Trace
+from .scenarios import DRAWN, SCENARIOS, Shape
+from .shard_map import PlanMap, ShardMap
+from .shard_nemesis import PlanNemesis, ShardNemesis
+from .shard_safety import PlanSafety, ShardSafety
+from .states import States, Trace
+from .wire import Certificates
 
 #: The time of day at which every world begins.
 _MORNING = datetime(2026, 1, 1, tzinfo=UTC)
