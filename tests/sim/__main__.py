@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         "--scenario", choices=sorted(SCENARIOS), default="", metavar="NAME", help="instead of a drawn one"
     )
     made.add_argument(
-        "--fault", action="append", choices=list(KINDS), metavar="NAME", help="only this kind (repeatable)"
+        "--fault", action="append", choices=KINDS, metavar="NAME", help="only this kind (repeatable)"
     )
     made.add_argument("--no-faults", action="store_true", help="nothing goes wrong")
     made.add_argument("--pods", type=int, help="only the first so many pods")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
+
+from embedded_kubernetes.store import Store
 
 Json = dict[str, Any]
 Body = dict[str, Any]
@@ -16,6 +21,34 @@ CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 #: Phases of pods that have ended.
 FINAL = ("Succeeded", "Failed")
+
+
+def objects(store: Store, kind: tuple[str, str], namespace: str = "") -> list[Json]:
+    """All of a kind as they are; none of a kind that is not known."""
+    table = store.tables.get(kind)
+    return [] if table is None else [orjson.loads(record.data) for record in table.scan(namespace)]
+
+
+def name_of(obj: Json) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def condition_of(pod: Json) -> Json:
+    """What it says of its being scheduled."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((each for each in reversed(conditions) if each["type"] == "PodScheduled"), {})
+
+
+@dataclass
+class Load:
+    """Nodes that are there from the beginning, pods with the seconds from the start at which they come, and `acts`."""
+
+    nodes: list[Body] = field(default_factory=list)
+    pods: list[tuple[float, Body]] = field(default_factory=list)
+    acts: Acts = field(default_factory=list)
+
+    def act(self, at: float, method: str, path: str, body: Body | None = None) -> None:
+        self.acts.append((at, method, path, body))
 
 
 def node(name: str, *, cpu: int = 4, memory: str = "8Gi", pods: int = 20, **spec: Any) -> Body:

@@ -17,7 +17,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -35,7 +35,7 @@ from embedded_kubernetes.requests import Request
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 from embedded_kubernetes.store import Event
 
-from .api import MERGE, PODS, Json
+from .api import PODS, Json
 from .device_load import (
     ATTACHED_WITHIN,
     CLAIMS_PATH,
@@ -58,6 +58,7 @@ from .device_reading import (
     reserved_for,
     ways,
 )
+from .faults import FaultMaker
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -115,7 +116,7 @@ class Attacher:
         }
         named = {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
         told = [*(claim["status"].get("devices") or ()), {**named, "conditions": [condition]}]
-        answer = world.call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"devices": told}}, MERGE)
+        answer = world.call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"devices": told}})
         assert answer.status == 200, answer.body
         world.states.reached("device could not be attached" if fails else "device attached late")
 
@@ -196,26 +197,21 @@ class DeviceCluster:
 _TAINT = {"key": "example.com/worn", "effect": "NoSchedule"}
 
 
-class DeviceNemesis:
+class DeviceNemesis(FaultMaker):
     """Other schedulers, users and drivers."""
 
+    shares = {"claim_changed": 2.0, "pool_changed": 2.0, "class_changed": 2.0}  # noqa: RUF012
+
     def __init__(self, world: World, devices: DeviceCluster) -> None:
-        self._world = world
+        super().__init__(world, "device nemesis")
         self._devices = devices
-        self._rng = random.Random(f"{world.seed} device nemesis")
         self._rivals = 0
         #: Class -> what it says when nobody has changed it.
         self._classes: dict[str, Json] = {}
 
-    def strike(self) -> None:
-        """Throw the dice once for each kind."""
-        for act in (self.claim_changed, self.pool_changed, self.class_changed):
-            if self._world.plan.strikes(act.__name__, now=self._world.loop.time(), share=2.0):
-                act()
-
     def after_claim_write(self, process: Process) -> None:
         """A claim was written and its answer is not there yet."""
-        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=0.6):
+        if self._strikes("crash", 0.6):
             self._world.states.reached("crash between claims and bind")
             wait = self._rng.choice((0.0, self._rng.uniform(0, 0.01)))
             self._world.loop.call_later(wait, process.kill, "killed between claims and bind")
@@ -279,19 +275,16 @@ class DeviceNemesis:
         annotations = {"agent-scheduler.io/run-seconds": str(self._rng.choice((0.5, 3.0, 8.0)))}
         pods = "/api/v1/namespaces/default/pods"
         spec = {"schedulerName": "other", "containers": [container], "resourceClaims": entries}
-        answer = self._world.call(
+        answer = self._call(
             "POST", pods, {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
         )
         uid = orjson.loads(answer.body)["metadata"]["uid"]
         target = {"kind": "Node", "name": node}
         # It is bound once its claim is written, which is after this.
-        self._later(
-            0.001,
-            lambda: self._world.call(
-                "POST", f"{pods}/{name}/binding", {"metadata": {"name": name}, "target": target}
-            ),
+        self._call_later(
+            0.001, "POST", f"{pods}/{name}/binding", {"metadata": {"name": name}, "target": target}
         )
-        self._later(20.0, lambda: self._world.call("DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0}))
+        self._call_later(20.0, "DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
         return {"resource": "pods", "name": name, "uid": uid}
 
     # -- to the cluster
@@ -307,7 +300,7 @@ class DeviceNemesis:
             self._call("DELETE", f"{CLAIMS_PATH}/{name}")
             if not claim["metadata"].get("ownerReferences"):
                 anew = {"metadata": {"name": name}, "spec": claim["spec"]}
-                self._later(self._rng.choice((0.0, 0.5, 4.0)), lambda: self._call("POST", CLAIMS_PATH, anew))
+                self._call_later(self._rng.choice((0.0, 0.5, 4.0)), "POST", CLAIMS_PATH, anew)
         elif kind == "label" or allocation_of(claim) is None or self._runs(claim):
             self._label(name)
         elif kind == "deallocate":
@@ -391,20 +384,9 @@ class DeviceNemesis:
         wait = self._rng.choice((0.0, 0.02, 1.0, 5.0))
         if self._rng.random() < 0.5:
             self._call("DELETE", f"{CLASSES_PATH}/{name}")
-            self._later(
-                wait, lambda: self._call("POST", CLASSES_PATH, {"metadata": {"name": name}, "spec": spec})
-            )
+            self._call_later(wait, "POST", CLASSES_PATH, {"metadata": {"name": name}, "spec": spec})
         else:
             nothing = [{"cel": {"expression": "device.driver == 'nothing'"}}]
             self._call("PATCH", f"{CLASSES_PATH}/{name}", {"spec": {"selectors": nothing}})
             whole = {"spec": {"selectors": spec["selectors"]}}
-            self._later(wait, lambda: self._call("PATCH", f"{CLASSES_PATH}/{name}", whole))
-
-    # -- by what means
-
-    def _call(self, method: str, path: str, body: Json | None = None) -> None:
-        self._world.call(method, path, body, MERGE if method == "PATCH" else "application/json")
-
-    def _later(self, seconds: float, act: Any) -> None:
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, act)
+            self._call_later(wait, "PATCH", f"{CLASSES_PATH}/{name}", whole)

@@ -7,10 +7,9 @@ What happens to Jobs while they run: their users' changes and commands, and pods
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 import yaml
@@ -20,7 +19,8 @@ from embedded_kubernetes.store import Record
 from tests.support.places import CONFIG
 
 from . import gang_reading as read
-from .api import CRDS_PATH, MERGE, PODS, Json
+from .api import CRDS_PATH, PODS, Json
+from .faults import FaultMaker
 from .gang_load import (
     API,
     GROUPS_OF_DEFAULT,
@@ -74,13 +74,13 @@ class GangCluster:
         self.set_state(body["metadata"]["name"], body["status"]["state"])
 
     def set_state(self, name: str, state: str) -> None:
-        self._world.call("PATCH", f"{API}/queues/{name}/status", {"status": {"state": state}}, MERGE)
+        self._world.call("PATCH", f"{API}/queues/{name}/status", {"status": {"state": state}})
 
     def patch_queue(self, name: str, spec: Json) -> None:
-        self._world.call("PATCH", f"{API}/queues/{name}", {"spec": spec}, MERGE)
+        self._world.call("PATCH", f"{API}/queues/{name}", {"spec": spec})
 
     def patch_group(self, name: str, body: Json) -> None:
-        self._world.call("PATCH", f"{GROUPS_OF_DEFAULT}/{name}", body, MERGE)
+        self._world.call("PATCH", f"{GROUPS_OF_DEFAULT}/{name}", body)
 
     # -- what is there
 
@@ -109,37 +109,29 @@ class GangCluster:
         return iter([] if table is None else list(table.scan("")))
 
 
-class GangNemesis:
-    """Users and administrators, and crashes at bad moments. Its own requests never fail."""
+class GangNemesis(FaultMaker):
+    """Users and administrators, and crashes at bad moments."""
+
+    shares = {"group_changed": 1.5, "queue_changed": 1.5, "members_deleted": 0.5}  # noqa: RUF012
 
     def __init__(self, world: World, cluster: GangCluster) -> None:
-        self._world = world
+        super().__init__(world, "gang nemesis")
         self._cluster = cluster
-        self._rng = random.Random(f"{world.seed} gang nemesis")
-
-    def strike(self) -> None:
-        """Asked again and again as long as there are faults."""
-        plan, now = self._world.plan, self._world.loop.time()
-        for act in (self.group_changed, self.queue_changed):
-            if plan.strikes(act.__name__, now=now, share=1.5):
-                act()
-        if plan.strikes("members_deleted", now=now, share=0.5):
-            self._delete_some()
 
     # -- moments
 
     def session_begins(self, process: Process) -> None:
         """What it goes by changes, and it may die, while it goes on."""
-        plan, now, rng = self._world.plan, self._world.loop.time(), self._rng
-        if plan.strikes("members_deleted", now=now, share=2.0):
+        rng = self._rng
+        if self._strikes("members_deleted", 2.0):
             self._world.states.reached("members deleted in mid-session")
-            self._soon(self._delete_some)
-        if plan.strikes("queue_changed", now=now, share=1.0):
+            self._soon(self.members_deleted)
+        if self._strikes("queue_changed"):
             self._world.states.reached("queue changed in mid-session")
             self._soon(self.queue_changed)
-        if plan.strikes("group_changed", now=now, share=1.0):
+        if self._strikes("group_changed"):
             self._soon(self.group_changed)
-        if plan.strikes("crash", now=now, share=0.5):
+        if self._strikes("crash", 0.5):
             self._world.states.reached("crash in mid-session")
             self._world.loop.call_later(
                 rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05))), process.kill
@@ -147,16 +139,13 @@ class GangNemesis:
 
     def status_written(self, process: Process) -> None:
         """A status was written, and its answer is not there yet."""
-        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=0.3):
+        if self._strikes("crash", 0.3):
             self._world.states.reached("crash between status of a group and answer")
             process.kill("killed between the status of a group and the answer")
 
-    def _soon(self, act: Any) -> None:
-        self._world.loop.call_later(self._rng.choice((0.0, 0.0005, 0.003, 0.02)), act)
-
     # -- members
 
-    def _delete_some(self) -> None:
+    def members_deleted(self) -> None:
         """Of one gang, one member or several, whatever is being done with them."""
         by_group: dict[str, list[Json]] = {}
         for pod in self._cluster.pods():
@@ -167,7 +156,7 @@ class GangNemesis:
         members = by_group[self._rng.choice(sorted(by_group))]
         for pod in self._rng.sample(members, self._rng.choice((1, 1, len(members)))):
             path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
-            self._world.call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
+            self._call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
             again = self._rng.random() < 0.5
             # That of a Job its controller makes again.
             if again and "ownerReferences" not in pod["metadata"]:
@@ -179,7 +168,7 @@ class GangNemesis:
             key: pod["metadata"][key] for key in ("name", "labels", "annotations") if key in pod["metadata"]
         }
         spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
-        self._world.call("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
+        self._call("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
 
     # -- groups
 
@@ -208,12 +197,12 @@ class GangNemesis:
             # Somebody else's controller.
             self._cluster.patch_group(name, {"status": {"phase": rng.choice(("Pending", "Inqueue"))}})
         else:
-            self._world.call("DELETE", f"{GROUPS_OF_DEFAULT}/{name}")
+            self._call("DELETE", f"{GROUPS_OF_DEFAULT}/{name}")
             if "ownerReferences" in group["metadata"]:
                 return
             wait = 0.0 if change == "recreate" else rng.choice((0.5, 4.0))
             body = made_group(name, **{"minimum": 1, **group["spec"]})
-            self._later(wait, lambda: self._world.call("POST", GROUPS_OF_DEFAULT, body))
+            self._call_later(wait, "POST", GROUPS_OF_DEFAULT, body)
 
     def _native_changed(self, group: Json) -> None:
         """Its minimum, or it goes, and comes back by and by."""
@@ -222,11 +211,11 @@ class GangNemesis:
         least = max(1, read.minimum(group).members + rng.choice((-1, -1, 0, 1)))
         changed = {**spec, "schedulingPolicy": {"gang": {"minCount": least}}}
         if rng.random() < 0.4:
-            self._world.call("PATCH", path, {"spec": changed}, MERGE)
+            self._call("PATCH", path, {"spec": changed})
             return
-        self._world.call("DELETE", path)
+        self._call("DELETE", path)
         body = {"metadata": {"name": name}, "spec": changed}
-        self._later(rng.choice((0.0, 0.5, 4.0)), lambda: self._world.call("POST", NATIVE_OF_DEFAULT, body))
+        self._call_later(rng.choice((0.0, 0.5, 4.0)), "POST", NATIVE_OF_DEFAULT, body)
 
     def group_written(self, asked: Request) -> None:
         """Somebody was faster with a PodGroup by a moment."""
@@ -258,37 +247,27 @@ class GangNemesis:
         elif change == "weight":
             self._cluster.patch_queue(name, {"weight": rng.randrange(1, 9)})
         else:
-            self._world.call("DELETE", f"{API}/queues/{name}")
+            self._call("DELETE", f"{API}/queues/{name}")
             body = made_queue(name, **spec)
             self._later(rng.choice((0.0, 0.5, 5.0)), lambda: self._cluster.make_queue(body))
-
-    def _later(self, seconds: float, act: Any) -> None:
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, act)
 
 
 _COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 _ORDERS = ("AbortJob", "ResumeJob", "ResumeJob", "RestartJob", "CompleteJob", "TerminateJob", "Nonsense")
 
 
-class JobNemesis:
-    """Users, and node agents whose pods fail. Its own requests never fail."""
+class JobNemesis(FaultMaker):
+    """Users, and node agents whose pods fail."""
+
+    shares = {"job_changed": 2.0, "job_commanded": 2.0, "pod_failed": 2.0}  # noqa: RUF012
 
     def __init__(self, world: World, cluster: GangCluster) -> None:
-        self._world = world
+        super().__init__(world, "job nemesis")
         self._cluster = cluster
-        self._rng = random.Random(f"{world.seed} job nemesis")
-
-    def strike(self) -> None:
-        """Asked again and again as long as there are faults."""
-        plan, now = self._world.plan, self._world.loop.time()
-        for act in (self.job_changed, self.job_commanded, self.pod_failed):
-            if plan.strikes(act.__name__, now=now, share=2.0):
-                act()
 
     def written(self, process: Process) -> None:
         """A write of the controller was carried out, and its answer is not there yet."""
-        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=0.3):
+        if self._strikes("crash", 0.3):
             self._world.states.reached("crash between a write for a job and answer")
             process.kill("killed between a write for a job and the answer")
 
@@ -304,20 +283,20 @@ class JobNemesis:
         spec = job["spec"]
         change = rng.choice(("scale", "scale", "scale", "minimum", "minimum", "delete", "again"))
         if change in ("delete", "again"):
-            self._world.call("DELETE", path)
+            self._call("DELETE", path)
             if change == "again":
                 metadata = {
                     key: job["metadata"][key] for key in ("name", "annotations") if key in job["metadata"]
                 }
                 body = {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
-                self._later(rng.choice((0.0, 0.5, 3.0)), lambda: self._world.call("POST", JOBS_PATH, body))
+                self._call_later(rng.choice((0.0, 0.5, 3.0)), "POST", JOBS_PATH, body)
             return
         if change == "scale":
             for task in spec["tasks"]:
                 task["replicas"] = rng.randint(max(1, task.get("minAvailable", 0)), 4)
         total = sum(task["replicas"] for task in spec["tasks"])
         patch = {"tasks": spec["tasks"], "minAvailable": rng.randint(1, total)}
-        self._world.call("PATCH", path, {"spec": patch}, MERGE)
+        self._call("PATCH", path, {"spec": patch})
 
     def job_commanded(self) -> None:
         job = self._any_job()
@@ -332,7 +311,7 @@ class JobNemesis:
             "action": self._rng.choice(_ORDERS),
             "target": target,
         }
-        self._world.call("POST", _COMMANDS, body)
+        self._call("POST", _COMMANDS, body)
 
     # -- what befalls pods
 
@@ -347,13 +326,13 @@ class JobNemesis:
         if self._rng.random() < 0.3:
             for each in reports:
                 each["restartCount"] = each.get("restartCount", 0) + self._rng.choice((1, 3))
-            self._world.call("PATCH", path, {"status": {"containerStatuses": reports}}, MERGE)
+            self._call("PATCH", path, {"status": {"containerStatuses": reports}})
             return
         for each in reports:
             each["ready"] = False
             each["state"] = {"terminated": {"exitCode": self._rng.choice((1, 137)), "reason": "Error"}}
         body = {"status": {"phase": "Failed", "containerStatuses": reports}}
-        self._world.call("PATCH", path, body, MERGE)
+        self._call("PATCH", path, body)
 
     # --
 
@@ -363,7 +342,3 @@ class JobNemesis:
 
     def _pods(self) -> list[Json]:
         return [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]
-
-    def _later(self, seconds: float, act: Callable[[], object]) -> None:
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, act)

@@ -17,7 +17,6 @@ What happens to the GPUs of nodes and pods beside the scheduler. Its requests ne
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,9 +25,10 @@ import orjson
 
 from tests.decisions.plain.gpu_share import ANNOTATION, RESOURCE, WHOLE, asked, devices, given, left, said
 
-from .api import FINAL, MERGE, NODES, PODS, PODS_PATH, Json
+from .api import FINAL, NODES, PODS, PODS_PATH, Json, name_of
 from .api import pod as made_pod
 from .evictions import Seen
+from .faults import FaultMaker
 from .loads import ask
 from .rules import as_placed, with_devices
 
@@ -224,47 +224,44 @@ def _agree(safety: GpuSafety, pod: Json, counted: Sequence[int]) -> bool:
 _NONSENSE = ("", "x", "-1", "0,0", "99", "1000", "GPU-3f2a", "0, 1")
 
 
-class GpuNemesis:
+class GpuNemesis(FaultMaker):
     """Device plugins, other schedulers and users."""
 
-    def __init__(self, world: World, safety: GpuSafety) -> None:
-        self._world = world
-        self._safety = safety
-        self._rng = random.Random(f"{world.seed} gpu nemesis")
-        self._others = 0
+    shares = {"gpus_changed": 1.5, "gpu_taken": 1.5, "gpu_index_edited": 1.5}  # noqa: RUF012
 
-    def strike(self) -> None:
-        """Throw the dice once for each kind."""
-        for act in (self.gpus_changed, self.gpu_taken, self.gpu_index_edited):
-            if self._world.plan.strikes(act.__name__, now=self._world.loop.time(), share=1.5):
-                act()
+    def __init__(self, world: World, safety: GpuSafety) -> None:
+        super().__init__(world, "gpu nemesis")
+        self._safety = safety
+        self._others = 0
 
     def gpus_changed(self) -> None:
         """A device plugin finds fewer devices, or more; often it is put right again."""
-        nodes = self._nodes()
+        nodes = self._objects(NODES)
         if not nodes:
             return
         node = self._rng.choice(nodes)
         there = devices(node)
         now = max(0, there + self._rng.choice((-1, -1, -2, -4, 1, 2)))
-        placed = [each for each in self._pods() if each["spec"].get("nodeName") == node["metadata"]["name"]]
+        placed = [
+            each
+            for each in self._objects(PODS, "default")
+            if each["spec"].get("nodeName") == node["metadata"]["name"]
+        ]
         if any(each < WHOLE for each in left(node, placed)[now:]):
             self._world.states.reached("GPU lost that is in use")
         self._offer(node["metadata"]["name"], now)
         if self._rng.random() < 0.6:
-            seconds = self._rng.choice((0.01, 0.5, 4.0))
-            self._world.plan.lasts(self._world.loop.time() + seconds)
-            self._world.loop.call_later(seconds, self._offer, node["metadata"]["name"], there)
+            self._later(self._rng.choice((0.01, 0.5, 4.0)), self._offer, name_of(node), there)
 
     def _offer(self, name: str, number: int) -> None:
         amounts = {RESOURCE: str(number * WHOLE)}
         status = {"allocatable": amounts, "capacity": amounts}
-        self._world.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, MERGE)
+        self._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
 
     def gpu_taken(self) -> None:
         """Another scheduler's pod with GPUs lands on a node, whether it fits or not, and says on which devices or not;
         some of them end."""
-        nodes = self._nodes()
+        nodes = self._objects(NODES)
         if not nodes:
             return
         node, rng = self._rng.choice(nodes), self._rng
@@ -273,7 +270,7 @@ class GpuNemesis:
         body = made_pod(name, cpu=10, lives=rng.choice((None, 1.0, 6.0)), schedulerName="other")
         amount = rng.choice((300, 500, 1000, 1000, 2000))
         ask(body, amount)
-        self._world.call("POST", PODS_PATH, body)
+        self._call("POST", PODS_PATH, body)
         indices = sorted(rng.sample(range(5), rng.choice((1, max(1, amount // WHOLE)))))
         says = rng.choice(
             (",".join(map(str, indices)), ",".join(map(str, indices)), "", rng.choice(_NONSENSE))
@@ -282,12 +279,12 @@ class GpuNemesis:
         if says:
             metadata["annotations"] = {ANNOTATION: says}
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": node["metadata"]["name"]}}
-        self._world.call("POST", f"{PODS_PATH}/{name}/binding", binding)
+        self._call("POST", f"{PODS_PATH}/{name}/binding", binding)
 
     def gpu_index_edited(self) -> None:
         """A user, or a controller that knows no better, takes the annotation of a pod away, or writes another; of one
         that waits, too."""
-        pods = self._pods()
+        pods = self._objects(PODS, "default")
         with_devices = [pod for pod in pods if said(pod)] or pods
         if not with_devices:
             return
@@ -297,10 +294,4 @@ class GpuNemesis:
             self._world.states.reached("annotation of GPUs edited")
         value = rng.choice((None, None, None, str(rng.randrange(4)), rng.choice(_NONSENSE)))
         path = f"{PODS_PATH}/{pod['metadata']['name']}"
-        self._world.call("PATCH", path, {"metadata": {"annotations": {ANNOTATION: value}}}, MERGE)
-
-    def _nodes(self) -> list[Json]:
-        return [orjson.loads(record.data) for record in self._world.store.tables[NODES].scan("")]
-
-    def _pods(self) -> list[Json]:
-        return [orjson.loads(record.data) for record in self._world.store.tables[PODS].scan("default")]
+        self._call("PATCH", path, {"metadata": {"annotations": {ANNOTATION: value}}})

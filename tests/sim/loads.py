@@ -14,13 +14,13 @@ GPUs of nodes, shares and whole ones that pods ask for, and by which scores node
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests.decisions.plain.gpu_share import RESOURCE, WHOLE
 
-from .api import Acts, Body
+from .api import Body, Load, pod
 
 HOST, ZONE, DISK, AGE = "kubernetes.io/hostname", "zone", "disk", "age"
 _TAINTS = ("example.com/0", "example.com/1")
@@ -31,27 +31,21 @@ _UNTIL = 16.0
 _NODES = "/api/v1/nodes/"
 
 
-def constrain(
-    rng: random.Random,
-    nodes: list[Body],
-    pods: list[tuple[float, Body]],
-    acts: Acts,
-    pod: Callable[..., Body],
-) -> None:
+def constrain(rng: random.Random, load: Load) -> None:
     """Draw labels and taints of the `nodes` that there are, what becomes of these, and the pods; `pod` makes a body."""
-    for index, each in enumerate(nodes):
+    for index, each in enumerate(load.nodes):
         each["metadata"]["labels"] = _node_labels(rng, each["metadata"]["name"], index)
         if taints := _taints(rng):
             each["spec"]["taints"] = taints
         if rng.random() < 0.15:
             each["spec"]["unschedulable"] = True
-    names = [each["metadata"]["name"] for each in nodes]
+    names = [each["metadata"]["name"] for each in load.nodes]
     for _ in range(rng.randrange(4, 24)):
         path = _NODES + rng.choice(names)
-        acts.append((rng.uniform(0.1, _UNTIL), "PATCH", path, _change(rng, nodes)))
+        load.act(rng.uniform(0.1, _UNTIL), "PATCH", path, _change(rng))
     # Whoever needs a node that is not cordoned finds one in the end.
     for name in names[: len(names) // 2]:
-        acts.append((_UNTIL, "PATCH", _NODES + name, {"spec": {"unschedulable": None, "taints": None}}))
+        load.act(_UNTIL, "PATCH", _NODES + name, {"spec": {"unschedulable": None, "taints": None}})
     kinds = [_pod_kind(rng, names) for _ in range(rng.randrange(2, 6))]
     for number in range(rng.randrange(8, 50)):
         labels, spec = rng.choice(kinds)
@@ -61,7 +55,7 @@ def constrain(
         body["metadata"]["labels"] = labels
         if "ports" in body["spec"]:
             body["spec"]["containers"][0]["ports"] = body["spec"].pop("ports")
-        pods.append((at, body))
+        load.pods.append((at, body))
 
 
 def _node_labels(rng: random.Random, name: str, index: int) -> dict[str, str]:
@@ -81,7 +75,7 @@ def _taints(rng: random.Random) -> list[Body]:
     ]
 
 
-def _change(rng: random.Random, nodes: list[Body]) -> Body:
+def _change(rng: random.Random) -> Body:
     """Of a node: a label, its taints, or whether it is cordoned."""
     kind = rng.random()
     if kind < 0.35:
@@ -204,30 +198,24 @@ _CLASSES = (
 )
 
 
-def store(
-    rng: random.Random,
-    nodes: Sequence[Body],
-    pods: list[tuple[float, Body]],
-    acts: Acts,
-    pod: Callable[..., Body],
-) -> None:
+def store(rng: random.Random, load: Load) -> None:
     """Draw the load of a world whose `nodes` are there already; `pod` makes a pod's body."""
     zones = rng.random() < 0.5
     attaches = rng.choice((None, 2, 3, 4))
-    for index, each in enumerate(nodes):
+    for index, each in enumerate(load.nodes):
         name = each["metadata"]["name"]
         each["metadata"]["labels"] = {HOST: name, **({ZONED: f"z{index % 2}"} if zones else {})}
         if attaches is not None and rng.random() < 0.8:
-            acts.append(attach_limit(name, attaches))
+            load.acts.append(attach_limit(name, attaches))
     for name, mode, provisioner in _CLASSES:
         body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
-        acts.append((0.0, "POST", f"{STORAGE}/storageclasses", body))
+        load.act(0.0, "POST", f"{STORAGE}/storageclasses", body)
     number_of_pods = rng.randrange(6, 40)
     for number in range(rng.choice((number_of_pods // 4, number_of_pods))):
         at = rng.choice((0.0, 0.0, rng.uniform(0, 10)))
-        on = rng.choice(nodes)["metadata"]["name"]
+        on = rng.choice(load.nodes)["metadata"]["name"]
         volume = _zonal(f"v{number}", f"z{rng.randrange(2)}") if number % 2 else _local(f"v{number}", on)
-        acts.append((at, "POST", "/api/v1/persistentvolumes", volume))
+        load.act(at, "POST", "/api/v1/persistentvolumes", volume)
     for number in range(number_of_pods):
         spec: Body = {}
         if rng.random() < 0.8:
@@ -236,9 +224,9 @@ def store(
         mode = "ReadWriteOncePod" if rng.random() < 0.4 else "ReadWriteOnce"
         wanted = _claim(f"c{number}", rng.choice(("made", "made", "hand", "zonal", "zonal", "now")), mode)
         at = rng.uniform(0, 5)
-        acts.append((at, "POST", "/api/v1/namespaces/default/persistentvolumeclaims", wanted))
+        load.act(at, "POST", "/api/v1/namespaces/default/persistentvolumeclaims", wanted)
         body = pod(f"p{number}", cpu=rng.choice((10, 300)), lives=rng.choice((None, 3.0)), **spec)
-        pods.append((rng.uniform(0, 8), body))
+        load.pods.append((rng.uniform(0, 8), body))
 
 
 def attach_limit(node: str, count: int) -> tuple[float, str, str, Body | None]:
@@ -315,28 +303,28 @@ def set_devices(node: Body, devices: int) -> None:
             amounts[RESOURCE] = str(devices * WHOLE)
 
 
-def share(rng: random.Random, nodes: Sequence[Body], pods: Sequence[tuple[float, Body]]) -> Gpus:
+def share(rng: random.Random, load: Load) -> Gpus:
     """Nodes offer GPUs, and most pods ask for some."""
-    offer(rng, nodes)
+    offer(rng, load.nodes)
     kinds = rng.choice((_SHARES, _SHARES + _WHOLE, _SHARES + _WHOLE, (500, 1000), (700, 333)))
     often = rng.choice((0.5, 0.8, 1.0))
-    for _, pod in pods:
+    for _, body in load.pods:
         if rng.random() < often:
-            ask(pod, 1500 if rng.random() < 0.01 else rng.choice(kinds))
+            ask(body, 1500 if rng.random() < 0.01 else rng.choice(kinds))
             if rng.random() < 0.7:
-                _shrink(pod)
+                _shrink(body)
     return Gpus(rng.choice(_SCORES))
 
 
-def share_in_gangs(rng: random.Random, nodes: Sequence[Body], pods: Sequence[tuple[float, Body]]) -> Gpus:
+def share_in_gangs(rng: random.Random, load: Load) -> Gpus:
     """The same where pods come in gangs, whose members ask for the same."""
-    offer(rng, nodes)
+    offer(rng, load.nodes)
     chosen: dict[str, int] = {}
-    for _, pod in pods:
-        gang = pod["metadata"].get("labels", {}).get("gang") or pod["metadata"]["name"]
+    for _, body in load.pods:
+        gang = body["metadata"].get("labels", {}).get("gang") or body["metadata"]["name"]
         amount = chosen.setdefault(gang, rng.choice((0, *_SHARES, *_WHOLE)))
         if amount:
-            ask(pod, amount)
+            ask(body, amount)
     return Gpus(rng.choice(_SCORES))
 
 

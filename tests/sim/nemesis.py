@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,7 +17,8 @@ import orjson
 from embedded_kubernetes.requests import Request
 from tests.support.loop import SimTask
 
-from .api import MERGE, NODES, PODS
+from .api import NODES, PODS
+from .faults import FaultMaker
 
 if TYPE_CHECKING:
     from .evictions import Claim
@@ -34,64 +34,48 @@ KINDS_WATCHED = (
 _EVERY = 0.25
 
 
-class Nemesis:
-    """Acts as other users, other schedulers, node agents and administrators do. Its own requests never fail."""
+class Nemesis(FaultMaker):
+    """Acts as other users, other schedulers, node agents and administrators do."""
+
+    #: What strikes all processes at once is to leave them some time in between.
+    shares = {  # noqa: RUF012
+        **dict.fromkeys(("node_again", "node_changed", "pod_deleted", "pod_changed", "foreign"), 2.0),
+        "missed_delete": 2.0,
+        "reload": 2.0,
+        "unlistable": 0.3,
+        "server_restarted": 0.3,
+        "rotated": 2.0,
+        "rolled_back": 2.0,
+    }
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._rng = random.Random(f"{world.seed} nemesis")
+        super().__init__(world, "nemesis")
         self._foreign = 0
 
     async def run(self) -> None:
         """Until the faults end."""
         world, loop = self._world, self._world.loop
-        cluster = (
-            self.node_again,
-            self.node_changed,
-            self.pod_deleted,
-            self.pod_changed,
-            self.foreign,
-            self.missed_delete,
-            self.reload,
-            self.unlistable,
-            self.server_restarted,
-            self.rotated,
-            self.rolled_back,
-        )
-        # What strikes all processes at once is to leave them some time in between.
-        whole = (self.unlistable, self.server_restarted)
         while loop.time() < world.plan.ends:
             await asyncio.sleep(self._rng.uniform(0, 2 * _EVERY))
             if world.plan.enabled("rolled_back"):
                 world.backups.take()
-            for act in cluster:
-                share = 2.0 if act not in whole else 0.3
-                if world.plan.strikes(act.__name__, now=loop.time(), share=share):
-                    act()
-            if world.device_nemesis is not None:
-                world.device_nemesis.strike()
-            if world.shard_nemesis is not None:
-                world.shard_nemesis.strike()
-            if world.gang_nemesis is not None:
-                world.gang_nemesis.strike()
-            if world.job_nemesis is not None:
-                world.job_nemesis.strike()
-            if world.gpu_nemesis is not None:
-                world.gpu_nemesis.strike()
+            self.strike()
+            for each in world.nemeses:
+                each.strike()
             for process in world.processes:
-                self._strike(process)
+                self._strike_process(process)
 
-    def _strike(self, process: Process) -> None:
-        plan, now, share = self._world.plan, self._world.loop.time(), process.exposure
+    def _strike_process(self, process: Process) -> None:
+        share = process.exposure
         # Not so often that nothing else happens.
-        if plan.strikes("crash", now=now, share=0.5 * share):
+        if self._strikes("crash", 0.5 * share):
             self._soon(process.kill)
-        if plan.strikes("sigterm", now=now, share=0.5 * share):
+        if self._strikes("sigterm", 0.5 * share):
             self._soon(process.terminate)
-        if plan.strikes("stop", now=now, share=share):
+        if self._strikes("stop", share):
             seconds = self._rng.choice((0.5, 3.0, 12.0, 25.0))
             self._world.stop(process, seconds)
-        if plan.strikes("clock_jump", now=now, share=share):
+        if self._strikes("clock_jump", share):
             process.jump_clock(self._rng.choice((-86400.0, -30.0, 45.0, 86400.0)))
 
     def _soon(self, act: Any) -> None:
@@ -112,13 +96,11 @@ class Nemesis:
         elif fate == "recreated":
             pod = orjson.loads(record.data)
             self._delete(path)
-            self._world.call("POST", path.rpartition("/")[0], _anew(pod))
+            self._call("POST", path.rpartition("/")[0], _anew(pod))
         elif fate == "deleting":
-            self._world.call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}}, MERGE)
-            self._world.call("DELETE", path)
-            self._later(
-                2.0, lambda: self._world.call("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
-            )
+            self._call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}})
+            self._call("DELETE", path)
+            self._call_later(2.0, "PATCH", path, {"metadata": {"finalizers": None}})
         elif fate == "gated":
             # The API lets nobody add a gate: a server of another version might.
             pod = orjson.loads(record.data)
@@ -126,9 +108,7 @@ class Nemesis:
                 return
             pod["spec"]["schedulingGates"] = [{"name": "example.com/late"}]
             self._world.store.replace(PODS, record, pod)
-            self._later(
-                3.0, lambda: self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, MERGE)
-            )
+            self._call_later(3.0, "PATCH", path, {"spec": {"schedulingGates": None}})
         elif fate == "bound_elsewhere":
             others = [each.name for each in self._world.store.tables[NODES].scan("")]
             if others:
@@ -139,35 +119,34 @@ class Nemesis:
 
     def after_bind(self, process: Process) -> None:
         """A bind was carried out and its answer is not there yet: the moment at which a crash hurts most."""
-        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=0.2):
+        if self._strikes("crash", 0.2):
             self._world.states.reached("crash between bind and answer")
             process.kill("killed between bind and answer")
 
     def lost_a_race(self, pod: Any) -> None:
         """A pod is about to be tried again at once: somebody deletes it before, or while, it is."""
-        if self._world.plan.strikes("pod_deleted", now=self._world.loop.time(), share=3.0):
+        if self._strikes("pod_deleted", 3.0):
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
             self._world.loop.call_later(self._rng.choice((0.0, 0.0005)), self._delete, path)
 
     def after_failure(self, process: Process) -> None:
         """A request has failed and will be repeated: what a process does next may come when it no longer leads."""
-        if self._world.plan.strikes("stop", now=self._world.loop.time()):
+        if self._strikes("stop"):
             wait = self._rng.uniform(0.003, 0.1)
             self._world.loop.call_later(wait, self._world.stop, process, 25.0)
 
     def after_claim(self, process: Process, claim: Claim) -> None:
         """Victims were chosen, and nothing is sent yet."""
-        plan, now = self._world.plan, self._world.loop.time()
-        if plan.strikes("crash", now=now, share=2.0):
+        if self._strikes("crash", 2.0):
             self._world.states.reached("crash between choice and eviction")
             self._soon(process.kill)
-        if plan.strikes("preemptor", now=now, share=15.0):
+        if self._strikes("preemptor", 15.0):
             when = self._rng.choice((0.0, self._rng.uniform(0, 0.02), self._rng.uniform(0, 2.0)))
             self._later(when, lambda: self._change_preemptor(claim))
 
     def after_victim(self, claim: Claim) -> None:
         """One that was evicted has gone."""
-        if self._world.plan.strikes("room_taken", now=self._world.loop.time(), share=8.0):
+        if self._strikes("room_taken", 8.0):
             self._later(self._rng.choice((0.0, 0.001, 0.01)), lambda: self._take_room(claim.node))
 
     def _change_preemptor(self, claim: Claim) -> None:
@@ -176,12 +155,12 @@ class Nemesis:
         if change == "delete":
             self._delete(path)
         elif change == "finish":
-            self._world.call("PATCH", f"{path}/status", {"status": {"phase": "Failed"}}, MERGE)
+            self._call("PATCH", f"{path}/status", {"status": {"phase": "Failed"}})
         elif change == "label":
-            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/change": "y"}}}, MERGE)
+            self._call("PATCH", path, {"metadata": {"labels": {"example.com/change": "y"}}})
         else:
             tolerations = [{"key": "example.com/bad", "operator": "Exists"}]
-            self._world.call("PATCH", path, {"spec": {"tolerations": tolerations}}, MERGE)
+            self._call("PATCH", path, {"spec": {"tolerations": tolerations}})
 
     # -- to the cluster
 
@@ -196,7 +175,7 @@ class Nemesis:
             return
         node = orjson.loads(record.data)
         self._delete(f"/api/v1/nodes/{name}")
-        again = lambda: self._world.call("POST", "/api/v1/nodes", _anew(node))  # noqa: E731
+        again = lambda: self._call("POST", "/api/v1/nodes", _anew(node))  # noqa: E731
         if seconds:
             self._later(seconds, again)
         else:
@@ -213,20 +192,20 @@ class Nemesis:
         if change == "shrink":
             whole = node["status"]["allocatable"]
             less = {**whole, "cpu": "1", "pods": "3"}
-            self._world.call("PATCH", f"{path}/status", {"status": {"allocatable": less}}, MERGE)
+            self._call("PATCH", f"{path}/status", {"status": {"allocatable": less}})
             back: tuple[str, Any] = (f"{path}/status", {"status": {"allocatable": whole}})
         elif change == "taint":
             effect = self._rng.choice(("NoSchedule", "PreferNoSchedule", "NoExecute"))
             taint = {"key": "example.com/bad", "effect": effect}
-            self._world.call("PATCH", path, {"spec": {"taints": [taint]}}, MERGE)
+            self._call("PATCH", path, {"spec": {"taints": [taint]}})
             back = (path, {"spec": {"taints": node["spec"].get("taints")}})
         elif change == "cordon":
-            self._world.call("PATCH", path, {"spec": {"unschedulable": True}}, MERGE)
+            self._call("PATCH", path, {"spec": {"unschedulable": True}})
             back = (path, {"spec": {"unschedulable": None}})
         else:
-            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}}, MERGE)
+            self._call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}})
             back = (path, {"metadata": {"labels": {"example.com/x": None}}})
-        self._later(self._rng.uniform(0.1, 5.0), lambda: self._world.call("PATCH", back[0], back[1], MERGE))
+        self._call_later(self._rng.uniform(0.1, 5.0), "PATCH", back[0], back[1])
 
     def _some_pod(self) -> Any:
         pods = [each for each in self._world.store.tables[PODS].scan("default") if not each.deleting]
@@ -249,12 +228,12 @@ class Nemesis:
         if change == "tolerate":
             known = pod["spec"].get("tolerations") or []
             more = [*known, {"key": f"example.com/{self._rng.randrange(3)}", "operator": "Exists"}]
-            self._world.call("PATCH", path, {"spec": {"tolerations": more}}, MERGE)
+            self._call("PATCH", path, {"spec": {"tolerations": more}})
         elif change == "ungate" and pod["spec"].get("schedulingGates"):
-            self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, MERGE)
+            self._call("PATCH", path, {"spec": {"schedulingGates": None}})
         else:
             labels = {"example.com/change": str(self._rng.randrange(1000))}
-            self._world.call("PATCH", path, {"metadata": {"labels": labels}}, MERGE)
+            self._call("PATCH", path, {"metadata": {"labels": labels}})
 
     def foreign(self) -> None:
         """Another scheduler's pod lands on a node, whether it fits or not."""
@@ -270,7 +249,7 @@ class Nemesis:
             "image": "i",
             "resources": {"requests": {"cpu": f"{self._rng.choice((100, 500, 1500))}m"}},
         }
-        self._world.call(
+        self._call(
             "POST",
             "/api/v1/namespaces/default/pods",
             {"metadata": {"name": name}, "spec": {"schedulerName": "other", "containers": [container]}},
@@ -343,19 +322,12 @@ class Nemesis:
 
     # -- by what means
 
-    def _later(self, seconds: float, act: Any) -> None:
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, act)
-
     def _bind(self, namespace: str, pod: str, node: str) -> None:
-        self._world.call(
-            "POST",
-            f"/api/v1/namespaces/{namespace}/pods/{pod}/binding",
-            {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}},
-        )
+        body = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
+        self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/binding", body)
 
     def _delete(self, path: str, *, grace: int = 0) -> None:
-        self._world.call("DELETE", path, {"gracePeriodSeconds": grace})
+        self._call("DELETE", path, {"gracePeriodSeconds": grace})
 
 
 def _anew(obj: dict[str, Any]) -> dict[str, Any]:

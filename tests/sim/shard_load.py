@@ -16,7 +16,7 @@ from agent_scheduler.config.sharding import parse_scheduler_configs
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 
 from . import gang_reading as read
-from .api import Body
+from .api import Body, Load
 from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs, Gates
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Shards:
     all_return: bool = False
 
 
-def share_out(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]]) -> Shards:
+def share_out(rng: random.Random, load: Load) -> Shards:
     """Between two to five schedulers: nodes more or less evenly, some to nobody or to two; pods by chance."""
     names = [f"agent-{number}" for number in range(rng.choice((2, 2, 2, 3, 3, 4, 5)))]
     modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
@@ -61,7 +61,7 @@ def share_out(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Bod
     if shards.peer:
         shards.desired[PEER] = []
     owners = list(shards.desired)
-    for index, node in enumerate(nodes):
+    for index, node in enumerate(load.nodes):
         chance = rng.random()
         if chance < 0.05:
             continue
@@ -71,7 +71,7 @@ def share_out(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Bod
             other = rng.choice(owners)
             if other != owner:
                 shards.desired[other].append(node["metadata"]["name"])
-    for _, pod in pods:
+    for _, pod in load.pods:
         pod["spec"]["schedulerName"] = rng.choice(names)
     return shards
 
@@ -108,11 +108,11 @@ class Plans:
     is_usable: bool = True
 
 
-def follow(rng: random.Random, pods: list[tuple[float, Body]]) -> Shards:
+def follow(rng: random.Random, load: Load) -> Shards:
     """Two to four schedulers whose shards somebody else makes; pods by chance."""
     names = [f"agent-{number}" for number in range(rng.choice((2, 2, 3, 4)))]
     modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
-    for _, pod in pods:
+    for _, pod in load.pods:
         pod["spec"]["schedulerName"] = rng.choice(names)
     return Shards(
         modes={name: rng.choice(modes) for name in names},
@@ -186,7 +186,7 @@ FAST, BATCH = "agent-fast", "agent-batch"
 FOR_EVER = 1_000_000
 
 
-def divide(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]], gangs: Gangs) -> Shards:
+def divide(rng: random.Random, load: Load, gangs: Gangs) -> Shards:
     """Nodes in turn, one or the other to nobody or to both; pods of the fast path are mostly `FAST`'s."""
     modes = rng.choice(
         (("hard", "hard"), ("hard", "hard"), ("hard", "hard"), ("soft", "soft"), ("hard", "soft"))
@@ -198,11 +198,11 @@ def divide(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]]
         batch=BATCH,
         all_return=True,
     )
-    for number, each in enumerate(nodes):
+    for number, each in enumerate(load.nodes):
         owners = rng.choice((*(((FAST,), (BATCH,))[number % 2],) * 8, (), (FAST, BATCH)))
         for owner in owners:
             shards.desired[owner].append(each["metadata"]["name"])
-    for _, body in pods:
+    for _, body in load.pods:
         said = body["metadata"].setdefault("annotations", {})
         if not read.is_batch(body):
             body["spec"]["schedulerName"] = rng.choice((FAST, FAST, FAST, BATCH))

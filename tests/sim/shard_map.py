@@ -19,7 +19,7 @@ from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 from tests.support.places import CONFIG
 
-from .api import CRDS_PATH, MERGE, NODES
+from .api import CRDS_PATH, NODES
 from .gang_load import NAME as BATCH
 from .shard_load import PEER, Plans, Shards, flags_of
 
@@ -168,7 +168,7 @@ class ShardMap:
         self._world.call("POST", SHARDS_PATH, body)
 
     def desire(self, name: str, nodes: Names) -> None:
-        self._world.call("PATCH", f"{SHARDS_PATH}/{name}", {"spec": {"nodesDesired": sorted(nodes)}}, MERGE)
+        self._world.call("PATCH", f"{SHARDS_PATH}/{name}", {"spec": {"nodesDesired": sorted(nodes)}})
 
     def delete(self, name: str) -> None:
         self._world.call("DELETE", f"{SHARDS_PATH}/{name}")
@@ -234,7 +234,7 @@ class PlanMap:
             "data": {FILE: text},
         }
         if self.is_there:
-            self._world.call("PATCH", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}", body, MERGE)
+            self._world.call("PATCH", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}", body)
             return
         if text is None:
             body["data"] = {}

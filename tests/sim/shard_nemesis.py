@@ -14,7 +14,8 @@ import orjson
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.requests import Request
 
-from .api import MERGE, NODES, pod
+from .api import NODES, PODS_PATH, pod
+from .faults import FaultMaker
 from .shard_load import FENCE, PEER, WARM, unusable, usable
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
 
@@ -29,13 +30,12 @@ _LEASE = 15.0
 _STOPS = (20.0, 100.0)
 
 
-class ShardNemesis:
+class ShardNemesis(FaultMaker):
     """An administrator who cannot make up his mind, and the scheduler of `PEER`."""
 
     def __init__(self, world: World, shards: ShardMap) -> None:
-        self._world = world
+        super().__init__(world, "shard nemesis")
         self._shards = shards
-        self._rng = random.Random(f"{world.seed} shard nemesis")
         #: Seconds between two changes of the map, and when the next one is.
         self._pace = self._rng.choice((0.3, 1.0, 3.0))
         self._next_change = 0.0
@@ -54,7 +54,7 @@ class ShardNemesis:
             self._next_change = now + self._rng.expovariate(1 / self._pace)
             self._change()
         for process in self._world.processes:
-            if plan.strikes("owner_gone", now=now, share=0.3):
+            if self._strikes("owner_gone", 0.3):
                 self._take_away(process)
 
     # -- processes
@@ -63,7 +63,7 @@ class ShardNemesis:
         if not process.is_wanted:
             return
         if self._shards.is_known and len(list(self._shards.all())) > 1 and self._rng.random() < 0.5:
-            self._later(self._rng.uniform(0.0, 5.0), *self._heir(process.scheduler))
+            self._desire_later(self._rng.uniform(0.0, 5.0), *self._heir(process.scheduler))
         self._leave(process)
 
     def _leave(self, process: Process) -> None:
@@ -76,12 +76,10 @@ class ShardNemesis:
         if back is None and self._shards.shape.all_return:
             back = 100.0
         process.leave(why=f"{how}, and comes back after {back} s", kill=how == "killed")
-        world = self._world
         if back is None:
-            world.plan.lasts(world.loop.time() + _LEASE + FENCE)
+            self._world.plan.lasts(self._world.loop.time() + _LEASE + FENCE)
         else:
-            world.plan.lasts(world.loop.time() + back)
-            world.loop.call_later(back, process.come_back)
+            self._later(back, process.come_back)
 
     def _heir(self, scheduler: str) -> tuple[str, Names]:
         """Another shard, and what that desires when the nodes of this one are to be its, too."""
@@ -124,15 +122,14 @@ class ShardNemesis:
         """One write each, in any order, some time apart: in between nodes are desired by two, or by nobody."""
         at = 0.0
         for name in self._rng.sample(sorted(wanted), len(wanted)):
-            self._later(at, name, wanted[name])
+            self._desire_later(at, name, wanted[name])
             at += self._rng.choice((0.0, 0.001, 0.05, 1.0, 5.0))
 
-    def _later(self, seconds: float, name: str, nodes: Names) -> None:
-        if not seconds:
+    def _desire_later(self, seconds: float, name: str, nodes: Names) -> None:
+        if seconds:
+            self._later(seconds, self._shards.desire, name, nodes)
+        else:
             self._shards.desire(name, nodes)
-            return
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, self._shards.desire, name, nodes)
 
     def _move(self) -> None:
         one, other = self._pair()
@@ -157,9 +154,9 @@ class ShardNemesis:
         self._ask_for(node, other)
         rest, more = found.desired - {node}, self._desired(other) | {node}
         self._world.loop.call_later(self._rng.uniform(0.0, 0.03), self._set, {one: rest, other: more})
-        if self._world.plan.strikes("slow", now=self._world.loop.time(), share=10.0):
+        if self._strikes("slow", 10.0):
             self._hanging[one] = self._world.loop.time() + 0.1
-        if self._world.plan.strikes("owner_gone", now=self._world.loop.time(), share=3.0):
+        if self._strikes("owner_gone", 3.0):
             for process in self._shards.processes(one):
                 self._world.loop.call_later(self._rng.uniform(0.0, 0.06), self._lose, process)
 
@@ -183,7 +180,7 @@ class ShardNemesis:
                 schedulerName=scheduler,
                 affinity={"nodeAffinity": required},
             )
-            self._world.call("POST", "/api/v1/namespaces/default/pods", body)
+            self._call("POST", PODS_PATH, body)
 
     def _swap(self) -> None:
         one, other = self._pair()
@@ -194,13 +191,13 @@ class ShardNemesis:
         mine = self._desired(other)
         self._shards.desire(other, mine | self._some(self._desired(one)))
         if self._rng.random() < 0.5:
-            self._later(self._rng.uniform(0.01, 8.0), other, mine)
+            self._desire_later(self._rng.uniform(0.01, 8.0), other, mine)
 
     def _empty(self) -> None:
         name, _ = self._pair()
         nodes = self._desired(name)
         self._shards.desire(name, frozenset())
-        self._later(self._rng.uniform(0.01, 8.0), name, nodes)
+        self._desire_later(self._rng.uniform(0.01, 8.0), name, nodes)
 
     def _unknown(self) -> None:
         """A node that is not there, or no longer."""
@@ -243,7 +240,7 @@ class ShardNemesis:
 
     def status_hangs(self, process: Process) -> bool:
         """Whether a status that is sent now is carried out when its sender has long been dead."""
-        if not self._world.plan.strikes("crash", now=self._world.loop.time(), share=2.0):
+        if not self._strikes("crash", 2.0):
             return False
         self._world.loop.call_later(self._rng.uniform(0.0, 0.002), process.kill)
         return True
@@ -257,7 +254,7 @@ class ShardNemesis:
         name = asked.path.removesuffix("/status").rpartition("/")[2]
         self._stamps += 1
         note = {"metadata": {"annotations": {"example.com/stamp": str(self._stamps)}}}
-        self._world.call("PATCH", f"{SHARDS_PATH}/{name}", note, MERGE)
+        self._call("PATCH", f"{SHARDS_PATH}/{name}", note)
 
     # -- a scheduler without a lease
 
@@ -283,7 +280,7 @@ class ShardNemesis:
             "nodesToAdd": sorted(own.desired - in_use),
             "nodesToRemove": [],
         }
-        self._world.call("PATCH", f"{SHARDS_PATH}/{PEER}/status", {"status": status}, MERGE)
+        self._call("PATCH", f"{SHARDS_PATH}/{PEER}/status", {"status": status})
 
 
 #: Seconds after which a controller that was taken away comes back.
@@ -325,7 +322,7 @@ class PlanNemesis(ShardNemesis):
                 self._next[name] = now + self._plan_rng.expovariate(1 / self._paces[name])
                 self._plan_rng.choice(acts)()
         for process in self._world.processes:
-            if plan.strikes("owner_gone", now=now, share=0.3 * process.exposure):
+            if self._strikes("owner_gone", 0.3 * process.exposure):
                 self._take_away(process)
 
     # -- processes
@@ -342,7 +339,7 @@ class PlanNemesis(ShardNemesis):
             return
         back, kill = rng.choice(_CONTROLLER_BACK_AFTER), rng.random() < 0.6
         process.leave(why=f"{'killed' if kill else 'asked to end'}, and comes back after {back} s", kill=kill)
-        self._after(back, process.come_back)
+        self._later(back, process.come_back)
 
     # -- the configuration
 
@@ -359,7 +356,7 @@ class PlanNemesis(ShardNemesis):
             plans.forget()
         if rng.random() < 0.85:
             text = usable(rng, names)
-            self._after(rng.choice((0.0, 0.5, 3.0, 15.0)), lambda: plans.say(text, is_usable=True))
+            self._later(rng.choice((0.0, 0.5, 3.0, 15.0)), lambda: plans.say(text, is_usable=True))
 
     # -- nodes
 
@@ -375,19 +372,14 @@ class PlanNemesis(ShardNemesis):
             self._made += 1
             amounts = {"cpu": "4", "memory": "8Gi", "pods": "20"}
             labels = {WARM: "true"} if self._plan_rng.random() < 0.5 else {}
-            self._world.call(
-                "POST",
-                "/api/v1/nodes",
-                {
-                    "metadata": {"name": f"more-{self._made}", "labels": labels},
-                    "status": {"allocatable": amounts, "capacity": amounts},
-                },
-            )
+            status = {"allocatable": amounts, "capacity": amounts}
+            metadata = {"name": f"more-{self._made}", "labels": labels}
+            self._call("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
 
     def _node_goes(self) -> None:
         found = self._some_node()
         if found is not None and len(self._nodes()) > _LEAST_NODES:
-            self._world.call("DELETE", found[0], {"gracePeriodSeconds": 0})
+            self._call("DELETE", found[0], {"gracePeriodSeconds": 0})
 
     def _not_ready(self) -> None:
         if (found := self._some_node()) is None:
@@ -395,33 +387,29 @@ class PlanNemesis(ShardNemesis):
         path, node = found
         self._set_ready(path, node, "Unknown")
         if self._plan_rng.random() < 0.8:
-            self._after(self._plan_rng.choice((0.1, 2.0, 10.0)), lambda: self._set_ready(path, node, "True"))
+            self._later(self._plan_rng.choice((0.1, 2.0, 10.0)), self._set_ready, path, node, "True")
 
     def _set_ready(self, path: str, node: dict[str, Any], status: str) -> None:
         conditions = [
             {**each, "status": status} if each["type"] == "Ready" else each
             for each in node["status"].get("conditions") or ()
         ]
-        self._world.call("PATCH", f"{path}/status", {"status": {"conditions": conditions}}, MERGE)
+        self._call("PATCH", f"{path}/status", {"status": {"conditions": conditions}})
 
     def _warm(self) -> None:
         if (found := self._some_node()) is not None:
             path, node = found
             is_warm = WARM in (node["metadata"].get("labels") or {})
-            self._world.call(
-                "PATCH", path, {"metadata": {"labels": {WARM: None if is_warm else "true"}}}, MERGE
-            )
+            self._call("PATCH", path, {"metadata": {"labels": {WARM: None if is_warm else "true"}}})
 
     def _cordon(self) -> None:
         if (found := self._some_node()) is None:
             return
         path, _ = found
-        self._world.call("PATCH", path, {"spec": {"unschedulable": True}}, MERGE)
+        self._call("PATCH", path, {"spec": {"unschedulable": True}})
         if self._plan_rng.random() < 0.8:
             back = {"spec": {"unschedulable": None}}
-            self._after(
-                self._plan_rng.choice((0.1, 2.0, 10.0)), lambda: self._world.call("PATCH", path, back, MERGE)
-            )
+            self._call_later(self._plan_rng.choice((0.1, 2.0, 10.0)), "PATCH", path, back)
 
     # -- hands in shards
 
@@ -450,12 +438,10 @@ class PlanNemesis(ShardNemesis):
         if (name := self._one_of_ours()) is not None:
             self._label(name, None)
             if self._plan_rng.random() < 0.7:
-                self._after(self._plan_rng.choice((0.0, 1.0, 10.0)), lambda: self._label(name, OWNER))
+                self._later(self._plan_rng.choice((0.0, 1.0, 10.0)), self._label, name, OWNER)
 
     def _label(self, name: str, owner: str | None) -> None:
-        self._world.call(
-            "PATCH", f"{SHARDS_PATH}/{name}", {"metadata": {"labels": {OWNER_LABEL: owner}}}, MERGE
-        )
+        self._call("PATCH", f"{SHARDS_PATH}/{name}", {"metadata": {"labels": {OWNER_LABEL: owner}}})
 
     def _foreign(self) -> None:
         """Somebody makes a shard of their own, which may have a name that is configured."""
@@ -472,7 +458,7 @@ class PlanNemesis(ShardNemesis):
             return
         self._world.states.reached("foreign shard of a configured name")
         if self._plan_rng.random() < 0.7:
-            self._after(self._plan_rng.choice((0.5, 10.0)), lambda: self._remove(name))
+            self._later(self._plan_rng.choice((0.5, 10.0)), self._remove, name)
 
     def _remove(self, name: str) -> None:
         found = self._shards.get(name)
@@ -494,10 +480,8 @@ class PlanNemesis(ShardNemesis):
             self._world.loop.call_later(rng.uniform(0.0, 0.002), process.kill)
         else:
             until = now + rng.choice((5.0, 15.0, 36.0))
-            self._troubles[process.identity] = (
-                rng.choice(("denied", "denied", "throttled", "lost_before")),
-                until,
-            )
+            fate = rng.choice(("denied", "denied", "throttled", "lost_before"))
+            self._troubles[process.identity] = fate, until
             plan.lasts(until)
             if rng.random() < 0.5 and plan.happens("stop", now=now):
                 # It will try again, and may no longer lead when it wakes up.
@@ -505,7 +489,7 @@ class PlanNemesis(ShardNemesis):
                 self._world.loop.call_later(rng.uniform(0.01, 5.0), self._world.stop, process, seconds)
                 plan.lasts(now + 5.0 + seconds)
         if plan.enabled("plan_changed") and rng.random() < 0.7:
-            self._after(rng.uniform(0.0, 15.0), self._change_plan)
+            self._later(rng.uniform(0.0, 15.0), self._change_plan)
         return hangs
 
     def trouble(self, process: Process) -> str:
@@ -521,10 +505,6 @@ class PlanNemesis(ShardNemesis):
             self._shards.create(name, sorted(self._any_nodes()))
             after = self._plan_rng.choice((0.5, 10.0))
             if self._plan_rng.random() < 0.5:
-                self._after(after, lambda: self._label(name, OWNER))
+                self._later(after, self._label, name, OWNER)
             else:
-                self._after(after, lambda: self._remove(name))
-
-    def _after(self, seconds: float, act: Any) -> None:
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, act)
+                self._later(after, self._remove, name)

@@ -31,13 +31,13 @@ from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.support.loop import START, Deadlock, SimLoop
 
 from .allocations import Allocations
-from .api import pod
+from .api import MERGE, pod
 from .backups import Backups
 from .configuring import File, ask_for_more
 from .controllers import Controller, GangController
 from .device_cluster import DeviceCluster, DeviceNemesis
 from .evictions import Evictions
-from .faults import OF_WIRE, Plan, draw
+from .faults import FAMILIES, FaultMaker, Plan, draw
 from .gang_safety import GangSafety
 from .gangs import GangCluster, GangNemesis, JobNemesis
 from .gate_cluster import GateCluster
@@ -87,7 +87,7 @@ class Options:
     def wired(self) -> bool:
         """Whether processes speak HTTP."""
         drawn = random.Random(f"{self.seed} wire").random() < _WIRED
-        return drawn or any(name in OF_WIRE for name in self.faults or ())
+        return drawn or any(name in FAMILIES["wired"][1] for name in self.faults or ())
 
     def command(self) -> str:
         parts = [f"python -m tests.sim --seed {self.seed}"]
@@ -132,18 +132,17 @@ class World:
         self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
         #: Whether processes speak HTTP, on connections in memory.
         self.wired = options.wired
+        shape = self.shape
+        families = {
+            "wired": self.wired, "shards": shape.shards, "gangs": shape.gangs, "gates": shape.gates,
+            # By edited plans a scheduler may have no nodes for good, and its pods bring none.
+            "plans": shape.plans and not shape.gates, "jobs": shape.jobs, "gpus": shape.gpus,
+        }
         names = draw(
             random.Random(f"{options.seed} faults"),
             only=options.faults or (),
-            likely=self.shape.likely,
-            shards=self.shape.shards is not None,
-            # By edited plans a scheduler may have no nodes for good, and its pods bring none.
-            plans=self.shape.plans is not None and self.shape.gates is None,
-            gangs=self.shape.gangs is not None,
-            gates=self.shape.gates is not None,
-            jobs=self.shape.jobs is not None,
-            gpus=self.shape.gpus is not None,
-            wired=self.wired,
+            likely=shape.likely,
+            families=[name for name, there in families.items() if there],
         )
         if options.faults == ():
             names = []
@@ -222,6 +221,15 @@ class World:
         if self.shape.gpus is not None:
             self.gpu_safety = GpuSafety(self)
             self.gpu_nemesis = GpuNemesis(self, self.gpu_safety)
+        #: Who strikes while faults last, besides `nemesis`, in this order.
+        self.nemeses: list[FaultMaker] = [
+            each
+            for each in (
+                *(self.device_nemesis, self.shard_nemesis),
+                *(self.gang_nemesis, self.job_nemesis, self.gpu_nemesis),
+            )
+            if each is not None
+        ]
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -287,25 +295,15 @@ class World:
         """Writes of shards by their controller that were committed."""
         return 0 if self.plan_safety is None else self.plan_safety.writes
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = "application/json",
-        *,
-        admitted: bool = False,
-    ) -> Response:
+    def call(self, method: str, path: str, body: Any = None, *, admitted: bool = False) -> Response:
         """A request of somebody whose requests never fail. `admitted`: no webhook is asked about it any more."""
         if self.gates is not None and not admitted and method == "POST" and path.endswith("/pods"):
             body = self.gates.admitted(body)
-        request = Request(
-            method,
-            path,
-            body=b"" if body is None else json.dumps(body).encode(),
-            content_type=content_type if body is not None else "",
+        content_type = MERGE if method == "PATCH" else "application/json"
+        data = b"" if body is None else json.dumps(body).encode()
+        result = self.api.handle(
+            Request(method, path, body=data, content_type=content_type if body is not None else "")
         )
-        result = self.api.handle(request)
         assert isinstance(result, Response)
         return result
 
@@ -432,8 +430,7 @@ class World:
             create = self.gates.create
         todo: list[tuple[float, Callable[[], object]]] = [(at, partial(create, body)) for at, body in pods]
         for at, method, path, body in self.shape.acts:
-            content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-            todo.append((at, partial(self.call, method, path, body or {}, content_type)))
+            todo.append((at, partial(self.call, method, path, body or {})))
         if self.devices is not None and self.shape.devices is not None:
             copies = self.shape.devices.copies if self.options.pods is None else []
             todo += [(at, partial(self.devices.copy, name, pod)) for at, name in copies]
