@@ -42,6 +42,7 @@ from .device_reading import (
     unready,
     usable,
 )
+from .judge import Judge, hear_before, is_first
 
 if TYPE_CHECKING:
     from agent_scheduler.engine.dra.allocation import Allocation
@@ -68,11 +69,11 @@ def _timeless(allocation: Json) -> Json:
     return {key: value for key, value in allocation.items() if key != "allocationTimestamp"}
 
 
-class Allocations:
+class Allocations(Judge):
     """Subscribes to the store of a world with devices. Owner of the choices of all processes."""
 
     def __init__(self, world: World, reading: Reading) -> None:
-        self._world = world
+        super().__init__(world)
         self._reading = reading
         #: UID and version -> the object.
         self._versions: dict[tuple[str, str], bytes] = {}
@@ -106,7 +107,7 @@ class Allocations:
             (claim["metadata"]["uid"], pod) for claim in self._reading.claims() for pod in reserved_for(claim)
         }
         self._robbed -= reserved
-        pods = self._world.store.tables[PODS]
+        pods = self.world.store.tables[PODS]
         node = pods.field_names.index("spec.nodeName")
         self.bound &= {record.uid for record in pods.scan("") if record.fields[node]}
         for claim in self._reading.claims():
@@ -135,22 +136,20 @@ class Allocations:
         """Hear of each choice, and of what no metric tells. Idempotent."""
         prebind: Any = fast_path.binder._prebind
         queue: Any = fast_path.queue
-        if "start" in vars(prebind):
+        if not is_first(prebind, "allocations"):
             return
-        start, tell, add, states = prebind.start, prebind._tell, queue.add, self._world.states
+        add, states = queue.add, self.world.states
 
-        def started(result: Any, node_name: str, reserved: Any) -> None:
+        def starts(_result: Any, _node_name: str, reserved: Any) -> None:
             for plugin, reservation in reserved.parts:
                 if plugin.name == "DynamicResources":
                     self._judge(process, fast_path, reservation)
-            start(result, node_name, reserved)
 
-        def told(result: Any, node_name: str, problem: str) -> None:
+        def told(result: Any, _node_name: str, problem: str) -> None:
             if problem and not fast_path.cluster.waits(result.pod.uid):
                 states.reached("pod gone while its claims are written")
             if "allocated by somebody else" in problem:
                 states.reached("claim lost to another scheduler")
-            tell(result, node_name, problem)
 
         def added(pod: Any) -> None:
             gated = queue.where(pod.uid) is Place.GATED
@@ -176,15 +175,17 @@ class Allocations:
             self._assumed[process.identity, _for(pod)] = allocation
             return True
 
-        prebind.start, prebind._tell, queue.add = started, told, added
+        hear_before(prebind, "start", starts)
+        hear_before(prebind, "_tell", told)
+        queue.add = added
         devices.assume, devices.assume_in_memory = assumed, assumed_in_memory
 
     def _judge(self, process: Process, fast_path: FastPath, reservation: ReservedClaims) -> None:
         devices, ledger = fast_path.cluster.devices, fast_path.ledger
-        if self._world.backups.is_unaware(process):
+        if self._is_unaware(process):
             return
         parts = [part for part in reservation.claims if part.allocation is not None]
-        self._world.safety.checked["S17"] += 1
+        self._look("S17")
         claims: list[Json] = []
         given: list[Json] = []
         if (in_memory := reservation.in_memory) is not None:
@@ -203,7 +204,7 @@ class Allocations:
             claims.append(self._object(known))
             given.append(allocation)
         nodes = [
-            self._world.evictions.object(info.uid, info.resource_version)
+            self.world.evictions.object(info.uid, info.resource_version)
             for name in ledger.rows
             if (info := ledger.node(name)) is not None
         ]
@@ -282,14 +283,14 @@ class Allocations:
     # -- commits
 
     def _claim(self, event: Event) -> None:
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         record = event.record
-        self._world.trace("", f"claim {event.type} {record.name}")
+        self.world.trace("", f"claim {event.type} {record.name}")
         now: Json = {} if event.type == "DELETED" else orjson.loads(record.data)
         was: Json = orjson.loads(event.previous.data) if event.previous is not None else {}
-        actor, lives = self._world.safety.author()
-        lives = lives and not self._world.backups.is_unaware(actor)
+        actor, lives = self.world.safety.author()
+        lives = lives and not self._is_unaware(actor)
         before, after = allocation_of(was), allocation_of(now)
         lost, won = reserved_for(was) - reserved_for(now), reserved_for(now) - reserved_for(was)
         if after and not reserved_for(now) and (actor is None or not lives):
@@ -302,11 +303,11 @@ class Allocations:
             self._robbed -= {(record.uid, uid) for uid in won}
             if lost:
                 state = "claim deallocated" if before and not after else "reservation taken back"
-                self._world.states.reached(state)
+                self._reached(state)
             elif before and not after:
-                self._world.states.reached("claim deallocated")
+                self._reached("claim deallocated")
             if won and before:
-                self._world.states.reached("claim shared")
+                self._reached("claim shared")
         if before and after is None:
             for result in before["devices"]["results"]:
                 had = self._had.get(device_of(result), {})
@@ -387,12 +388,12 @@ class Allocations:
         if not pod["spec"].get("resourceClaims") and not extended(pod):
             return
         self.bound.add(record.uid)
-        self._world.safety.checked["S18"] += 1
+        self._look("S18")
         if self.is_robbed(record.uid):
             return
         if extended(pod):
-            self._world.states.reached("extended resource met by devices")
-        node = self._world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
+            self._reached("extended resource met by devices")
+        node = self.world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
         for named in named_by(pod):
             claim = self._reading.claim(named.name) if named.name else None
             why = self._unready(claim, record, named.own)
@@ -418,9 +419,6 @@ class Allocations:
         if waits := unready(claim):
             return f"has devices that are not ready: {waits}"
         return "" if pod.uid in reserved_for(claim) else "is not reserved for it"
-
-    def _wrong(self, name: str, process: Process, what: str) -> None:
-        self._world.safety.violated(name, f"{process.identity}: {what}")
 
 
 def is_gated(world: World, pod: Json) -> bool:

@@ -1,9 +1,5 @@
-"""A replica of the controllers of queues, groups and Jobs: `agent-scheduler controllers --enable queue,podgroup,job`,
-or without the last where there are no Jobs.
-
-A replica of the sharding controller: `agent-scheduler controllers --enable sharding`, all of it; where there are
-gangs, with the controllers of queues and groups.
-"""
+"""Replicas of `agent-scheduler controllers`: `--enable queue,podgroup`, with `job` where there are Jobs, and `--enable
+sharding` where a controller plans shards, with the former two where there are gangs."""
 
 from __future__ import annotations
 
@@ -27,7 +23,6 @@ from agent_scheduler.process.controller_flags import (
 from agent_scheduler.process.controllers import ControllersProcess
 
 from .gang_load import NAME
-from .gang_load import NAME as BATCH_NAME
 from .processes import Process
 from .shard_load import FENCE, LEASE_NAMESPACE, Plans, flags_of
 
@@ -40,29 +35,30 @@ _NOTHING = ShardingSettings(
 )
 
 
-class GangController(Process):
-    """One of its replicas."""
+class _Replica(Process):
+    """One replica, with these controllers."""
 
-    exposure = 0.3
-
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        enabled: tuple[str, ...],
+        flags: ShardingSettings,
+        **election: Any,
+    ) -> None:
         super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
         self.program: ControllersProcess | None = None
-        election = LeaderElection(leader_elect=True, resource_name=LEASE, resource_namespace=LEASE_NAMESPACE)
-        self.renew_deadline = election.renew_deadline
-        if world.shape.jobs is not None:
-            self.exposure = 1.0
+        elects = LeaderElection(
+            leader_elect=True, resource_name=LEASE, resource_namespace=LEASE_NAMESPACE, **election
+        )
+        self.renew_deadline = elects.renew_deadline
         self._settings = ControllersSettings(
-            enabled=(PODGROUP, QUEUE) if world.shape.jobs is None else (PODGROUP, QUEUE, JOB),
+            enabled=enabled,
             kubeconfig="",
-            election=election,
+            election=elects,
             serving=Serving(port=0),
             logging=Logging(),
-            sharding=ControllerSettings(
-                flags=_NOTHING,
-                lease_namespace=LEASE_NAMESPACE,
-                fence=FENCE,
-            ),
+            sharding=ControllerSettings(flags=flags, lease_namespace=LEASE_NAMESPACE, fence=FENCE),
             podgroup=PodGroupSettings(schedulers=(NAME,)),
         )
 
@@ -89,34 +85,28 @@ class GangController(Process):
         return None if self.program is None else self.program.metrics
 
 
-class Controller(Process):
-    """One of its replicas."""
+class GangController(_Replica):
+    """One of the controllers of queues, groups and Jobs."""
+
+    def __init__(self, world: World, name: str) -> None:
+        jobs = world.shape.jobs is not None
+        super().__init__(world, name, (PODGROUP, QUEUE, JOB) if jobs else (PODGROUP, QUEUE), _NOTHING)
+        self.exposure = 1.0 if jobs else 0.3
+
+
+class Controller(_Replica):
+    """One of the sharding controller."""
 
     #: Whoever dies all the time plans nothing, and whoever follows waits for the lease first.
     exposure = 0.1
     is_planner = True
 
     def __init__(self, world: World, name: str, plans: Plans) -> None:
-        super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
-        self.program: ControllersProcess | None = None
+        duration, deadline, period = plans.lease
+        election = {"lease_duration": duration, "renew_deadline": deadline, "retry_period": period}
+        enabled = (SHARDING,) if world.gangs is None else (SHARDING, PODGROUP, QUEUE)
+        super().__init__(world, name, enabled, flags_of(plans), **election)
         self.began = world.loop.time()
-        self.renew_deadline = plans.lease[1]
-        self._settings = ControllersSettings(
-            enabled=(SHARDING,) if world.gangs is None else (SHARDING, PODGROUP, QUEUE),
-            kubeconfig="",
-            election=LeaderElection(
-                leader_elect=True,
-                lease_duration=plans.lease[0],
-                renew_deadline=plans.lease[1],
-                retry_period=plans.lease[2],
-                resource_name=LEASE,
-                resource_namespace=LEASE_NAMESPACE,
-            ),
-            serving=Serving(port=0),
-            logging=Logging(),
-            sharding=ControllerSettings(flags=flags_of(plans), lease_namespace=LEASE_NAMESPACE, fence=FENCE),
-            podgroup=PodGroupSettings(schedulers=(BATCH_NAME,)),
-        )
 
     @property
     def in_effect(self) -> ShardingSettings | None:
@@ -126,23 +116,4 @@ class Controller(Process):
 
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
         self.began = self.world.loop.time()
-        program = self.program = ControllersProcess(
-            self._settings,
-            transport=self._way(),
-            timing=timing,
-            identity=self.identity,
-            abort=lambda _code: self.kill("aborted itself"),
-        )
-        return program.run(signals=False)
-
-    def _stop(self) -> None:
-        assert self.program is not None
-        self.program.stop()
-
-    def leads(self) -> bool:
-        program = self.program
-        return program is not None and bool(program.leases.names) and program.leases.held
-
-    @property
-    def metrics(self) -> Any:
-        return None if self.program is None else self.program.metrics
+        return super()._make(timing)

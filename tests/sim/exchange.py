@@ -10,6 +10,7 @@ import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Container
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -30,40 +31,33 @@ if TYPE_CHECKING:
 LONGEST = 40.0
 
 
+@dataclass(eq=False, slots=True)
 class Exchange:
-    """One request on the server's side, where nothing of the client's matters."""
+    """One request on the server's side, where nothing of the client's matters.
 
-    def __init__(
-        self,
-        world: World,
-        process: Process,
-        way: SimTransport,
-        reply: asyncio.Future[Response],
-        asked: requests.Request,
-        *,
-        verb: str,
-        fate: str,
-        after: float,
-        sent: Sent | None,
-    ) -> None:
-        """`verb` and `fate` as in `network`; `after`: seconds that the answer is on its way; `sent`: what is noted of a
-        bind until nothing can come of it any more."""
-        self._world = world
-        self._process = process
-        self._way = way
-        self._reply = reply
-        self._asked = asked
-        self._verb = verb
-        self._fate = fate
-        self._after = after
-        self._sent = sent
-        self._sent_at = world.loop.time()
-        #: How often the store had gone back when it was sent.
-        self._restored = world.backups.restored
-        #: Whether it was answered before it is carried out.
-        self._goes_on = False
-        #: How often the process's shard had been deleted when it was carried out.
-        self._shards_deleted = 0
+    `verb` and `fate` as in `network`; `after`: seconds that the answer is on its way; `sent`: what is noted of a bind
+    until nothing can come of it any more.
+    """
+
+    _world: World
+    _process: Process
+    _way: SimTransport
+    _reply: asyncio.Future[Response]
+    _asked: requests.Request
+    _verb: str
+    _fate: str
+    _after: float
+    _sent: Sent | None
+    _sent_at: float = field(init=False)
+    #: How often the store had gone back when it was sent.
+    _restored: int = field(init=False)
+    #: Whether it was answered before it is carried out.
+    _goes_on: bool = False
+    #: How often the process's shard had been deleted when it was carried out.
+    _shards_deleted: int = 0
+
+    def __post_init__(self) -> None:
+        self._sent_at, self._restored = self._world.loop.time(), self._world.backups.restored
 
     def arrive(self) -> None:
         world = self._world

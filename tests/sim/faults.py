@@ -42,9 +42,9 @@ KINDS = (
     *("job_changed", "job_commanded", "pod_failed", "gpus_changed", "gpu_taken", "gpu_index_edited"),
     "webhook_slow",
 )
-#: What can go wrong only in worlds of a family, where each is as likely as this: those whose processes speak HTTP, where
-#: are shared, where a controller plans who has which, where pods come in gangs, where these have gates, where there are
-#: Jobs, and where nodes have GPUs.
+#: What can go wrong only in worlds of a family, where each is as likely as this: those whose processes speak HTTP, in
+#: which nodes are shared, a controller plans who has which, pods come in gangs, these have gates, there are Jobs, and
+#: nodes have GPUs.
 FAMILIES: dict[str, tuple[float, tuple[str, ...]]] = {
     "wired": (0.7, ("rotated", "mangled")),
     "shards": (0.7, ("shards_changed", "shard_written", "owner_gone")),

@@ -25,10 +25,11 @@ import orjson
 
 from tests.decisions.plain.gpu_share import ANNOTATION, RESOURCE, WHOLE, asked, devices, given, left, said
 
-from .api import FINAL, NODES, PODS, PODS_PATH, Json, name_of
+from .api import FINAL, NODES, PODS, PODS_PATH, Json, name_of, objects
 from .api import pod as made_pod
 from .evictions import Seen
 from .faults import FaultMaker
+from .judge import Judge, is_first
 from .loads import ask
 from .rules import as_placed, with_devices
 
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
     from .world import World
 
 
-class GpuSafety:
+class GpuSafety(Judge):
     """Owner of what was bound by us, and of whose annotation others have changed."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        super().__init__(world)
         #: UIDs of pods that a process of ours has bound.
         self._ours: set[str] = set()
         #: Nodes on which somebody may give a device away who cannot know of others: by a bind of a process that is no
@@ -61,10 +62,10 @@ class GpuSafety:
 
     def went_back(self) -> None:
         """The store has: what was bound since is not, and may be again while somebody does not know."""
-        self.contested.update(record.name for record in self._world.store.tables["", "nodes"].scan(""))
+        self.contested.update(record.name for record in self.world.store.tables["", "nodes"].scan(""))
 
     def _pod(self, event: Event) -> None:
-        if self._world.backups.restoring or event.record.uid not in self.named:
+        if self.world.backups.restoring or event.record.uid not in self.named:
             return
         self.named[event.record.uid].update(given(orjson.loads(event.record.data)))
 
@@ -83,39 +84,41 @@ class GpuSafety:
     def watch(self, process: Process, fast_path: FastPath) -> None:
         """Hear of each reservation. Idempotent."""
         ledger: Any = fast_path.ledger
-        if getattr(ledger, "gpus_judged", False):
+        if not is_first(ledger, "gpus"):
             return
         assume = ledger.assume
 
         def assumed(pod: Any, row: int) -> None:
             name = ledger.columns.nodes[row].name
-            unaware = self._world.backups.is_unaware(process)
-            seen = None if unaware or not pod.cls.gpu else Seen(self._world.evictions, process, fast_path)
+            unaware = self._is_unaware(process)
+            seen = None if unaware or not pod.cls.gpu else Seen(self.world.evictions, process, fast_path)
             assume(pod, row)
             if seen is not None:
                 self._judge(process, seen, pod.uid, name, ledger.placements[pod.uid].gpus)
 
-        ledger.assume, ledger.gpus_judged = assumed, True
+        ledger.assume = assumed
 
     def _judge(self, process: Process, seen: Seen, uid: str, node_name: str, chosen: tuple[int, ...]) -> None:
         pod, node = seen.pod(uid), seen.node(node_name)
         if pod is None or node is None:
             # That is said by S25.
             return
-        self._world.safety.checked["S39"] += 1
+        self._look("S39")
         self._chosen[process.name, uid] = process.identity, chosen, devices(node)
         free, amount = left(node, seen.placed[node_name]), asked(pod)
         self._note(seen, node_name, process, free, amount)
         enough = min(amount, WHOLE)
         if len(chosen) != max(1, amount // WHOLE):
-            self._wrong(process, f"reserves the devices {chosen} of {node_name} for {amount}")
+            self._wrong("S39", process, f"reserves the devices {chosen} of {node_name} for {amount}")
         elif any(index >= len(free) or free[index] < enough for index in chosen):
             self._wrong(
-                process, f"reserves the devices {chosen} of {node_name}, which have {free} left, for {amount}"
+                "S39",
+                process,
+                f"reserves the devices {chosen} of {node_name}, which have {free} left, for {amount}",
             )
 
     def _note(self, seen: Seen, node_name: str, process: Process, free: Sequence[int], amount: int) -> None:
-        reached = self._world.states.reached
+        reached = self.world.states.reached
         if amount < WHOLE and any(0 < each < WHOLE for each in free):
             reached("GPU shared")
         earlier = (
@@ -125,9 +128,6 @@ class GpuSafety:
         )
         if any(earlier):
             reached("GPUs found again after a restart")
-
-    def _wrong(self, process: Process, what: str) -> None:
-        self._world.safety.violated("S39", f"{process.identity} {what}")
 
     # -- commits
 
@@ -142,29 +142,33 @@ class GpuSafety:
         self._check_shares(node, actor)
 
     def _check_named(self, record: Record, pod: Json, actor: Process, *, late: bool) -> None:
-        self._world.safety.checked["S39"] += 1
+        self._look("S39")
         named, amount = given(pod), asked(pod)
         if len(named) != max(1, amount // WHOLE):
-            self._wrong(actor, f"bound {record.key}, which asks for {amount}, with the devices {named}")
+            self._wrong(
+                "S39", actor, f"bound {record.key}, which asks for {amount}, with the devices {named}"
+            )
         identity, chosen, offered = self._chosen.get((actor.name, record.uid), ("", (), 0))
         if late or identity != actor.identity:
             # Sent by who was there before, by what that one knew.
             return
         if named != chosen or any(index >= offered for index in named):
-            self._wrong(actor, f"bound {record.key} with {named} of {offered} devices, and chose {chosen}")
+            self._wrong(
+                "S39", actor, f"bound {record.key} with {named} of {offered} devices, and chose {chosen}"
+            )
 
     def _check_shares(self, node: str, actor: Process) -> None:
         if node in self.contested:
             return
-        self._world.safety.checked["S38"] += 1
+        self._look("S38")
         total: Counter[int] = Counter()
-        for record in self._world.store.tables[PODS].having(self._node_field, node) or ():
+        for record in self.world.store.tables[PODS].having(self._node_field, node) or ():
             if record.uid in self._ours and record.fields[self._phase_field] not in FINAL:
                 pod = orjson.loads(record.data)
                 total.update(dict.fromkeys(given(pod), min(asked(pod), WHOLE)))
         if any(amount > WHOLE for amount in total.values()):
             text = f"{actor.identity} gave more of a device of {node} than there is: {dict(total)}"
-            self._world.safety.violated("S38", text)
+            self._violated("S38", text)
 
 
 def check_gpus(world: World, process: Process) -> None:
@@ -209,7 +213,7 @@ def note_gpus(world: World) -> None:
 
 
 def _placed(world: World) -> list[Json]:
-    pods = (orjson.loads(record.data) for record in world.store.tables[PODS].scan(""))
+    pods = objects(world.store, PODS)
     return [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") not in FINAL]
 
 

@@ -39,6 +39,7 @@ from . import job_reading as read
 from .api import PODS, Json
 from .controllers import GangController
 from .gangs import JOBS
+from .judge import Judge
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -114,11 +115,11 @@ def _is_restart(before: Json, now: Json) -> bool:
     return read.phase_of(now) == "Restarting" and read.phase_of(before) not in ("Aborting", "Aborted")
 
 
-class JobSafety:
+class JobSafety(Judge):
     """Owner of the history of Jobs and of their pods."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        super().__init__(world)
         self._jobs: dict[str, _Job] = {}
         #: UID and version -> the Job, or a pod of one.
         self._versions: dict[tuple[str, str], bytes] = {}
@@ -133,7 +134,7 @@ class JobSafety:
         for job in self._jobs.values():
             job.pods.clear()
         for table, note in ((JOBS, self._note_job), (PODS, self._note_pod)):
-            for record in self._world.store.tables[table].scan(""):
+            for record in self.world.store.tables[table].scan(""):
                 note(orjson.loads(record.data))
 
     def begun(self, uid: str) -> set[str]:
@@ -143,7 +144,7 @@ class JobSafety:
 
     # -- decisions
 
-    def watch(self, process: Process) -> None:
+    def watch_controllers(self, process: Process) -> None:
         """Hear by what it decides on pods. Idempotent."""
         for controller in _controllers(process):
             carrying: Any = controller._carrying
@@ -175,7 +176,7 @@ class JobSafety:
         self._versions[event.record.uid, str(event.record.rv)] = event.record.data
 
     def _job_changed(self, event: Event) -> None:
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         job = orjson.loads(event.record.data)
         if event.type == "DELETED":
@@ -185,31 +186,30 @@ class JobSafety:
         self._note_job(job)
 
     def _note_job(self, job: Json) -> None:
-        uid, version, time = job["metadata"]["uid"], read.version(job), self._world.loop.time()
+        uid, version, time = job["metadata"]["uid"], read.version(job), self.world.loop.time()
         known = self._jobs.get(uid)
         if known is None:
             known = self._jobs[uid] = _Job(job, [(time, version)], restarted={version: version})
         known.comes_to(job, time)
 
     def _judge_status(self, before: Json, now: Json) -> None:
-        safety = self._world.safety
-        safety.checked["S37"] += 1
+        self._look("S37")
         was, phase, name = read.phase_of(before), read.phase_of(now), now["metadata"]["name"]
         if phase != was:
-            self._world.states.reached(f"job {phase}")
+            self._reached(f"job {phase}")
             if phase not in _NEXT.get(was, frozenset()):
-                safety.violated("S37", f"{name} goes from {was or 'no phase'} to {phase}")
+                self._violated("S37", f"{name} goes from {was or 'no phase'} to {phase}")
         for key in ("version", "retryCount"):
             old, new = (int((each.get("status") or {}).get(key, 0)) for each in (before, now))
             if new < old:
-                safety.violated("S37", f"{key} of {name} goes from {old} to {new}")
+                self._violated("S37", f"{key} of {name} goes from {old} to {new}")
             # To resume it is no less a retry, which then ends at once.
             is_resumed = was in ("Aborting", "Aborted")
             if key == "retryCount" and new > old and new > now["spec"].get("maxRetry", 3) and not is_resumed:
-                safety.violated("S37", f"{name} is tried again for the {new}th time")
+                self._violated("S37", f"{name} is tried again for the {new}th time")
 
     def _pod_changed(self, event: Event) -> None:
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         pod = orjson.loads(event.record.data)
         job = self._jobs.get(read.owner(pod))
@@ -227,7 +227,7 @@ class JobSafety:
         if begins and (event.type == "ADDED" or stood_by):
             self._judge_begun(job, pod)
         elif event.type == "ADDED":
-            self._world.states.reached("pod of a later stage stands by")
+            self._reached("pod of a later stage stands by")
         self._note_pod(pod)
 
     def _note_pod(self, pod: Json) -> None:
@@ -237,41 +237,40 @@ class JobSafety:
             job.look()
 
     def _judge_made(self, job: _Job, pod: Json) -> None:
-        actor, may = self._world.safety.author()
-        if not isinstance(actor, GangController) or not may or self._world.backups.is_unaware(actor):
+        actor, may = self.world.safety.author()
+        if not isinstance(actor, GangController) or not may or self._is_unaware(actor):
             return
-        safety = self._world.safety
-        safety.checked["S36"] += 1
+        self._look("S36")
         task, index, name = read.task_of(pod), read.index_of(pod), pod["metadata"]["name"]
         if name != f"{job.now['metadata']['name']}-{task}-{index}":
-            safety.violated("S36", f"{name} is pod {index} of {task}")
+            self._violated("S36", f"{name} is pod {index} of {task}")
         if int(index) >= job.replicas.get(task, 0):
-            safety.violated("S36", f"{name} is one of {job.replicas.get(task, 0)}")
+            self._violated("S36", f"{name} is one of {job.replicas.get(task, 0)}")
         for other in job.pods.values():
             if (read.task_of(other), read.index_of(other)) == (task, index):
-                safety.violated("S36", f"{name} is there twice: {other['metadata']['name']}")
+                self._violated("S36", f"{name} is there twice: {other['metadata']['name']}")
 
     def _judge_begun(self, job: _Job, pod: Json) -> None:
-        actor, may = self._world.safety.author()
+        actor, may = self.world.safety.author()
         # What was on its way when its process died went by what was there then.
-        if not isinstance(actor, GangController) or not may or self._world.backups.is_unaware(actor):
+        if not isinstance(actor, GangController) or not may or self._is_unaware(actor):
             return
         task = read.task_of(pod)
         dependent = any(each["name"] == task and each.get("dependsOn") for each in job.now["spec"]["tasks"])
         if not dependent:
             return
-        self._world.safety.checked["S35"] += 1
-        self._world.states.reached("pod of a later stage begins")
-        version = job.version_at(self._world.safety.sent_at)
+        self._look("S35")
+        self._reached("pod of a later stage begins")
+        version = job.version_at(self.world.safety.sent_at)
         if version != read.version(job.now):
-            self._world.states.reached("pod of a later stage begins after its job has another version")
+            self._reached("pod of a later stage begins after its job has another version")
         if task in job.begun[version]:
             return
         known = self._by_what_it_knew.get((actor.identity, read.owner(pod)), {})
         if known.get(task, -1) < version:
-            self._world.safety.violated("S35", f"{pod['metadata']['name']} begins before its turn")
+            self._violated("S35", f"{pod['metadata']['name']} begins before its turn")
             return
-        self._world.states.reached("pod of a later stage begins by what never was at a time")
+        self._reached("pod of a later stage begins by what never was at a time")
         job.begun[version].add(task)
 
 

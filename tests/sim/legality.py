@@ -27,6 +27,7 @@ from tests.unit.engine.world import plain_term
 from .api import FINAL, NODES, PODS, Json
 from .device_reading import without_extended
 from .evictions import Seen
+from .judge import Judge, hear_before, is_first
 from .rules import refusal
 
 if TYPE_CHECKING:
@@ -84,11 +85,11 @@ def version_of(line: bytes) -> int:
         return 0
 
 
-class Legality:
+class Legality(Judge):
     """Subscribes to the store. Owner of what each process has reserved."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        super().__init__(world)
         #: (Process, pod's UID) -> nodes on which it reserved room for the pod, as it knew them then.
         self._reserved: dict[tuple[str, str], dict[str, Json]] = {}
         #: (Process, pod's UID, node) of what a process reserved by a history that is none any more.
@@ -105,7 +106,7 @@ class Legality:
 
     def went_back(self) -> None:
         """The store has."""
-        store = self._world.store
+        store = self.world.store
         self._versions.clear()
         for kind in (PODS, NODES):
             for record in store.tables[kind].scan(""):
@@ -115,36 +116,32 @@ class Legality:
 
     def _note(self, event: Event) -> None:
         record = event.record
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         self._versions.setdefault(record.uid if record.namespace else record.name, []).append(record.rv)
 
     def _claim(self, event: Event) -> None:
         if BOUND.encode() in event.record.data:
-            self._bound.setdefault(event.record.uid, self._world.loop.time())
+            self._bound.setdefault(event.record.uid, self.world.loop.time())
 
     # -- reservations
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
         """Hear of each reservation. Idempotent."""
         ledger: Any = fast_path.ledger
-        if getattr(ledger, "judged", False):
-            return
-        assume = ledger.assume
 
-        def assumed(pod: Any, row: int) -> None:
-            node = ledger.columns.nodes[row].name
-            self._judge(process, fast_path, pod.uid, node)
-            assume(pod, row)
+        def assumes(pod: Any, row: int) -> None:
+            self._judge(process, fast_path, pod.uid, ledger.columns.nodes[row].name)
 
-        ledger.assume, ledger.judged = assumed, True
+        if is_first(ledger, "legality"):
+            hear_before(ledger, "assume", assumes)
 
     def _judge(self, process: Process, fast_path: FastPath, uid: str, node_name: str) -> None:
-        if self._world.backups.is_unaware(process):
+        if self._is_unaware(process):
             self._unaware.add((process.name, uid, node_name))
             return
-        self._world.safety.checked["S25"] += 1
-        seen = Seen(self._world.evictions, process, fast_path)
+        self._look("S25")
+        seen = Seen(self.world.evictions, process, fast_path)
         pod, node = seen.pod(uid), seen.node(node_name)
         if pod is None or node is None:
             self._wrong("S25", process, f"reserves {node_name} for {uid}, and knows only one of them")
@@ -158,16 +155,16 @@ class Legality:
         seen_bound = {claim.uid for claim in fast_path.cluster.catalogue.claims.values() if claim.bound}
         known = seen_bound | {claim for claim, bound in self._bound.items() if bound <= by}
         limits = fast_path.cluster.catalogue.csi_nodes
-        if problem := breaks_volume_rules(self._world, pod, node, seen.placed, known, limits):
+        if problem := breaks_volume_rules(self.world, pod, node, seen.placed, known, limits):
             self._wrong("S25", process, f"reserves {node_name} for {name}: {problem}")
         self._judge_age(process, fast_path, pod, node)
 
     def _told_by(self, process: Process) -> float:
         """What came to the process by then counts for its decisions."""
-        return self._world.loop.time() - _TAKEN_IN - self._world.stopped_for(process.name)
+        return self.world.loop.time() - _TAKEN_IN - self.world.stopped_for(process.name)
 
     def _judge_age(self, process: Process, fast_path: FastPath, pod: Json, node: Json) -> None:
-        self._world.safety.checked["S26"] += 1
+        self._look("S26")
         transport = process.transport
         assert transport is not None, "whoever decides was started"
         by = self._told_by(process)
@@ -182,14 +179,14 @@ class Legality:
                 self._wrong("S26", process, what)
         brought, name = transport.deliveries.by(PODS, by), node["metadata"]["name"]
         placements = fast_path.ledger.placements
-        for rv, uid in self._world.evictions.arrivals(name):
+        for rv, uid in self.world.evictions.arrivals(name):
             if rv <= brought and uid not in placements and self._is_there(uid, name):
                 self._wrong("S26", process, f"overlooks the pod {uid} on {name}, of which it was told")
 
     def _is_there(self, uid: str, node: str) -> bool:
         return any(
             record.uid == uid and record.fields[self._phase_field] not in FINAL
-            for record in self._world.store.tables[PODS].having(self._node_field, node) or ()
+            for record in self.world.store.tables[PODS].having(self._node_field, node) or ()
         )
 
     # -- commits
@@ -203,11 +200,8 @@ class Legality:
             return
         if node not in reserved:
             self._wrong("S25", actor, f"bound {record.key} to {node}, and had reserved {sorted(reserved)}")
-        elif name := unreachable(self._world, pod, reserved[node]):
+        elif name := unreachable(self.world, pod, reserved[node]):
             self._wrong("S25", actor, f"bound {record.key} to {node}, from where {name} cannot be reached")
-
-    def _wrong(self, name: str, process: Process, what: str) -> None:
-        self._world.safety.violated(name, f"{process.identity} {what}")
 
 
 BOUND = "pv.kubernetes.io/bind-completed"

@@ -37,7 +37,7 @@ from agent_scheduler.config.schema import Configuration
 from tests.support.loop import PROCESS
 
 from .allocations import check_books, check_claims, is_gated
-from .api import NODES, PODS
+from .api import NODES, PODS, condition_of, name_of, objects
 from .configuring import ALONE
 from .device_reading import without_extended
 from .gang_load import NAME as BATCH
@@ -111,7 +111,7 @@ def _names(world: World) -> dict[str, str]:
 def waiting(world: World, names: Container[str] | None = None) -> list[dict[str, Any]]:
     """Pods of ours, or of those `names`, that have no node, no gate and no end."""
     names = _names(world) if names is None else names
-    pods = (orjson.loads(record.data) for record in world.store.tables[PODS].scan(""))
+    pods = objects(world.store, PODS)
     return [
         pod
         for pod in pods
@@ -152,9 +152,9 @@ def misnamed(world: World) -> list[str]:
         if pod["metadata"]["uid"] in held:
             # Where more is reserved than there is those alone say that it is full for whom it was reserved later.
             continue
-        reason, node = _condition(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
+        reason, node = condition_of(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
-            found.append(f"{pod['metadata']['name']} says {reason}; outside of its shard it fits on {node!r}")
+            found.append(f"{name_of(pod)} says {reason}; outside of its shard it fits on {node!r}")
     return found
 
 
@@ -164,8 +164,8 @@ def _late(
     waits = waiting(world)
     if not waits:
         return []
-    nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
-    there = {node["metadata"]["name"] for node in nodes}
+    nodes = [readable(node) for node in objects(world.store, NODES)]
+    there = {name_of(node) for node in nodes}
     placed = [
         _as_counted(world, without_extended(pod))
         for record in world.store.tables[PODS].scan("")
@@ -187,7 +187,7 @@ def _late(
             continue
         asking = without_extended(pod)
         for node in nodes:
-            name = node["metadata"]["name"]
+            name = name_of(node)
             if outside and (ours is None or name in ours or not is_ready(node)):
                 continue
             if not outside and ours is not None and name not in ours:
@@ -229,7 +229,7 @@ async def _until_none(
 
 def _moving(world: World, shards: ShardMap) -> list[str]:
     """Nodes and pods that change how full nodes are, and so where these belong, as long as they move or are bound."""
-    return [*unsettled(shards), *(pod["metadata"]["name"] for pod, _ in late(world))]
+    return [*unsettled(shards), *(name_of(pod) for pod, _ in late(world))]
 
 
 async def come_to_rest(world: World) -> None:
@@ -279,7 +279,7 @@ async def come_to_rest(world: World) -> None:
             and all(
                 is_gated(world, pod)
                 or pod["metadata"]["uid"] in incomplete(world, [pod], rules(world))
-                or _condition(pod).get("reason") == "QueueFull"
+                or condition_of(pod).get("reason") == "QueueFull"
                 or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
                 for pod in waiting(world)
             )
@@ -292,19 +292,19 @@ async def come_to_rest(world: World) -> None:
     for pod in waiting(world):
         if pod["metadata"]["uid"] in parts:
             continue
-        if pod["metadata"]["uid"] in held and _condition(pod).get("reason") == "QueueFull":
+        if pod["metadata"]["uid"] in held and condition_of(pod).get("reason") == "QueueFull":
             continue
         if world.gates is not None and world.gates.gave_back(pod):
             world.states.reached("room of a queue given back")
             continue
         if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
-            condition = _condition(pod)
-            world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
+            condition = condition_of(pod)
+            world.safety.violated("L2", f"{name_of(pod)} fits nowhere and says {condition}")
     if world.shards is not None:
         world.safety.checked["L18"] += 1
         for problem in misnamed(world):
             world.safety.violated("L18", problem)
-        if any(_condition(pod).get("reason") == "NodeShardFull" for pod in waiting(world)):
+        if any(condition_of(pod).get("reason") == "NodeShardFull" for pod in waiting(world)):
             world.states.reached("shard full at rest, and others not")
     if world.gangs is not None:
         check_gangs(world, rules(world))
@@ -388,13 +388,8 @@ def _unbound(world: World, metadata: dict[str, Any], node: str, within: float) -
     return f"{metadata['name']} could be on {node} and is not bound after {within:g} s; " + "; ".join(where)
 
 
-def _condition(pod: dict[str, Any]) -> dict[str, Any]:
-    conditions = {each["type"]: each for each in pod["status"].get("conditions") or []}
-    return conditions.get("PodScheduled", {})
-
-
 def _says_why(pod: dict[str, Any]) -> bool:
-    condition = _condition(pod)
+    condition = condition_of(pod)
     return condition.get("status") == "False" and condition.get("reason") in (
         "Unschedulable",
         "NodeShardFull",
@@ -404,7 +399,7 @@ def _says_why(pod: dict[str, Any]) -> bool:
 def _has_no_shard(world: World, pod: dict[str, Any]) -> bool:
     """Whether the pod says that there are no nodes for it to go to, and there are none; or there were none when a
     request was sent that was carried out after later ones."""
-    if world.shards is None or _condition(pod).get("reason") != "NodeShardNotReady":
+    if world.shards is None or condition_of(pod).get("reason") != "NodeShardNotReady":
         return False
     late = world.plan.fired["failed"] + world.plan.fired["slow"]
     return bool(late) or not world.shards.open_to(_names(world)[pod["spec"]["schedulerName"]])
@@ -428,7 +423,9 @@ def _check_metrics(world: World, process: Process) -> None:
     # be said of some, as the server has refused that.
     held = held_by_queues(world, waits, rules(world)) | incomplete(world, waits, rules(world))
     gated = sum(
-        is_gated(world, pod) or pod["metadata"]["uid"] in held or _condition(pod).get("reason") == "QueueFull"
+        is_gated(world, pod)
+        or pod["metadata"]["uid"] in held
+        or condition_of(pod).get("reason") == "QueueFull"
         for pod in waits
     )
     told = sum(
@@ -508,7 +505,7 @@ def _check_claims(world: World) -> None:
         # What a process has sent that is no more may say it of one that waits for its queue by now.
         is_kept = is_gated(world, pod) or pod["metadata"]["uid"] in held
         if (node := pod["status"].get("nominatedNodeName")) and not is_kept:
-            world.safety.violated("L8", f"{pod['metadata']['name']} is nominated to {node} for nothing")
+            world.safety.violated("L8", f"{name_of(pod)} is nominated to {node} for nothing")
 
 
 def _check_preemption(world: World, process: Process) -> None:

@@ -229,9 +229,7 @@ class SimTransport(Troubles):
         sent = None
         if verb == "bind" and world.shard_safety is not None:
             sent = world.shard_safety.sent(self._process, path, body or b"")
-        exchange = Exchange(
-            world, self._process, self, answer, asked, verb=verb, fate=fate, after=after, sent=sent
-        )
+        exchange = Exchange(world, self._process, self, answer, asked, verb, fate, after, sent)
         loop.call_later(before, exchange.arrive, context=world.context)
         return answer
 
@@ -239,18 +237,10 @@ class SimTransport(Troubles):
         """Before the first list is answered: what is rare happens early, too."""
         if self._process.fast_path is not None:
             self._world.states.watch(self._process.fast_path, self._world.nemesis)
-            self._world.evictions.watch(self._process, self._process.fast_path)
-            self._world.legality.watch(self._process, self._process.fast_path)
-            if self._world.allocations is not None:
-                self._world.allocations.watch(self._process, self._process.fast_path)
-            if self._world.gang_safety is not None:
-                self._world.gang_safety.watch(self._process, self._process.fast_path)
-            if self._world.gate_safety is not None:
-                self._world.gate_safety.watch(self._process, self._process.fast_path)
-            if self._world.gpu_safety is not None:
-                self._world.gpu_safety.watch(self._process, self._process.fast_path)
+            for judge in self._world.judges:
+                judge.watch(self._process, self._process.fast_path)
         if self._world.job_safety is not None:
-            self._world.job_safety.watch(self._process)
+            self._world.job_safety.watch_controllers(self._process)
 
     # -- watches
 

@@ -19,7 +19,7 @@ from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 from tests.support.places import CONFIG
 
-from .api import CRDS_PATH, NODES
+from .api import CRDS_PATH, NODES, objects
 from .gang_load import NAME as BATCH
 from .shard_load import PEER, Plans, Shards, flags_of
 
@@ -151,7 +151,7 @@ class ShardMap:
         if self._world.gates is None:
             return None
         by = self._world.time_of_day(-seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
-        nodes = (orjson.loads(record.data) for record in self._world.store.tables[NODES].scan(""))
+        nodes = objects(self._world.store, NODES)
         return Names(
             node["metadata"]["name"] for node in nodes if node["metadata"]["creationTimestamp"] <= by
         )

@@ -44,6 +44,7 @@ from .gate_cluster import GateCluster
 from .gate_safety import GateSafety
 from .gpus import GpuNemesis, GpuSafety
 from .job_judges import JobSafety
+from .judge import Judge
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .nemesis import Nemesis
@@ -134,9 +135,14 @@ class World:
         self.wired = options.wired
         shape = self.shape
         families = {
-            "wired": self.wired, "shards": shape.shards, "gangs": shape.gangs, "gates": shape.gates,
+            "wired": self.wired,
+            "shards": shape.shards,
+            "gangs": shape.gangs,
+            "gates": shape.gates,
             # By edited plans a scheduler may have no nodes for good, and its pods bring none.
-            "plans": shape.plans and not shape.gates, "jobs": shape.jobs, "gpus": shape.gpus,
+            "plans": shape.plans and not shape.gates,
+            "jobs": shape.jobs,
+            "gpus": shape.gpus,
         }
         names = draw(
             random.Random(f"{options.seed} faults"),
@@ -221,15 +227,17 @@ class World:
         if self.shape.gpus is not None:
             self.gpu_safety = GpuSafety(self)
             self.gpu_nemesis = GpuNemesis(self, self.gpu_safety)
-        #: Who strikes while faults last, besides `nemesis`, in this order.
-        self.nemeses: list[FaultMaker] = [
-            each
-            for each in (
-                *(self.device_nemesis, self.shard_nemesis),
-                *(self.gang_nemesis, self.job_nemesis, self.gpu_nemesis),
-            )
-            if each is not None
-        ]
+        nemeses = (
+            *(self.device_nemesis, self.shard_nemesis),
+            *(self.gang_nemesis, self.job_nemesis, self.gpu_nemesis),
+        )
+        judges = (
+            *(self.evictions, self.legality, self.allocations, self.shard_safety, self.plan_safety),
+            *(self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety),
+        )
+        #: Who strikes while faults last, besides `nemesis`, and who judges, besides `safety`, in this order.
+        self.nemeses: list[FaultMaker] = [each for each in nemeses if each is not None]
+        self.judges: list[Judge] = [each for each in judges if each is not None]
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -272,20 +280,10 @@ class World:
         """The store has; who judges it has seen another history, and what was on its way there is lost."""
         self._commits = [(0.0, self.store.rv)]
         self.safety.went_back()
-        self.evictions.went_back()
-        self.legality.went_back()
-        if self.allocations is not None:
-            self.allocations.went_back()
-        if self.shard_safety is not None:
-            self.shard_safety.went_back()
-        if self.plan_safety is not None:
-            self.plan_safety.went_back()
+        for judge in self.judges:
+            judge.went_back()
         if self.gates is not None:
             self.gates.went_back()
-        if self.job_safety is not None:
-            self.job_safety.went_back()
-        if self.gpu_safety is not None:
-            self.gpu_safety.went_back()
         for process in self.processes:
             if process.transport is not None:
                 process.transport.went_back()
