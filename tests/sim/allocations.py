@@ -1,18 +1,8 @@
-"""Who has which devices, judged from the API's own history at each commit.
-
-S17 a device is in one allocation at a time, and what is shared within what there is; an allocation is one that its
-    claim asks for, of devices that are there and free, by the plain reading of `tests.decisions.devices`
-S18 no pod of ours is bound before all its claims are allocated, usable on its node, and reserved for it
+"""Who has which devices (S17, S18, L7 and L10 of docs/reliability.md), judged from the API's own history.
 
 As with evictions, what a process had seen by the time of its choice is taken from it as versions alone, whose content
 is the API's. What others do is not held against us: allocations of other schedulers and of dead processes, reservations
 that somebody else took away.
-
-What must be true of devices and claims once the faults have ended and nothing moves.
-
-L10 no claim is reserved for a pod that is gone, none is allocated for nobody unless somebody else did that, and every
-    pod of ours that has a node has its claims and starts
-L7  nothing of a claim is assumed any more, and what the scheduler knows of claims is what there is
 """
 
 from __future__ import annotations

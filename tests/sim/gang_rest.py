@@ -1,11 +1,4 @@
-"""What must become true of gangs once the faults have ended.
-
-L16 a gang that fits whole has its minimum, as have members above it that fit; nothing of a session is left under way,
-    and what is said of groups is so: their phases, their numbers, and why those wait that wait
-
-Devices and volumes of the members of gangs: claims of their own, one that a gang shares, extended resources, and
-volumes that are made where the members go, of which a node can attach some.
-"""
+"""What must become true of gangs, their devices and volumes once the faults have ended: L16 of docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -473,8 +466,7 @@ def check_gangs(world: World, by: Rules) -> None:
         world.safety.violated("L16", problem)
     for process in world.processes:
         batch = process.runtime.batch if process.runtime is not None else None
-        transport = process.transport
-        if batch is None or transport is None or transport.closed or not process.leads():
+        if batch is None or not process.is_up or not process.leads():
             continue
         there = {pod["metadata"]["uid"] for pod in standing.pods if not read.is_leaving(pod)}
         versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}

@@ -1,11 +1,4 @@
-"""What holds of gangs and queues at every moment, judged from the API's own objects.
-
-S27 no bind of a gang is sent before its minimum has room: in all, and of each role where these count
-S28 no queue, nor one above it, is given more than its capability, and none is given any that is not open
-S29 what was tried and taken back leaves no trace, and no session fails
-S30 pods that a session evicts are of lower priority in the same queue, or are in a queue that lets others reclaim; no
-    budget is broken, and a gang keeps its minimum or loses all
-S31 the phase of a group goes from one to another as Volcano's does
+"""What holds of gangs and queues at every moment: S27 to S31 of docs/reliability.md, judged from the API's own objects.
 
 What a process had seen is taken from it as versions alone, and what it has given away as UIDs and nodes.
 """

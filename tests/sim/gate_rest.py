@@ -1,9 +1,4 @@
-"""What must become true of gates and of the autoscaler once the faults have ended.
-
-L17 no gate is left on a pod whose queue has declared room, of a gang for the whole minimum; every pod, or gang, that is
-    past it, whose queue has room and that fits an empty node of a group that may have more, brings one, and is bound,
-    unless a node of another shard fits it; and none says Unschedulable whose queue has no room
-"""
+"""What must become true of gates and of the autoscaler once the faults have ended (L17 of docs/reliability.md)."""
 
 from __future__ import annotations
 

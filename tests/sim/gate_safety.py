@@ -1,15 +1,5 @@
-"""What holds of gates at every moment, judged from the API's own objects.
-
-S32 a pod is let past its gate only if its queue, and all above, have declared room for it beside what is placed and
-    what was let past before; a gang with its whole minimum, or not at all; nobody's gate goes who did not ask for it
-S33 no pod says Unschedulable that its queue would refuse, nor one that has gates; so no node comes for it
-S34 a pod that was let past, or never held, and has no node counts as reserved, and none counts twice
-
-What holds of gates where several processes share nodes and queues, besides what holds of each (`gate_safety`).
-
-S32 gates go by one process alone: one with a batch scheduler, which holds the lease for it; and where all pods of a
-    queue came by their gates, what it holds and what is reserved in it is never more than it declares
-S33 no pod says Unschedulable that fits a ready node outside of its shard, and NodeShardFull one alone that does
+"""What holds of gates at every moment, also where several processes share nodes and queues: S32 to S34 of
+docs/reliability.md, judged from the API's own objects.
 
 What a process had seen is taken from it as versions, and which nodes it may use as names.
 """

@@ -1,18 +1,8 @@
-"""GPUs that pods share: who was given which, judged from the annotations that the API has.
-
-S38 no device of a node is given to more pods of ours than it has room for
-S39 a pod of ours that asks for GPUs is bound with as many devices as it asks for, named in its annotation; when its
-    room was reserved its node had each of them, and each had room
+"""GPUs that pods share: S38, S39 and L20 of docs/reliability.md, judged from the annotations that the API has; and what
+happens to GPUs beside the scheduler.
 
 Which devices a process has chosen for a pod that is not bound yet is noted where they are chosen; all else is what the
 API's objects say, read plainly (`tests.decisions.plain.gpu_share`).
-
-What must be true of GPUs once the faults have ended and nothing moves.
-
-L20 whoever has listed everything counts each pod on the devices that its annotation names, and has free of each device
-    what these leave: what it goes by is what a scheduler finds that is started now
-
-What happens to the GPUs of nodes and pods beside the scheduler. Its requests never fail.
 """
 
 from __future__ import annotations
@@ -174,7 +164,7 @@ class GpuSafety(Judge):
 def check_gpus(world: World, process: Process) -> None:
     """At rest."""
     fast_path, safety = process.fast_path, world.gpu_safety
-    if safety is None or fast_path is None or process.transport is None or process.transport.closed:
+    if safety is None or fast_path is None or not process.is_up:
         return
     if not fast_path.is_synced:
         return

@@ -1,22 +1,5 @@
-"""What must become true once the faults have ended.
-
-L1  every pod that fits somewhere is bound, within `BOUND_WITHIN` seconds
-L2  a pod that fits nowhere says so: PodScheduled is False, Unschedulable
-L3  a cluster at rest causes next to no traffic
-L4  when all processes have ended, nothing is left: no task, no stream, no request, nothing that failed unheard
-L5  metrics tell the truth
-L7  nothing stays reserved for pods whose claims are bound, or never will be
-L8  preemption ends: no pod waits that would fit if lesser ones left, none is nominated for nothing or kept behind its
-    gate, nobody is thought to be leaving who is not, and nobody was evicted for a pod that has no use for the room
-    though nothing else has happened to the node
-L9  the configuration in effect is what the file says, and every worker works
-L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
-L11 every hand-over of nodes ends (`shard_rest`)
-L18 no pod or gang of a shard of mode hard says Unschedulable that nodes outside of it fit, and none the contrary
-L12 every node is where the controller of the shards plans it to be (`plan_rest`)
-L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
-L14 who leads while a kind cannot be listed decides all the same (`takeovers`)
-L20 each GPU is counted as what the annotations of pods say (`gpu_rest`)
+"""What must become true once the faults have ended: L1 to L15, L18 and L20 of docs/reliability.md; what is of devices,
+shards, plans, takeovers or GPUs alone is in the modules of these.
 
 Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
 come back are nobody's.
@@ -408,7 +391,7 @@ def _has_no_shard(world: World, pod: dict[str, Any]) -> bool:
 def _leader(process: Process) -> FastPath | None:
     """What decides in the process, if that may write."""
     fast_path = process.fast_path
-    if fast_path is None or process.transport is None or process.transport.closed or not process.leads():
+    if fast_path is None or not process.is_up or not process.leads():
         return None
     return fast_path
 
@@ -447,7 +430,7 @@ def _check_metrics(world: World, process: Process) -> None:
 
 async def _check_itself(world: World, process: Process) -> None:
     fast_path = process.fast_path
-    if fast_path is None or process.transport is None or process.transport.closed or not fast_path.is_synced:
+    if fast_path is None or not process.is_up or not fast_path.is_synced:
         return
     world.safety.checked["L13"] += 1
     context = copy_context()
@@ -480,8 +463,7 @@ def _check_history(world: World) -> None:
     """Nobody goes by what was undone when the store went back."""
     for process in world.processes:
         world.safety.checked["L15"] += world.backups.restored
-        transport = process.transport
-        if world.backups.must_start_over(process) and transport is not None and not transport.closed:
+        if world.backups.must_start_over(process) and process.is_up:
             world.safety.violated("L15", f"{process.identity} has not started over since the store went back")
 
 
@@ -533,7 +515,7 @@ def _check_preemption(world: World, process: Process) -> None:
 
 def _check_configuration(world: World, process: Process) -> None:
     runtime = process.runtime
-    if runtime is None or process.transport is None or process.transport.closed:
+    if runtime is None or not process.is_up:
         return
     world.safety.checked["L9"] += 1
     if to_dict(runtime._configuration) != to_dict(_read(world.file.source(process.scheduler).valid())):

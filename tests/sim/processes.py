@@ -128,6 +128,11 @@ class Process(ABC):
         return self.runtime.fast_path if self.runtime is not None else None
 
     @property
+    def is_up(self) -> bool:
+        """Whether it runs, and may send."""
+        return self.transport is not None and not self.transport.closed
+
+    @property
     def elects(self) -> bool:
         return bool(self.leases)
 

@@ -1,15 +1,5 @@
-"""What may never be seen, whatever fails, judged from the API's own history at each commit.
-
-S1  a bind of ours puts no node over its allocatable, in any resource, pods and host ports included, where nobody but
-    us has put pods and the node has not shrunk
-S2  a pod's nodeName is set once
-S3  we bind no pod that is deleting, gated, finished or meant for another scheduler
-S6  a pod that waits is in exactly one place of the scheduler
-S7  the ledger equals its recomputation, and so does the catalogue of storage
-S8  a snapshot changes only when it is refreshed
-S9  nobody writes who does not hold the lease
-S13 a volume that is claimed for one claim is never claimed for another; a pod is bound only when its claims are;
-    volumes are reserved for a pod only as long as its room is
+"""What may never be seen, whatever fails: S1 to S3, S6 to S9 and S13 of docs/reliability.md, judged from the API's own
+history at each commit.
 
 The scheduler's own structures are looked at too (S6 to S8), but nothing that is judged about the cluster is taken from
 them. To add an invariant: a method here that calls `violated`, called where its fact is made.
@@ -275,7 +265,7 @@ class Safety:
         """Recompute what the scheduler believes of itself. Only between its steps, which is when commits happen."""
         for process in self._world.processes:
             fast_path = process.fast_path
-            if fast_path is None or process.transport is None or process.transport.closed:
+            if fast_path is None or not process.is_up:
                 continue
             if self._world.backups.is_unaware(process):
                 continue

@@ -140,10 +140,7 @@ class ShardMap:
 
     def works(self, shard: str) -> bool:
         """Whether a process of it may write now."""
-        return any(
-            each.leads() and each.transport is not None and not each.transport.closed
-            for each in self.processes(shard)
-        )
+        return any(each.leads() and each.is_up for each in self.processes(shard))
 
     def lasting(self, seconds: float) -> Names | None:
         """Where an autoscaler makes nodes and takes them away, again and again for gangs that do not fit into as many
@@ -250,7 +247,7 @@ class PlanMap:
 
     def leader(self) -> Controller | None:
         for each in self.controllers():
-            if each.leads() and each.transport is not None and not each.transport.closed:
+            if each.leads() and each.is_up:
                 return each
         return None
 

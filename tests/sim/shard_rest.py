@@ -1,15 +1,4 @@
-"""What must become true of shared nodes once the faults have ended.
-
-L11 every hand-over ends: of the nodes that the shard of a living scheduler desires it uses those that no other living
-    one desires; of those that several desire, one uses each; nobody uses another; the status says so, and nothing of
-    that changes any more
-
-What must become true of planned shards once the faults have ended.
-
-L12 every node is in the shard that it has in a plan made of the API's own objects by the configuration in effect, which
-    is what the ConfigMap says if that can be used; shards that are not configured, and that nobody uses, are gone;
-    nothing more is written
-"""
+"""What must become true of shared and planned shards once the faults have ended: L11, L12 of docs/reliability.md."""
 
 from __future__ import annotations
 

@@ -1,22 +1,8 @@
-"""What may never be seen of nodes that are shared, in mode hard; judged from requests as they leave and from commits.
-
-S19 no node has binds of two schedulers in flight: from the moment a scheduler sends a bind to a node, and until that is
-    carried out or can no longer be, no other one sends a bind there
-S20 a scheduler sends binds only to nodes that stand in nodesInUse of its own shard at that time
-    and a status gives no node back to which a bind of that shard is still on its way
-S21 a node that its scheduler uses stays with it for as long as its shard desires it and the scheduler works
+"""What may never be seen of nodes that are shared in mode hard (S19 to S21 of docs/reliability.md), and of a controller
+that plans shards (S22 to S24); judged from requests as they leave and from commits.
 
 Excepted is what an administrator takes away together with the claims that it stood on: binds of the scheduler of a
 deleted shard, until it has seen that.
-
-What may never be seen of a controller that plans shards; judged from its requests as they leave and from commits.
-
-S22 no write of the controller gives a node to a shard while another of its shards desires it, unless somebody else has
-    put it there, or a write that a process of the controller had on its way when it died or lost its lease
-S23 it writes the specs of shards that have its label, and nothing else of NodeShards; it deletes only what desires
-    nothing, is used by no living scheduler, and was not configured in some configuration that it may go by
-S24 it goes by a configuration that could be used and has been in effect since it began, whole, or by its flags if it
-    began without one; a ConfigMap that is empty, broken or deleted changes nothing
 """
 
 from __future__ import annotations

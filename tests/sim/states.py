@@ -70,36 +70,20 @@ WANTED = (
     *("started over as the store went back", "bind undone with the store"),
     *("device attached late", "device could not be attached"),
     *("old token refused", "old certificate refused", "unknown authority"),
-    *(
-        "crash between claims and bind",
-        "extended resource met by devices",
-        "woken by a slice",
-        "woken by a class",
-    ),
-)
-#: What the runs of `sharded` must have reached between them.
-WANTED_OF_SHARDS = (
-    "hand-over while binds in flight",
-    "dead owner's nodes taken",
-    "overlap settled",
-    "late status write",
-    "shard deleted",
-    "shard full at rest, and others not",
-)
-#: What the runs of `planned` must have reached between them.
-WANTED_OF_PLANS = (
+    *("crash between claims and bind", "extended resource met by devices"),
+    *("woken by a slice", "woken by a class"),
+    # Those of `sharded`.
+    *("hand-over while binds in flight", "dead owner's nodes taken", "overlap settled"),
+    *("late status write", "shard deleted", "shard full at rest, and others not"),
+    # Of `planned`.
     *("nodes of a shard exchanged at once", "edit by hand put right", "late write of a shard"),
     *("foreign shard of a configured name", "shard retired", "shard written by the next controller"),
     *("plan refused as it was written", "plan not written"),
-)
-#: What the runs of `batch` and `mixed-batch` must have reached between them.
-WANTED_OF_GANGS = (
+    # Of `batch` and `mixed-batch`.
     *("gang evicted for another", "gang waits at rest", "members deleted in mid-session"),
     *("queue changed in mid-session", "crash in mid-session", "status of a group refused"),
     "crash between status of a group and answer",
-)
-#: What the runs of `gates`, `gates-slow` and `gates-native` must have reached between them.
-WANTED_OF_GATES = (
+    # Of `gates`, `gates-slow` and `gates-native`.
     *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
     "held pod told",
     *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
@@ -108,20 +92,14 @@ WANTED_OF_GATES = (
     *("gate that comes late", "pod came without its gate after a timeout"),
     "pod refused as the webhook was late",
     *("gang of Kubernetes' own let past", "gang of Kubernetes' own behind its gate at rest"),
-)
-#: What the runs of `gates-shards` must have reached between them.
-WANTED_OF_SHARED_GATES = (
+    # Of `gates-shards`.
     *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
     *("shard full, and others not", "turn to remove gates lost while a gate was to go"),
-)
-#: What the runs of `jobs` must have reached between them.
-WANTED_OF_JOBS = (
+    # Of `jobs`.
     *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
     *("pod of a later stage begins", "pod of a later stage stands by"),
     "crash between a write for a job and answer",
-)
-#: What the runs of `gpus` and `gpus-batch` must have reached between them.
-WANTED_OF_GPUS = (
+    # Of `gpus` and `gpus-batch`.
     *("GPU shared", "GPUs found again after a restart", "GPU lost that is in use"),
     *("annotation of GPUs edited", "pod waits for a GPU of which parts are free"),
 )
@@ -133,17 +111,6 @@ SELDOM = (
     *("shard retired", "plan not written", "plan refused as it was written", "overlap settled"),
     *("started over as the store went back", "bind undone with the store"),
     *("status of a group refused", "crash between status of a group and answer"),
-)
-#: Of all of them.
-WANTED_IN_ALL = (
-    *WANTED,
-    *WANTED_OF_SHARDS,
-    *WANTED_OF_PLANS,
-    *WANTED_OF_GANGS,
-    *WANTED_OF_GATES,
-    *WANTED_OF_SHARED_GATES,
-    *WANTED_OF_JOBS,
-    *WANTED_OF_GPUS,
 )
 
 

@@ -44,15 +44,37 @@ class Broken(NamedTuple):
     """`places`: what is broken, and by which `Make`; in `agent_scheduler` where nothing else is named."""
 
     head: re.Match[str]
-    places: tuple[tuple[str, Make], ...]
+    places: dict[str, Make]
 
 
-#: Codes of the promises of which one is violated, the scenario in which that shows, with which faults (those
-#: that a seed draws for "any", else none but these), a seed with which it has shown, and a part of the violation.
+#: Codes of the promises of which one is violated, the scenario in which that shows, with which faults ("any": what
+#: a seed draws; else none but these), a seed with which it has shown, what is broken, and a part of what is said.
 _HEAD = re.compile(
     r"(?P<promises>[SL\d ]+) (?P<scenario>[a-z-]+)(?: with (?P<faults>[a-z_, ]+?))?(?: from (?P<first>\d+))?"
-    r"(?:: (?P<says>.+))?"
+    r": (?P<what>.+?)(?: => (?P<says>.+))?"
 )
+CASES: list[Any] = []
+
+
+def add(head: str, places: dict[str, Make], *, wide: bool) -> None:
+    """`head` as `_HEAD` has it."""
+    found = _HEAD.fullmatch(head)
+    assert found is not None, head
+    marks = [pytest.mark.promise(*found["promises"].split()), *([pytest.mark.wide] if wide else [])]
+    CASES.append(pytest.param(Broken(found, places), id=found["what"], marks=marks))
+
+
+def breaks(
+    head: str, place: str, *, says: str = "", also: dict[str, Make] | None = None, wide: bool = False
+) -> Callable[[Make], Make]:
+    """A `Make` whose name says what it breaks. `also`: other places that have to be broken."""
+
+    def added(make: Make) -> Make:
+        what = make.__name__.replace("_", " ")
+        add(f"{head}: {what}" + (f" => {says}" if says else ""), {place: make, **(also or {})}, wide=wide)
+        return make
+
+    return added
 
 
 def gives(value: Any) -> Make:
@@ -66,91 +88,18 @@ def gives_later(value: Any) -> Make:
     return lambda _was: given
 
 
-def case(head: str, what: str, *places: tuple[str, Make], wide: bool = True) -> Any:
-    """`head` as `_HEAD` has it."""
-    found = _HEAD.fullmatch(head)
-    assert found is not None, head
-    marks = [pytest.mark.promise(*found["promises"].split()), *([pytest.mark.wide] if wide else [])]
-    return pytest.param(Broken(found, places), id=what, marks=marks)
-
-
-def quick(head: str, what: str, *places: tuple[str, Make]) -> Any:
-    """One that `make test` has."""
-    return case(head, what, *places, wide=False)
-
-
-# -- what stands in the places
-
-
 def everywhere(_was: Any) -> Any:
     return lambda _self, _state, _nodes, rows: np.ones(rows.shape[0], dtype=np.bool_)
 
 
-def lets_through(plugin: str) -> tuple[tuple[str, Make], ...]:
+def lets_through(plugin: str) -> dict[str, Make]:
     name = f"engine.plugins.{plugin}"
-    return (f"{name}.feasible", everywhere), (f"{name}.feasible_row", gives(True))
-
-
-def last_alone(_was: Any) -> Any:
-    def counters_used(pool: Any) -> dict[Any, int]:
-        names = pool.exclusive.keys() | pool.shares.keys()
-        return {
-            counter: size
-            for name in sorted(names & pool.devices.keys())
-            for counter, size in pool.devices[name][0].consumes
-        }
-
-    return property(counters_used)
-
-
-def the_first_alone(set_node: Any) -> Any:
-    def once(cluster: Cluster, node: Any) -> None:
-        if cluster.ledger.node(node.name) is None:
-            set_node(cluster, node)
-
-    return once
+    return {f"{name}.feasible": everywhere, f"{name}.feasible_row": gives(True)}
 
 
 def _next_of(binder: Binder, node_name: str) -> str:
     names = sorted(binder._cluster.ledger.rows)
     return names[(names.index(node_name) + 1) % len(names)]
-
-
-def with_no_minimum(bind: Any) -> Any:
-    def bound(session: Session, tasks: Any) -> None:
-        job = tasks[0].job
-        least, job.minimum = job.minimum, 0
-        try:
-            bind(session, tasks)
-        finally:
-            job.minimum = least
-
-    return bound
-
-
-def leaves_the_first(rollback: Any) -> Any:
-    return lambda trial, mark: rollback(trial, max(mark, 1) if len(trial._journal) else mark)
-
-
-def no_lesser(_was: Any) -> Any:
-    return lambda preemptor, tasks: [task for task in tasks if task.job.priority >= preemptor.job.priority]
-
-
-def back_to_pending(phase: Any) -> Any:
-    def back(session: Any, job: Any) -> str:
-        now = phase(session, job)
-        return PENDING if now == job.group.status.phase == INQUEUE else now
-
-    return back
-
-
-def keeps_victims(one: Any) -> Any:
-    async def keeps(evictions: Evictions, *about: Any) -> None:
-        leaving = set(evictions._leaving)
-        await one(evictions, *about)
-        evictions._leaving |= leaving
-
-    return keeps
 
 
 def half_of(native: bool) -> Make:
@@ -166,30 +115,6 @@ def half_of(native: bool) -> Make:
     return make
 
 
-def let_past_at_once(put: Any) -> Any:
-    def at_once(self: GatedPods, key: Any, members: Any) -> None:
-        put(self, key, members)
-        self.let_past([*self._waits_as.get(key, ())])
-
-    return at_once
-
-
-def lets_anybody_past(seen: Any) -> Any:
-    def sees(self: QueueUsage, pod: Any) -> None:
-        seen(self, pod)
-        if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
-            self.gated.on_admitted([pod])
-
-    return sees
-
-
-def full_as_unschedulable(_was: Any) -> Any:
-    def full(self: FailureHandler, entry: Any, pod: Any, short: Any, *, started: float) -> None:
-        self._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
-
-    return full
-
-
 def forgetful(*, native_alone: bool) -> Make:
     def make(set_pod: Any) -> Any:
         def forgets(self: GatedPods, pod: Any) -> None:
@@ -202,7 +127,325 @@ def forgetful(*, native_alone: bool) -> Make:
     return make
 
 
-def waits_for_one(wait_for: Any) -> Any:
+#: Everything fits into every queue.
+_ENDLESS_QUEUES = {
+    f"engine.quotas.{place}": gives(None)
+    for place in (
+        *("book.QuotaBook.shortfall", "book.Headroom.shortfall"),
+        *("capacity.CapacityAccounts.cannot_allocate", "proportion.ProportionAccounts.cannot_allocate"),
+    )
+}
+_TRUE_OF_OTHERS: dict[str, Make] = {
+    "cluster.cluster.Cluster._counts_of_others": lambda was: (
+        lambda self, pod: bool(pod.gates) and was(self, pod)
+    )
+}
+#: Those that `make test` has.
+_QUICK: dict[str, dict[str, Make]] = {
+    "S25 tight with any: no node is too full": lets_through("node_resources_fit.NodeResourcesFit"),
+    "S1 S6 S7 S25 tight with any: a pod is bound behind its gate": {
+        "engine.decide.decide._passes": gives(True)
+    },
+    "S18 devices with not_attached: a pod is bound before its devices are ready": {
+        "binding.device_waits.DeviceWaits.wait": gives_later("")
+    },
+    "L14 replicas with unlistable, crash from 6: a leader waits for a list that it may not have => decides nothing": {
+        "cluster.informers.OTHERS_PATIENCE": lambda _was: 1e9
+    },
+    "S28 batch from 1: a queue is above its capability => has": _ENDLESS_QUEUES,
+    "L16 batch: no session is due": {
+        "batch.waiting.WaitingPods.group_changed": gives(None),
+        "batch.waiting.WaitingPods.move_all": gives(0),
+    },
+    # Gates of queues.
+    "S32 gates: half a gang is let past => whose gang has": {
+        "cluster.gang_choice.GangChoice.__call__": half_of(False)
+    },
+    "S34 gates with webhook_down, crash: a reservation is forgotten at a restart => keeps no room": {
+        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=False)
+    },
+    "L17 gates: gates are left => behind": {
+        "binding.queue_admission.QueueAdmission._remove": gives_later(None)
+    },
+    "L18 gates-shards from 5: a gang of a full shard wants nodes, and others have room => that nodes are missing": {
+        "engine.session.written._held_by_shard": gives({})
+    },
+    # GPUs that pods share.
+    "S39 gpus from 1: every GPU has room => reserves": lets_through("gpu_share.GPUShare"),
+    "S38 gpus: all pods have one device => gave more of a device": {
+        "engine.state.ledger.text_of": gives("0")
+    },
+    "L20 gpus with bound_elsewhere, denied: only the scheduler gives a pod its devices => it names ()": {
+        "engine.state.ledger.Ledger._regive": lambda was: (
+            lambda self, at, gpus: bool(gpus) and was(self, at, gpus)
+        )
+    },
+    # Jobs.
+    "S35 jobs: a stage begins before its turn => before its turn": {
+        "controllers.jobs.carrying.waiting_tasks": gives({})
+    },
+}
+_WIDE: dict[str, dict[str, Make]] = {
+    **{
+        f"S25 {scenario} with any: {plugin} lets everything through": lets_through(plugin)
+        for scenario, plugins in (
+            ("constrained", "node_affinity.NodeAffinity taint_toleration.TaintToleration"),
+            ("constrained", "node_unschedulable.NodeUnschedulable node_ports.NodePorts"),
+            ("constrained", "pod_topology_spread.PodTopologySpread inter_pod_affinity.InterPodAffinity"),
+            ("claims", "node_volume_limits.NodeVolumeLimits volume_zone.VolumeZone"),
+            ("claims", "volume_restrictions.VolumeRestrictions"),
+        )
+        for plugin in plugins.split()
+    },
+    "S25 burst with any: a bind goes to another node than the reserved one": {
+        "binding.binder.Binder._sent_at_once": lambda was: (
+            lambda self, done, node: was(self, done, _next_of(self, node))
+        ),
+        "binding.binder.Binder._carry_out": lambda was: (
+            lambda self, done, node, sent: was(self, done, _next_of(self, node), sent)
+        ),
+    },
+    "L1 L10 devices with not_attached from 25: a device that failed is kept": {
+        "engine.dra.catalogue.Devices.binding_failed": gives(False),
+        "binding.claim_writer.ClaimWriter.take_back": gives_later(None),
+    },
+    "S L replicas with rolled_back from 6: what was undone with the store counts": {
+        "kube.reflector.version_of": gives_later(""),
+        "kube.lease.is_older": gives(False),
+    },
+    "L1 L13 churn with rotated: files are never read again": {"kube.tls.Tls._look": gives(None)},
+    "S28 mixed-batch from 26: a queue of both schedulers is too => has": _ENDLESS_QUEUES,
+    "S30 batch: a gang loses some of its minimum => leaves": {
+        "engine.session.victims._Spare.take": gives(True),
+        "engine.session.plugins.gang._protected": lambda _was: lambda _preemptor, tasks: tasks,
+    },
+    "S32 gates-native: half a gang of Kubernetes' own is let past => whose gang has": {
+        "cluster.gang_choice.GangChoice.__call__": half_of(True)
+    },
+    "L17 gates with any from 5003273: pods ask for nodes while a queue has lost its parent => lies in above-1": {
+        "engine.session.written._asking_queues": gives([])
+    },
+    "L17 gates with webhook_down from 11: pods wait for one another's reservations => nodes to come": {
+        "engine.quotas.book._covers": gives(False)
+    },
+    "L17 gates: no node comes => to come": {
+        "embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)
+    },
+    "S33 gates-native with any from 115: a gang of the fast path is not asked as a whole => and of its gang queue": {
+        "engine.state.queueusage.QueueUsage.gang_full": gives(None)
+    },
+    "L17 gates-native: gates are left on a gang of Kubernetes' own => of scheduling.k8s.io/": {
+        "cluster.gang_choice.GangChoice._group": lambda was: (
+            lambda self, key, gated: None if key.native else was(self, key, gated)
+        )
+    },
+    "S27 gates-native: part of a gang of Kubernetes' own is bound => binds a member of scheduling.k8s.io/": {
+        "binding.binder.Binder.commit_group": lambda was: (
+            lambda self, members, _least, admission: was(self, members, 0, admission)
+        ),
+        "fastpath.gangs.is_feasible": lambda _was: (
+            lambda tried: any(each.node_name for each in tried) and not any(each.attempt for each in tried)
+        ),
+    },
+    "S34 gates-native with webhook_down, crash: what a gang of Kubernetes' own has is forgotten => keeps no room": {
+        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=True)
+    },
+    "S34 gates-native from 4: room that is given back still counts => given its room back": {
+        "engine.state.queueusage.QueueUsage.unreserve": gives(None)
+    },
+    "S L gates-native: groups of either kind are taken for one another": {
+        "engine.state.batchinfo.GroupKey.text": lambda _was: property(
+            lambda self: f"{self.namespace}/{self.name}"
+        )
+    },
+    # Gates, nodes and queues that two processes share.
+    "S32 gates-shards from 3: a process without a batch scheduler removes gates => has no batch scheduler": {
+        "fastpath.settings._removes_gates": gives(True)
+    },
+    "S32 gates-shards: gates go by a process that does not hold the lease => removes a gate while": {
+        "process.runtime.gates_turn": lambda _was: lambda *_, **__: Always()
+    },
+    "S34 gates-shards: one process gives away what the other has reserved => agent-fast": _TRUE_OF_OTHERS,
+    # By what the queues hold in the end, it is seen as well.
+    "S32 gates-shards from 11: what the other has reserved is given away, and not looked at => takes the gate of": {
+        **_TRUE_OF_OTHERS,
+        "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
+        "tests.sim.gate_safety.GateSafety._refuses": gives(""),
+    },
+    "S34 gates-shards with pod_deleted, webhook_down: room is kept for another's pod that is gone => waits no more": {
+        "engine.state.queueusage.QueueUsage.left": lambda was: (
+            lambda self, uid: None if uid in self.gated.reserved else was(self, uid)
+        )
+    },
+    "S28 gates-shards with webhook_down from 18: the fast process fills a queue beyond its limits => room, and queue": {
+        "engine.state.queueusage.QueueUsage.full": gives(None),
+        "engine.state.queueusage.QueueUsage.admit": gives(""),
+    },
+    "S33 gates-shards: nodes outside would not do => would do": {
+        "fastpath.outside.OutsideShard.full": gives("")
+    },
+    "S33 gates-shards: nodes outside would do => would do": {
+        "fastpath.outside.OutsideShard.full": gives("is full")
+    },
+    "S33 gates-shards: a pod of a full shard wants a node where others have room => outside would do: None": {
+        "binding.failure.FailureHandler.shard_full": gives("")
+    },
+    # The other nodes are gone, and no new one comes.
+    "L17 gates-shards from 13: words of full shards are not looked at again => fits on a node to come": {
+        "fastpath.outside.OutsideShard._look": gives_later(None)
+    },
+    "S39 gpus-batch from 11: every GPU has room for a gang => reserves": lets_through("gpu_share.GPUShare"),
+    "S39 gpus with crash, pod_deleted: devices are forgotten with a restart => reserves the devices": {
+        "engine.state.podinfo.indices_in": gives(())
+    },
+    "S39 S25 L20 L13 gpus with gpu_taken, crash from 7: devices of others are not counted": {
+        "engine.state.podinfo.indices_in": lambda was: lambda text: was(text)[:1]
+    },
+    # Though the judge asks what the controller knew.
+    "S35 jobs with lagging, job_changed: a stage begins with pods that are not ready => begins before its turn": {
+        "controllers.jobs.depends.is_ready": lambda _was: lambda pod: pod.metadata.deletion_timestamp is None
+    },
+    "S37 jobs with pod_failed from 4: a Job is tried for ever => is tried again for the": {
+        "controllers.jobs.states.max_retry": gives(100)
+    },
+    "L19 jobs from 9: Jobs stay when their time is over => was to go": {
+        "controllers.jobs.controller.JobController._expire": gives_later(True)
+    },
+    "L19 jobs with job_commanded: no command is carried out => command": {
+        "controllers.jobs.controller.JobController._next_command": gives(None)
+    },
+    "L5 jobs with any from 4004692: pods stand by with room that their first stage lacks => binds are in flight": {
+        "engine.session.tiers.Tiers.in_pending_order": lambda _was: (
+            lambda self, _job, tasks: self.in_task_order(tasks)
+        ),
+        "engine.session.plugins.gang._somebody_runs": gives(True),
+        "cluster.standing_by.StandingBy.left_alone": gives(None),
+    },
+}
+for _head, _places in _QUICK.items():
+    add(_head, _places, wide=False)
+for _head, _places in _WIDE.items():
+    add(_head, _places, wide=True)
+
+
+# What it leads to shows in other worlds before.
+@breaks("S26 constrained with any", place="cluster.cluster.Cluster.set_node")
+def a_change_of_a_node_is_not_taken_in(set_node: Any) -> Any:
+    def once(cluster: Cluster, node: Any) -> None:
+        if cluster.ledger.node(node.name) is None:
+            set_node(cluster, node)
+
+    return once
+
+
+@breaks("S17 devices with any", place="engine.dra.pools.Pool.counters_used", wide=True)
+def counters_of_devices_are_not_added_up(_was: Any) -> Any:
+    def counters_used(pool: Any) -> dict[Any, int]:
+        names = pool.exclusive.keys() | pool.shares.keys()
+        return {
+            counter: size
+            for name in sorted(names & pool.devices.keys())
+            for counter, size in pool.devices[name][0].consumes
+        }
+
+    return property(counters_used)
+
+
+# Gangs and sessions.
+@breaks(
+    "S27 batch",
+    says="members",
+    place="engine.session.session.Session.bind",
+    also={
+        "engine.session.plugins.gang._ready": gives(True),
+        "engine.session.plugins.gang._is_ready": gives(True),
+    },
+)
+def a_gang_is_bound_bit_by_bit(bind: Any) -> Any:
+    def bound(session: Session, tasks: Any) -> None:
+        job = tasks[0].job
+        least, job.minimum = job.minimum, 0
+        try:
+            bind(session, tasks)
+        finally:
+            job.minimum = least
+
+    return bound
+
+
+@breaks("S29 batch", place="engine.decide.trial.Trial.rollback")
+def a_trial_is_not_taken_back(rollback: Any) -> Any:
+    return lambda trial, mark: rollback(trial, max(mark, 1) if len(trial._journal) else mark)
+
+
+@breaks("S30 batch from 32", says="of higher priority", place="engine.session.plugins.priority._preemptable")
+def pods_are_evicted_for_equals(_was: Any) -> Any:
+    return lambda preemptor, tasks: [task for task in tasks if task.job.priority >= preemptor.job.priority]
+
+
+@breaks("S31 batch", place="engine.session.close._phase")
+def a_group_is_sent_back_from_its_queue(phase: Any) -> Any:
+    def back(session: Any, job: Any) -> str:
+        now = phase(session, job)
+        return PENDING if now == job.group.status.phase == INQUEUE else now
+
+    return back
+
+
+@breaks("L16 batch with denied, failed from 15", place="batch.committing.Evictions._one", wide=True)
+def victims_are_never_forgotten(one: Any) -> Any:
+    async def keeps(evictions: Evictions, *about: Any) -> None:
+        leaving = set(evictions._leaving)
+        await one(evictions, *about)
+        evictions._leaving |= leaving
+
+    return keeps
+
+
+@breaks("S32 gates", says="would have", place="engine.state.gatedpods.GatedPods._put", wide=True)
+def pods_are_let_past_into_a_full_queue(put: Any) -> Any:
+    def at_once(self: GatedPods, key: Any, members: Any) -> None:
+        put(self, key, members)
+        self.let_past([*self._waits_as.get(key, ())])
+
+    return at_once
+
+
+@breaks(
+    "S32 gates with webhook_lies",
+    says="asks: False",
+    place="engine.state.queueusage.QueueUsage.seen",
+    wide=True,
+)
+def a_gate_goes_of_a_pod_that_did_not_ask(seen: Any) -> Any:
+    def sees(self: QueueUsage, pod: Any) -> None:
+        seen(self, pod)
+        if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
+            self.gated.on_admitted([pod])
+
+    return sees
+
+
+@breaks(
+    "S33 gates",
+    says="says Unschedulable",
+    place="binding.failure.FailureHandler.queue_full",
+    also={"engine.session.written._held_by_queue": gives({})},
+)
+def a_full_queue_asks_for_nodes(_was: Any) -> Any:
+    def full(self: FailureHandler, entry: Any, pod: Any, short: Any, *, started: float) -> None:
+        self._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
+
+    return full
+
+
+@breaks(
+    "S32 gates-native from 42",
+    says="would have",
+    place="engine.state.queueusage.QueueUsage.wait_for",
+    wide=True,
+)
+def a_gang_asks_one_of_its_queues_alone(wait_for: Any) -> Any:
     def for_one(self: QueueUsage, name: str, wanted: Any, first: Any) -> None:
         queue = self.queue_of(first)
         wait_for(self, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
@@ -210,7 +453,13 @@ def waits_for_one(wait_for: Any) -> Any:
     return for_one
 
 
-def full_gangs_say_nothing(refused: Any) -> Any:
+@breaks(
+    "L17 gates-native with queue_changed from 76",
+    says="has no room for its gang",
+    place="binding.messenger.KubeMessenger.refused",
+    wide=True,
+)
+def words_of_a_gang_are_left_that_are_not_true_any_longer(refused: Any) -> Any:
     def of_others(self: KubeMessenger, pod: Any, reason: str, message: str, **more: Any) -> None:
         if reason != "QueueFull" or pod.group is None or not pod.group.native:
             refused(self, pod, reason, message, **more)
@@ -218,7 +467,13 @@ def full_gangs_say_nothing(refused: Any) -> Any:
     return of_others
 
 
-def quiet_of_gangs(tell: Any) -> Any:
+@breaks(
+    "L17 gates-native from 15",
+    says="of scheduling.k8s.io/",
+    place="binding.failure.FailureHandler.unschedulable",
+    wide=True,
+)
+def no_node_comes_for_a_gang_of_kubernetes_own(tell: Any) -> Any:
     def quiet(self: FailureHandler, entry: Any, pod: Any, refusal: Any, **more: Any) -> Any:
         if pod.group is None or not pod.group.native:
             return tell(self, entry, pod, refusal, **more)
@@ -227,7 +482,10 @@ def quiet_of_gangs(tell: Any) -> Any:
     return quiet
 
 
-def held_as_unschedulable(_was: Any) -> Any:
+@breaks(
+    "S33 gates-shards", says="says Unschedulable", place="binding.messenger.KubeMessenger.held", wide=True
+)
+def a_pod_behind_its_gate_says_unschedulable(_was: Any) -> Any:
     def held(self: KubeMessenger, pods: Any, why: str) -> None:
         for each in pods:
             self.refused(each, "Unschedulable", why)
@@ -235,7 +493,8 @@ def held_as_unschedulable(_was: Any) -> Any:
     return held
 
 
-def no_device_comes_back(recount: Any) -> Any:
+@breaks("S7 gpus with any", place="engine.state.columns.Columns.recount_gpus")
+def devices_are_not_given_back(recount: Any) -> Any:
     def never_more(columns: Columns, row: int, placements: Any) -> None:
         before = columns.gpus.get(row, ())
         recount(columns, row, placements)
@@ -245,7 +504,8 @@ def no_device_comes_back(recount: Any) -> Any:
     return never_more
 
 
-def names_no_device(begin: Any) -> Any:
+@breaks("S39 gpus", says="with the devices ()", place="kube.bind.Binds.send_bind", wide=True)
+def no_binding_names_devices(begin: Any) -> Any:
     def without(binds: Binds, *about: Any) -> bool:
         binds._annotations = {}
         return begin(binds, *about)
@@ -253,7 +513,14 @@ def names_no_device(begin: Any) -> Any:
     return without
 
 
-def keeps_what_succeeded(kill_for: Any) -> Any:
+# What has succeeded counts when a Job is resumed, and when it is restarted it does not.
+@breaks(
+    "S35 jobs with pod_failed from 23",
+    says="begins before its turn",
+    place="controllers.jobs.controller.kill_for",
+    wide=True,
+)
+def a_stage_begins_with_pods_of_before_a_restart(kill_for: Any) -> Any:
     def keeps(job: Any, action: str) -> Any:
         kill = kill_for(job, action)
         return replace(kill, retain=ENDED) if kill is not None and action == RESTART_JOB else kill
@@ -261,7 +528,8 @@ def keeps_what_succeeded(kill_for: Any) -> Any:
     return keeps
 
 
-def one_more(wanted: Any) -> Any:
+@breaks("S36 jobs", says="is one of", place="controllers.jobs.carrying.wanted_pods")
+def a_job_has_one_pod_too_many(wanted: Any) -> Any:
     def more(job: Any) -> Any:
         pods = wanted(job)
         task, index = next(reversed(pods.values()))
@@ -270,7 +538,8 @@ def one_more(wanted: Any) -> Any:
     return more
 
 
-def back_to_running(next_phase: Any) -> Any:
+@breaks("S37 jobs", says="from Completed to Running", place="controllers.jobs.carrying.next_phase")
+def a_phase_goes_where_it_does_not_lead(next_phase: Any) -> Any:
     def back(job: Any, status: Any) -> str:
         now = next_phase(job, status)
         return RUNNING if now == COMPLETED and status.state.phase == COMPLETED else now
@@ -278,423 +547,22 @@ def back_to_running(next_phase: Any) -> Any:
     return back
 
 
-def the_first_of_each(make: Any) -> Any:
+@breaks("L19 jobs", says="lacks", place="controllers.jobs.carrying.Carrying._make_pods")
+def pods_are_not_made_again(make: Any) -> Any:
     async def few(self: Carrying, job: Any, missing: Any, *more: Any) -> bool:
         return await make(self, job, [each for each in missing if each[1] == 0], *more)
 
     return few
 
 
-def none_runs(counted: Any) -> Any:
+@breaks("L19 jobs", says="says 0 running", place="controllers.jobs.carrying.counted", wide=True)
+def numbers_are_not_counted(counted: Any) -> Any:
     return lambda status, pods: msgspec.structs.replace(counted(status, pods), running=0)
-
-
-# -- the cases
-
-#: Everything fits into every queue.
-_ENDLESS_QUEUES = tuple(
-    (f"engine.quotas.{place}", gives(None))
-    for place in (
-        *("book.QuotaBook.shortfall", "book.Headroom.shortfall"),
-        *("capacity.CapacityAccounts.cannot_allocate", "proportion.ProportionAccounts.cannot_allocate"),
-    )
-)
-_TRUE_OF_OTHERS = (
-    "cluster.cluster.Cluster._counts_of_others",
-    lambda was: lambda self, pod: bool(pod.gates) and was(self, pod),
-)
-
-CASES = [
-    *(
-        case(f"S25 {scenario} with any", f"{plugin} lets everything through", *lets_through(plugin))
-        for plugin, scenario in (
-            *(
-                ("node_affinity.NodeAffinity", "constrained"),
-                ("taint_toleration.TaintToleration", "constrained"),
-            ),
-            *(
-                ("node_unschedulable.NodeUnschedulable", "constrained"),
-                ("node_ports.NodePorts", "constrained"),
-            ),
-            ("pod_topology_spread.PodTopologySpread", "constrained"),
-            ("inter_pod_affinity.InterPodAffinity", "constrained"),
-            *(("node_volume_limits.NodeVolumeLimits", "claims"), ("volume_zone.VolumeZone", "claims")),
-            ("volume_restrictions.VolumeRestrictions", "claims"),
-        )
-    ),
-    quick("S25 tight with any", "no node is too full", *lets_through("node_resources_fit.NodeResourcesFit")),
-    case(
-        *("S25 burst with any", "a bind goes to another node than the reserved one"),
-        (
-            "binding.binder.Binder._sent_at_once",
-            lambda was: lambda self, done, node: was(self, done, _next_of(self, node)),
-        ),
-        (
-            "binding.binder.Binder._carry_out",
-            lambda was: lambda self, done, node, sent: was(self, done, _next_of(self, node), sent),
-        ),
-    ),
-    # What it leads to shows in other worlds before.
-    quick(
-        *("S26 constrained with any", "a change of a node is not taken in"),
-        ("cluster.cluster.Cluster.set_node", the_first_alone),
-    ),
-    quick(
-        *("S1 S6 S7 S25 tight with any", "a pod is bound behind its gate"),
-        ("engine.decide.decide._passes", gives(True)),
-    ),
-    case(
-        *("S17 devices with any", "counters of devices are not added up"),
-        ("engine.dra.pools.Pool.counters_used", last_alone),
-    ),
-    quick(
-        *("S18 devices with not_attached", "a pod is bound before its devices are ready"),
-        ("binding.device_waits.DeviceWaits.wait", gives_later("")),
-    ),
-    case(
-        *("L1 L10 devices with not_attached from 25", "a device that failed is kept"),
-        ("engine.dra.catalogue.Devices.binding_failed", gives(False)),
-        ("binding.claim_writer.ClaimWriter.take_back", gives_later(None)),
-    ),
-    case(
-        *("S L replicas with rolled_back from 6", "what was undone with the store counts"),
-        ("kube.reflector.version_of", gives_later("")),
-        ("kube.lease.is_older", gives(False)),
-    ),
-    case(
-        *("L1 L13 churn with rotated", "files are never read again"),
-        ("kube.tls.Tls._look", gives(None)),
-    ),
-    quick(
-        *(
-            "L14 replicas with unlistable, crash from 6: decides nothing",
-            "a leader waits for a list that it may not have",
-        ),
-        ("cluster.informers.OTHERS_PATIENCE", lambda _was: 1e9),
-    ),
-    # Gangs and sessions.
-    quick(
-        *("S27 batch: members", "a gang is bound bit by bit"),
-        ("engine.session.plugins.gang._ready", gives(True)),
-        ("engine.session.plugins.gang._is_ready", gives(True)),
-        ("engine.session.session.Session.bind", with_no_minimum),
-    ),
-    quick("S28 batch from 1: has", "a queue is above its capability", *_ENDLESS_QUEUES),
-    case("S28 mixed-batch from 26: has", "a queue of both schedulers is too", *_ENDLESS_QUEUES),
-    quick(
-        *("S29 batch", "a trial is not taken back"),
-        ("engine.decide.trial.Trial.rollback", leaves_the_first),
-    ),
-    quick(
-        *("S30 batch from 32: of higher priority", "pods are evicted for equals"),
-        ("engine.session.plugins.priority._preemptable", no_lesser),
-    ),
-    case(
-        *("S30 batch: leaves", "a gang loses some of its minimum"),
-        ("engine.session.victims._Spare.take", gives(True)),
-        ("engine.session.plugins.gang._protected", lambda _was: lambda _preemptor, tasks: tasks),
-    ),
-    quick(
-        *("S31 batch", "a group is sent back from its queue"),
-        ("engine.session.close._phase", back_to_pending),
-    ),
-    quick(
-        *("L16 batch", "no session is due"),
-        ("batch.waiting.WaitingPods.group_changed", gives(None)),
-        ("batch.waiting.WaitingPods.move_all", gives(0)),
-    ),
-    case(
-        *("L16 batch with denied, failed from 15", "victims are never forgotten"),
-        ("batch.committing.Evictions._one", keeps_victims),
-    ),
-    # Gates of queues.
-    quick(
-        *("S32 gates: whose gang has", "half a gang is let past"),
-        ("cluster.gang_choice.GangChoice.__call__", half_of(False)),
-    ),
-    case(
-        *("S32 gates-native: whose gang has", "half a gang of Kubernetes' own is let past"),
-        ("cluster.gang_choice.GangChoice.__call__", half_of(True)),
-    ),
-    case(
-        *("S32 gates: would have", "pods are let past into a full queue"),
-        ("engine.state.gatedpods.GatedPods._put", let_past_at_once),
-    ),
-    case(
-        *("S32 gates with webhook_lies: asks: False", "a gate goes of a pod that did not ask"),
-        ("engine.state.queueusage.QueueUsage.seen", lets_anybody_past),
-    ),
-    quick(
-        *("S33 gates: says Unschedulable", "a full queue asks for nodes"),
-        ("binding.failure.FailureHandler.queue_full", full_as_unschedulable),
-        ("engine.session.written._held_by_queue", gives({})),
-    ),
-    case(
-        *(
-            "L17 gates with any from 5003273: lies in above-1",
-            "pods ask for nodes while a queue has lost its parent",
-        ),
-        ("engine.session.written._asking_queues", gives([])),
-    ),
-    quick(
-        *("S34 gates with webhook_down, crash: keeps no room", "a reservation is forgotten at a restart"),
-        ("engine.state.gatedpods.GatedPods.set", forgetful(native_alone=False)),
-    ),
-    quick(
-        *("L17 gates: behind", "gates are left"),
-        ("binding.queue_admission.QueueAdmission._remove", gives_later(None)),
-    ),
-    case(
-        *("L17 gates with webhook_down from 11: nodes to come", "pods wait for one another's reservations"),
-        ("engine.quotas.book._covers", gives(False)),
-    ),
-    case(
-        *("L17 gates: to come", "no node comes"),
-        ("embedded_kubernetes.autoscaler.Autoscaler._scale_up", gives(None)),
-    ),
-    case(
-        *("S32 gates-native from 42: would have", "a gang asks one of its queues alone"),
-        ("engine.state.queueusage.QueueUsage.wait_for", waits_for_one),
-    ),
-    case(
-        *(
-            "S33 gates-native with any from 115: and of its gang queue",
-            "a gang of the fast path is not asked as a whole",
-        ),
-        ("engine.state.queueusage.QueueUsage.gang_full", gives(None)),
-    ),
-    case(
-        *(
-            "L17 gates-native with queue_changed from 76: has no room for its gang",
-            "words of a gang are left that are not true any longer",
-        ),
-        ("binding.messenger.KubeMessenger.refused", full_gangs_say_nothing),
-    ),
-    case(
-        *("L17 gates-native: of scheduling.k8s.io/", "gates are left on a gang of Kubernetes' own"),
-        (
-            "cluster.gang_choice.GangChoice._group",
-            lambda was: lambda self, key, gated: None if key.native else was(self, key, gated),
-        ),
-    ),
-    case(
-        *("L17 gates-native from 15: of scheduling.k8s.io/", "no node comes for a gang of Kubernetes' own"),
-        ("binding.failure.FailureHandler.unschedulable", quiet_of_gangs),
-    ),
-    case(
-        *(
-            "S27 gates-native: binds a member of scheduling.k8s.io/",
-            "part of a gang of Kubernetes' own is bound",
-        ),
-        (
-            "binding.binder.Binder.commit_group",
-            lambda was: lambda self, members, _least, admission: was(self, members, 0, admission),
-        ),
-        (
-            "fastpath.gangs.is_feasible",
-            lambda _was: (
-                lambda tried: (
-                    any(each.node_name for each in tried) and not any(each.attempt for each in tried)
-                )
-            ),
-        ),
-    ),
-    case(
-        *(
-            "S34 gates-native with webhook_down, crash: keeps no room",
-            "a reservation of a gang of Kubernetes' own is forgotten",
-        ),
-        ("engine.state.gatedpods.GatedPods.set", forgetful(native_alone=True)),
-    ),
-    case(
-        *("S34 gates-native from 4: given its room back", "room that is given back still counts"),
-        ("engine.state.queueusage.QueueUsage.unreserve", gives(None)),
-    ),
-    case(
-        *("S L gates-native", "groups of either kind are taken for one another"),
-        (
-            "engine.state.batchinfo.GroupKey.text",
-            lambda _was: property(lambda self: f"{self.namespace}/{self.name}"),
-        ),
-    ),
-    # Gates, nodes and queues that two processes share.
-    case(
-        *(
-            "S32 gates-shards from 3: has no batch scheduler",
-            "a process without a batch scheduler removes gates",
-        ),
-        ("fastpath.settings._removes_gates", gives(True)),
-    ),
-    case(
-        *("S32 gates-shards: removes a gate while", "gates go by a process that does not hold the lease"),
-        ("process.runtime.gates_turn", lambda _was: lambda *_, **__: Always()),
-    ),
-    case(
-        *("S34 gates-shards: agent-fast", "one process gives away what the other has reserved"),
-        _TRUE_OF_OTHERS,
-    ),
-    # By what the queues hold in the end, it is seen as well.
-    case(
-        *(
-            "S32 gates-shards from 11: takes the gate of",
-            "one process gives away what the other has reserved, and nobody looks",
-        ),
-        _TRUE_OF_OTHERS,
-        ("tests.sim.gate_safety.GateSafety.look_inside", gives(None)),
-        ("tests.sim.gate_safety.GateSafety._refuses", gives("")),
-    ),
-    case(
-        *(
-            "S34 gates-shards with pod_deleted, webhook_down: waits no more",
-            "room is kept for another process's pod that is gone",
-        ),
-        (
-            "engine.state.queueusage.QueueUsage.left",
-            lambda was: lambda self, uid: None if uid in self.gated.reserved else was(self, uid),
-        ),
-    ),
-    case(
-        *(
-            "S28 gates-shards with webhook_down from 18: room, and queue",
-            "the fast process fills a queue beyond its limits",
-        ),
-        ("engine.state.queueusage.QueueUsage.full", gives(None)),
-        ("engine.state.queueusage.QueueUsage.admit", gives("")),
-    ),
-    *(
-        case(
-            *("S33 gates-shards: would do", f"of nodes outside of a shard is said {answer!r}"),
-            ("fastpath.outside.OutsideShard.full", gives(answer)),
-        )
-        for answer in ("", "is full")
-    ),
-    case(
-        *(
-            "S33 gates-shards: outside would do: None",
-            "a pod of a full shard wants a node where others have room",
-        ),
-        ("binding.failure.FailureHandler.shard_full", gives("")),
-    ),
-    quick(
-        *(
-            "L18 gates-shards from 5: say that nodes are missing",
-            "a gang of a full shard wants nodes where others have room",
-        ),
-        ("engine.session.written._held_by_shard", gives({})),
-    ),
-    # The other nodes are gone, and no new one comes.
-    case(
-        *("L17 gates-shards from 13: fits on a node to come", "words of full shards are not looked at again"),
-        ("fastpath.outside.OutsideShard._look", gives_later(None)),
-    ),
-    case(
-        *("S33 gates-shards: says Unschedulable", "a pod behind its gate says Unschedulable"),
-        ("binding.messenger.KubeMessenger.held", held_as_unschedulable),
-    ),
-    # GPUs that pods share.
-    quick("S39 gpus from 1: reserves", "every GPU has room", *lets_through("gpu_share.GPUShare")),
-    case(
-        "S39 gpus-batch from 11: reserves",
-        "every GPU has room for a gang",
-        *lets_through("gpu_share.GPUShare"),
-    ),
-    quick(
-        *("S7 gpus with any", "devices are not given back"),
-        ("engine.state.columns.Columns.recount_gpus", no_device_comes_back),
-    ),
-    case(
-        *("S39 gpus: with the devices ()", "no binding names devices"),
-        ("kube.bind.Binds.send_bind", names_no_device),
-    ),
-    quick(
-        *("S38 gpus: gave more of a device", "all pods have one device"),
-        ("engine.state.ledger.text_of", gives("0")),
-    ),
-    case(
-        *("S39 gpus with crash, pod_deleted: reserves the devices", "devices are forgotten with a restart"),
-        ("engine.state.podinfo.indices_in", gives(())),
-    ),
-    quick(
-        *("L20 gpus with bound_elsewhere, denied: it names ()", "only the scheduler gives a pod its devices"),
-        (
-            "engine.state.ledger.Ledger._regive",
-            lambda was: lambda self, at, gpus: bool(gpus) and was(self, at, gpus),
-        ),
-    ),
-    case(
-        *("S39 S25 L20 L13 gpus with gpu_taken, crash from 7", "devices of others are not counted"),
-        ("engine.state.podinfo.indices_in", lambda was: lambda text: was(text)[:1]),
-    ),
-    # Jobs.
-    quick(
-        *("S35 jobs: before its turn", "a stage begins before its turn"),
-        ("controllers.jobs.carrying.waiting_tasks", gives({})),
-    ),
-    # Though the judge asks what the controller knew.
-    case(
-        *(
-            "S35 jobs with lagging, job_changed: begins before its turn",
-            "a stage begins with pods that are not ready",
-        ),
-        (
-            "controllers.jobs.depends.is_ready",
-            lambda _was: lambda pod: pod.metadata.deletion_timestamp is None,
-        ),
-    ),
-    # What has succeeded counts when a Job is resumed, and when it is restarted it does not.
-    case(
-        *(
-            "S35 jobs with pod_failed from 23: begins before its turn",
-            "a stage begins with pods of before a restart",
-        ),
-        ("controllers.jobs.controller.kill_for", keeps_what_succeeded),
-    ),
-    quick(
-        *("S36 jobs: is one of", "a Job has one pod too many"),
-        ("controllers.jobs.carrying.wanted_pods", one_more),
-    ),
-    quick(
-        *("S37 jobs: from Completed to Running", "a phase goes where it does not lead"),
-        ("controllers.jobs.carrying.next_phase", back_to_running),
-    ),
-    case(
-        *("S37 jobs with pod_failed from 4: is tried again for the", "a Job is tried for ever"),
-        ("controllers.jobs.states.max_retry", gives(100)),
-    ),
-    quick(
-        *("L19 jobs: lacks", "pods are not made again"),
-        ("controllers.jobs.carrying.Carrying._make_pods", the_first_of_each),
-    ),
-    case(
-        *("L19 jobs: says 0 running", "numbers are not counted"),
-        ("controllers.jobs.carrying.counted", none_runs),
-    ),
-    case(
-        *("L19 jobs from 9: was to go", "Jobs stay when their time is over"),
-        ("controllers.jobs.controller.JobController._expire", gives_later(True)),
-    ),
-    case(
-        *("L19 jobs with job_commanded: command", "no command is carried out"),
-        ("controllers.jobs.controller.JobController._next_command", gives(None)),
-    ),
-    case(
-        *(
-            "L5 jobs with any from 4004692: binds are in flight",
-            "pods stand by with room that their first stage lacks",
-        ),
-        (
-            "engine.session.tiers.Tiers.in_pending_order",
-            lambda _was: lambda self, _job, tasks: self.in_task_order(tasks),
-        ),
-        ("engine.session.plugins.gang._somebody_runs", gives(True)),
-        ("cluster.standing_by.StandingBy.left_alone", gives(None)),
-    ),
-]
 
 
 @pytest.mark.parametrize("broken", CASES)
 def test_a_judge_sees_that(monkeypatch: pytest.MonkeyPatch, broken: Broken) -> None:
-    for place, make in broken.places:
+    for place, make in broken.places.items():
         whole = place if place.startswith(("embedded_kubernetes.", "tests.")) else f"agent_scheduler.{place}"
         owner, _, name = whole.rpartition(".")
         monkeypatch.setattr(whole, make(getattr(resolve_name(owner), name)))

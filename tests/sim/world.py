@@ -183,50 +183,32 @@ class World:
         self.legality = Legality(self)
         self.safety = Safety(self)
         self.nemesis = Nemesis(self)
-        self.devices: DeviceCluster | None = None
-        self.device_nemesis: DeviceNemesis | None = None
-        self.allocations: Allocations | None = None
-        if self.shape.devices is not None:
-            self.devices = DeviceCluster(self, self.shape.devices)
-            self.device_nemesis = DeviceNemesis(self, self.devices)
-            self.allocations = Allocations(self, self.devices.reading)
-        self.shards: ShardMap | None = None
-        self.shard_safety: ShardSafety | None = None
-        self.shard_nemesis: ShardNemesis | None = None
-        self.plans: PlanMap | None = None
-        self.plan_safety: PlanSafety | None = None
-        if self.shape.shards is not None:
-            self.shards = ShardMap(self, self.shape.shards)
-            self.shard_safety = ShardSafety(self, self.shards)
-            if self.shape.plans is None:
-                self.shard_nemesis = ShardNemesis(self, self.shards)
-            else:
-                self.plans = PlanMap(self, self.shards, self.shape.plans)
-                self.plan_safety = PlanSafety(self, self.plans)
-                self.shard_nemesis = PlanNemesis(self, self.plans)
+        # Each of these is there where the shape has what it is about. Requests ask whether there are gates.
         self.gates: GateCluster | None = None
-        self.gate_safety: GateSafety | None = None
-        self.gangs: GangCluster | None = None
-        self.gang_safety: GangSafety | None = None
-        self.gang_nemesis: GangNemesis | None = None
-        if self.shape.gangs is not None:
-            self.gangs = GangCluster(self, self.shape.gangs)
-            self.gang_safety = GangSafety(self, self.gangs)
-            self.gang_nemesis = GangNemesis(self, self.gangs)
-            if self.shape.gates is not None:
-                self.gates = GateCluster(self, self.shape.gates)
-                self.gate_safety = GateSafety(self, self.gang_safety, self.gates)
+        self.devices = DeviceCluster(self, shape.devices) if shape.devices else None
+        self.device_nemesis = DeviceNemesis(self, self.devices) if self.devices else None
+        self.allocations = Allocations(self, self.devices.reading) if self.devices else None
+        self.shards = ShardMap(self, shape.shards) if shape.shards else None
+        self.shard_safety = ShardSafety(self, self.shards) if self.shards else None
+        self.plans = PlanMap(self, self.shards, shape.plans) if self.shards and shape.plans else None
+        self.plan_safety = PlanSafety(self, self.plans) if self.plans else None
+        self.shard_nemesis: ShardNemesis | None = None
+        if self.shards:
+            self.shard_nemesis = (
+                PlanNemesis(self, self.plans) if self.plans else ShardNemesis(self, self.shards)
+            )
+        self.gangs = GangCluster(self, shape.gangs) if shape.gangs else None
+        self.gang_safety = GangSafety(self, self.gangs) if self.gangs else None
+        self.gang_nemesis = GangNemesis(self, self.gangs) if self.gangs else None
+        self.gates = GateCluster(self, shape.gates) if self.gangs and shape.gates else None
+        self.gate_safety = (
+            GateSafety(self, self.gang_safety, self.gates) if self.gang_safety and self.gates else None
+        )
         self._collecting: CollectorTurns | None = None
-        self.job_safety: JobSafety | None = None
-        self.job_nemesis: JobNemesis | None = None
-        if self.shape.jobs is not None and self.gangs is not None:
-            self.job_safety = JobSafety(self)
-            self.job_nemesis = JobNemesis(self, self.gangs)
-        self.gpu_safety: GpuSafety | None = None
-        self.gpu_nemesis: GpuNemesis | None = None
-        if self.shape.gpus is not None:
-            self.gpu_safety = GpuSafety(self)
-            self.gpu_nemesis = GpuNemesis(self, self.gpu_safety)
+        self.job_safety = JobSafety(self) if shape.jobs and self.gangs else None
+        self.job_nemesis = JobNemesis(self, self.gangs) if shape.jobs and self.gangs else None
+        self.gpu_safety = GpuSafety(self) if shape.gpus else None
+        self.gpu_nemesis = GpuNemesis(self, self.gpu_safety) if self.gpu_safety else None
         nemeses = (
             *(self.device_nemesis, self.shard_nemesis),
             *(self.gang_nemesis, self.job_nemesis, self.gpu_nemesis),
