@@ -108,27 +108,34 @@ def test_every_promise_of_the_documentation_is_looked_at_by_a_judge() -> None:
     assert promised - looked_at == {"S11", "S12"}
 
 
-_TWICE = [(4, "planned"), (9, "mixed-batch"), (7, "gates-shards")]
+#: Worlds in which the order of sets decided once, in the product too, and others.
+_TWICE = [Options(seed=83, scenario="gates"), Options(seed=4, scenario="planned")]
 _TWICE_IN_ALL = [
-    *((2, "preempting"), (12, "devices"), (8, "sharded"), (3, "batch"), (5, "gates"), (5, "gates-native")),
-    *((8, "gpus"), (8, "jobs"), *_TWICE),
+    *(
+        Options(seed=seed, scenario=scenario)
+        for seed, scenario in (
+            *((2, "preempting"), (12, "devices"), (8, "sharded"), (3, "batch"), (9, "mixed-batch")),
+            *((5, "gates"), (5, "gates-native"), (7, "gates-shards"), (8, "gpus"), (8, "jobs")),
+        )
+    ),
+    *(
+        each
+        for each in kept()
+        if (each.scenario, each.seed) in (("gates", 129), ("gates", 155), ("devices", 101))
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    "worlds", [_TWICE, pytest.param(_TWICE_IN_ALL, marks=pytest.mark.wide)], ids=["few", "all"]
+    "worlds", [_TWICE, pytest.param(_TWICE_IN_ALL, marks=pytest.mark.wide)], ids=["few", "many"]
 )
-def test_a_seed_has_one_history_whatever_the_hashes(worlds: list[tuple[int, str]]) -> None:
-    code = (
-        "from tests.sim.world import Options, run\n"
-        f"for seed, scenario in {worlds!r}: print(run(Options(seed=seed, scenario=scenario)).digest)"
-    )
+def test_a_seed_has_one_history_whatever_the_hashes(worlds: list[Options]) -> None:
+    code = f"from tests.sim.world import Options, run\nfor options in {worlds!r}: print(run(options).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "2"}
     answer = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
-    here = [run(Options(seed=seed, scenario=scenario)).digest for seed, scenario in worlds]
-    assert answer.stdout.split() == here
+    assert answer.stdout.split() == [run(options).digest for options in worlds]
 
 
 @pytest.mark.wide
