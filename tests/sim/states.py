@@ -103,6 +103,8 @@ WANTED = (
     *("GPU shared", "GPUs found again after a restart", "GPU lost that is in use"),
     *("annotation of GPUs edited", "pod waits for a GPU of which parts are free"),
 )
+#: Scenario -> what its own runs must have reached.
+WANTED_THERE = {"jobs": ("gang evicted for another", "eviction failed")}
 #: Of which the few worlds of a commit need not reach each; those of a soak do.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),

@@ -19,7 +19,7 @@ from tests.support.places import DOCS
 from .faults import KINDS
 from .many import kept, worlds
 from .scenarios import SCENARIOS
-from .states import SELDOM, WANTED
+from .states import SELDOM, WANTED, WANTED_THERE
 from .world import Options, Verdict, run, shrink
 
 #: Seconds for a world and, if it fails, for smaller ones, on a machine that does other things as well.
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(600)
 _AT_LEAST = 5
 
 _WORLDS = worlds()
-_KEPT = {(options.scenario, options.seed) for options in kept()}
+_KEPT = set(kept())
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +42,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _case(options: Options) -> Any:
-    is_kept = (options.scenario, options.seed) in _KEPT
-    marks = [pytest.mark.wide] if is_kept else []
-    return pytest.param(options, id=f"{options.scenario}-{options.seed}", marks=marks)
+    marks = [pytest.mark.wide] if options in _KEPT else []
+    faults = "" if options.faults is None else f"-{len(options.faults)}"
+    return pytest.param(options, id=f"{options.scenario}-{options.seed}{faults}", marks=marks)
 
 
 @pytest.mark.parametrize("options", [_case(options) for options in _WORLDS])
@@ -53,17 +53,19 @@ def test_a_world_breaks_no_promise(options: Options, told: Path) -> None:
     if verdict.violations:
         smaller = shrink(verdict, attempts=30)
         pytest.fail(f"{verdict.violations[0]}\nagain: {smaller.options.command()}", pytrace=False)
-    if (options.scenario, options.seed) in _KEPT:
+    if options in _KEPT:
         _tell(told, verdict)
         _check_all_together(told)
 
 
 def _tell(told: Path, verdict: Verdict) -> None:
     options = verdict.options
-    text = json.dumps({"fired": verdict.fired, "states": verdict.states})
-    being_written = told / f".{options.scenario}-{options.seed}"
-    being_written.write_text(text)
-    being_written.rename(told / f"{options.scenario}-{options.seed}.json")
+    name = f"{options.scenario}-{options.seed}-{len(options.faults or ())}"
+    being_written = told / f".{name}"
+    being_written.write_text(
+        json.dumps({"scenario": options.scenario, "fired": verdict.fired, "states": verdict.states})
+    )
+    being_written.rename(told / f"{name}.json")
 
 
 def _check_all_together(told: Path) -> None:
@@ -74,12 +76,17 @@ def _check_all_together(told: Path) -> None:
         return
     fired: Counter[str] = Counter()
     states: Counter[str] = Counter()
+    there: dict[str, Counter[str]] = {scenario: Counter() for scenario in SCENARIOS}
     for file in files:
         found = json.loads(file.read_text())
         fired.update(found["fired"])
         states.update(found["states"])
+        there[found["scenario"]].update(found["states"])
     assert {name: fired[name] for name in KINDS if fired[name] < _AT_LEAST} == {}
     assert [state for state in WANTED if not states[state] and state not in SELDOM] == []
+    assert [
+        state for name, wanted in WANTED_THERE.items() for state in wanted if not there[name][state]
+    ] == []
 
 
 def test_every_scenario_is_played() -> None:
