@@ -32,7 +32,7 @@ from .device_reading import (
     unready,
     usable,
 )
-from .judge import Judge, hear_before, is_first
+from .judge import History, Judge, hear_before, is_first
 
 if TYPE_CHECKING:
     from agent_scheduler.engine.dra.allocation import Allocation
@@ -65,8 +65,7 @@ class Allocations(Judge):
     def __init__(self, world: World, reading: Reading) -> None:
         super().__init__(world)
         self._reading = reading
-        #: UID and version -> the object.
-        self._versions: dict[tuple[str, str], bytes] = {}
+        self._history = History(world, (CLASSES, SLICES, CLAIMS))
         #: (Process, claim's UID) -> what the process chose to allocate to it.
         self._chosen: dict[tuple[str, str], list[Json]] = {}
         #: (Identity of a process, claim's UID) -> what it assumes, or last did, that the claim has.
@@ -85,8 +84,6 @@ class Allocations(Judge):
         self.bound: set[str] = set()
         #: UIDs of claims that others left allocated for nobody, and of those that nobody was allowed to deallocate.
         self.left_by_others: set[str] = set()
-        for kind in (CLASSES, SLICES, CLAIMS):
-            world.store.tables[kind].subscribers.append(self._note)
         world.store.tables[CLAIMS].subscribers.append(self._claim)
 
     def went_back(self) -> None:
@@ -116,9 +113,6 @@ class Allocations(Judge):
         patch = orjson.loads(body)
         if "allocation" in (status := patch.get("status") or {}) and status["allocation"] is None:
             self.left_by_others.add(patch["metadata"]["uid"])
-
-    def _note(self, event: Event) -> None:
-        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
 
     # -- choices
 
@@ -267,8 +261,7 @@ class Allocations(Judge):
         return None if found is None else orjson.loads(orjson.dumps(found.status("", "")))
 
     def _object(self, seen: Seen) -> Json:
-        found: Json = orjson.loads(self._versions[seen.uid, seen.resource_version])
-        return found
+        return self._history.object(seen.uid, seen.resource_version)
 
     # -- commits
 

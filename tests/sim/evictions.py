@@ -29,7 +29,7 @@ from tests.decisions.plain import decide
 
 from .api import NODES, PODS, Json
 from .device_reading import without_extended
-from .judge import Judge, hear_after, hear_before, is_first
+from .judge import History, Judge, hear_after, hear_before, is_first
 from .rules import as_placed, beside, cluster_of, readable, refusal, with_devices
 
 if TYPE_CHECKING:
@@ -137,13 +137,10 @@ class Evictions(Judge):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.claims: list[Claim] = []
-        #: UID and version -> the object.
-        self._versions: dict[tuple[str, str], bytes] = {}
-        self._read: dict[tuple[str, str], Json] = {}
+        #: What an object was, by its UID and version.
+        self.object = History(world, (PODS, NODES, BUDGETS), readable).object
         #: Node -> (version, UID) of each pod that came to it.
         self._arrivals: dict[str, list[tuple[int, str]]] = {}
-        for kind in (PODS, NODES, BUDGETS):
-            world.store.tables[kind].subscribers.append(self._note)
         names = world.store.tables[PODS].field_names
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
@@ -155,17 +152,6 @@ class Evictions(Judge):
         for record in self.world.store.tables[PODS].scan(""):
             if node := record.fields[self._node_field]:
                 self._arrivals.setdefault(node, []).append((record.rv, record.uid))
-
-    def _note(self, event: Event) -> None:
-        record = event.record
-        self._versions[record.uid, str(record.rv)] = record.data
-
-    def object(self, uid: str, version: str) -> Json:
-        key = uid, version
-        found = self._read.get(key)
-        if found is None:
-            found = self._read[key] = readable(orjson.loads(self._versions[key]))
-        return found
 
     def arrivals(self, node: str) -> Sequence[tuple[int, str]]:
         """(Version, UID) of each pod that came to the node."""

@@ -143,6 +143,13 @@ class Exchange:
         """Whether the server that it was sent to is no more."""
         return self._restored != self._world.backups.restored
 
+    def _go_on(self) -> None:
+        """It is answered, and carried out late."""
+        late, world = self._world.rng.uniform(0.01, LONGEST), self._world
+        world.plan.lasts(world.loop.time() + late)
+        self._goes_on = True
+        world.loop.call_later(late, self._carry_out_late, context=world.context)
+
     def _carry_out_late(self) -> None:
         if not self._is_of_before():
             self._carry_out()
@@ -159,10 +166,7 @@ class Exchange:
         world = self._world
         chance = world.rng.random()
         if chance < 0.2:
-            late = world.rng.uniform(0.01, LONGEST)
-            world.plan.lasts(world.loop.time() + late)
-            self._goes_on = True
-            world.loop.call_later(late, self._carry_out_late, context=world.context)
+            self._go_on()
             return refusal(504, {"kind": "Status", "reason": "Timeout"})
         if chance < 0.4:
             self._carry_out()
@@ -180,10 +184,7 @@ class Exchange:
             if world.rng.random() < 0.5:
                 self._carry_out()
             else:
-                late = world.rng.uniform(0.01, LONGEST)
-                world.plan.lasts(world.loop.time() + late)
-                self._goes_on = True
-                world.loop.call_later(late, self._carry_out_late, context=world.context)
+                self._go_on()
         return strange(says)
 
     def _deliver(self, response: Response) -> None:

@@ -20,7 +20,7 @@ from . import gang_reading as read
 from .api import Json, name_of
 from .gang_load import NATIVE, PRIORITIES
 from .gangs import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
-from .judge import Judge, hear_after, hear_before, is_first
+from .judge import History, Judge, hear_after, hear_before, is_first
 
 if TYPE_CHECKING:
     from agent_scheduler.batch.scheduler import BatchScheduler
@@ -133,9 +133,8 @@ class GangSafety(Judge):
     def __init__(self, world: World, cluster: GangCluster) -> None:
         super().__init__(world)
         self.cluster = cluster
-        #: UID and version -> a group or queue.
-        self._versions: dict[tuple[str, str], bytes] = {}
-        self._read: dict[tuple[str, str], Json] = {}
+        #: What a group or queue was, by its UID and version.
+        self.object = History(world, (GROUPS, QUEUES, NATIVE_GROUPS)).object
         #: (Identity, pod's UID) -> the group and the moment in which it was given room; and what the group lacked when
         #: that moment was over.
         self._given: dict[tuple[str, str], tuple[str, float]] = {}
@@ -150,18 +149,9 @@ class GangSafety(Judge):
 
     def _note(self, event: Event) -> None:
         record = event.record
-        self._versions[record.uid, str(record.rv)] = record.data
-        what = orjson.loads(record.data)
-        status = what.get("status") or {}
+        status = orjson.loads(record.data).get("status") or {}
         said = status.get("phase") or status.get("state") or ""
         self.world.trace("", f"{record.key or record.name} {event.type} {said}")
-
-    def object(self, uid: str, version: str) -> Json:
-        key = uid, version
-        found = self._read.get(key)
-        if found is None:
-            found = self._read[key] = orjson.loads(self._versions[key])
-        return found
 
     # -- what a process does
 

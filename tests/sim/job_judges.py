@@ -39,7 +39,7 @@ from . import job_reading as read
 from .api import PODS, Json
 from .controllers import GangController
 from .gangs import JOBS
-from .judge import Judge
+from .judge import History, Judge
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -121,13 +121,13 @@ class JobSafety(Judge):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._jobs: dict[str, _Job] = {}
-        #: UID and version -> the Job, or a pod of one.
-        self._versions: dict[tuple[str, str], bytes] = {}
+        #: Of Jobs and pods.
+        self._history = History(world, (JOBS, PODS))
         #: (Identity of a controller, UID of a Job) -> tasks whose turn it was by what that one knew as it decided, and
         #: the newest version of the Job for which it was.
         self._by_what_it_knew: dict[tuple[str, str], dict[str, int]] = {}
         for table, changed in ((JOBS, self._job_changed), (PODS, self._pod_changed)):
-            world.store.tables[table].subscribers += (self._note_version, changed)
+            world.store.tables[table].subscribers.append(changed)
 
     def went_back(self) -> None:
         """The store has. What its processes knew of what was undone they may go by until they start over."""
@@ -167,13 +167,9 @@ class JobSafety(Judge):
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
 
     def _object(self, known: Any) -> Json:
-        found: Json = orjson.loads(self._versions[known.uid, known.resource_version])
-        return found
+        return self._history.object(known.uid, known.resource_version)
 
     # -- commits
-
-    def _note_version(self, event: Event) -> None:
-        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
 
     def _job_changed(self, event: Event) -> None:
         if self.world.backups.restoring:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from embedded_kubernetes.store import Event
+
+from .api import Json
 
 if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -40,6 +46,32 @@ class Judge:
     def _is_unaware(self, process: Process | None) -> bool:
         """Whether it goes by a history that is undone, and is judged by nothing."""
         return self.world.backups.is_unaware(process)
+
+
+class History:
+    """Subscribes to the store: all versions of objects of these kinds, as `read` has them. Nobody may change them."""
+
+    def __init__(
+        self,
+        world: World,
+        kinds: Iterable[tuple[str, str]],
+        read: Callable[[Json], Json] = lambda found: found,
+    ) -> None:
+        self._versions: dict[tuple[str, str], bytes] = {}
+        self._found: dict[tuple[str, str], Json] = {}
+        self._read = read
+        for kind in kinds:
+            if kind in world.store.tables:
+                world.store.tables[kind].subscribers.append(self._note)
+
+    def _note(self, event: Event) -> None:
+        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
+
+    def object(self, uid: str, version: str) -> Json:
+        key = uid, version
+        if key not in self._found:
+            self._found[key] = self._read(orjson.loads(self._versions[key]))
+        return self._found[key]
 
 
 def hear_before(owner: Any, name: str, hear: Callable[..., object]) -> None:

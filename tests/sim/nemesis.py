@@ -273,9 +273,7 @@ class Nemesis(FaultMaker):
 
     def missed_delete(self) -> None:
         """Objects go while nobody watches, and when the watches come back history has been cut off."""
-        for process in self._world.processes:
-            if process.transport is not None:
-                process.transport.drop_streams()
+        self._world.drop_streams()
         for _ in range(self._rng.randrange(1, 4)):
             self.pod_deleted()
         self._world.store.compact(self._world.store.rv)
@@ -291,9 +289,7 @@ class Nemesis(FaultMaker):
         # Lists that failed are tried again at this distance, at most.
         self._world.plan.lasts(until + 30.0)
         if self._rng.random() < 0.5:
-            for process in self._world.processes:
-                if process.transport is not None:
-                    process.transport.drop_streams()
+            self._world.drop_streams()
 
     def server_restarted(self) -> None:
         """It is away for a moment, and then knows objects and versions as before, but of no change before its start."""
@@ -303,9 +299,7 @@ class Nemesis(FaultMaker):
         world.trace("", f"the API server restarts, and is back at {world.server_back:.3f}")
         if self._rng.random() < 0.7:
             world.store.compact(world.store.rv)
-        for process in world.processes:
-            if process.transport is not None:
-                process.transport.drop_streams()
+        world.drop_streams()
 
     def rolled_back(self) -> None:
         """It is away for a moment, and then as it was when a backup was taken."""

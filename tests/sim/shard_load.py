@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.config.sharding import parse_scheduler_configs
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
@@ -48,16 +48,16 @@ class Shards:
     all_return: bool = False
 
 
+def _shards(rng: random.Random, modes: dict[str, str], desired: dict[str, list[str]]) -> Shards:
+    peer, after = rng.random() < 0.15, rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 8.0)))
+    return Shards(modes, desired, peer, after)
+
+
 def share_out(rng: random.Random, load: Load) -> Shards:
     """Between two to five schedulers: nodes more or less evenly, some to nobody or to two; pods by chance."""
     names = [f"agent-{number}" for number in range(rng.choice((2, 2, 2, 3, 3, 4, 5)))]
     modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
-    shards = Shards(
-        modes={name: rng.choice(modes) for name in names},
-        desired={name: [] for name in names},
-        peer=rng.random() < 0.15,
-        kind_after=rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 8.0))),
-    )
+    shards = _shards(rng, {name: rng.choice(modes) for name in names}, {name: [] for name in names})
     if shards.peer:
         shards.desired[PEER] = []
     owners = list(shards.desired)
@@ -114,28 +114,23 @@ def follow(rng: random.Random, load: Load) -> Shards:
     modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
     for _, pod in load.pods:
         pod["spec"]["schedulerName"] = rng.choice(names)
-    return Shards(
-        modes={name: rng.choice(modes) for name in names},
-        peer=rng.random() < 0.15,
-        kind_after=rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 8.0))),
-    )
+    return _shards(rng, {name: rng.choice(modes) for name in names}, {})
 
 
 def told(rng: random.Random, shards: Shards) -> Plans:
     names = [*shards.modes, *([PEER] if shards.peer else [])]
     flags = ",".join(f"{name}:agent:0.0:{rng.choice((0.3, 1.0))}:false:0:0" for name in names)
-    plans = Plans(
-        names=names,
-        flags=flags,
-        sync_period=rng.choice((2.0, 10.0, 60.0)),
-        event_trigger=rng.random() < 0.7,
-        lease=rng.choice(((15, 10.0, 2.0), (5, 3.0, 0.5))),
-        replicas=rng.choice((1, 2, 2)),
-    )
+    plans = _plans(rng, names, flags, (1, 2, 2))
     chance = rng.random()
     plans.has_first, plans.is_usable = chance < 0.85, chance < 0.7
     plans.first = usable(rng, names) if plans.is_usable else unusable(rng, names)
     return plans
+
+
+def _plans(rng: random.Random, names: list[str], flags: str, replicas: tuple[int, ...], **more: Any) -> Plans:
+    period, trigger = rng.choice((2.0, 10.0, 60.0)), rng.random() < 0.7
+    lease = rng.choice(((15, 10.0, 2.0), (5, 3.0, 0.5)))
+    return Plans(names, flags, period, trigger, lease, replicas=rng.choice(replicas), **more)
 
 
 def unusable(rng: random.Random, names: list[str]) -> str | None:
@@ -217,15 +212,8 @@ def plan(rng: random.Random, shards: Shards) -> Plans:
     """The sharding controller divides the nodes, and gives those of the autoscaler to either."""
     shards.desired = {}
     names = list(shards.modes)
-    return Plans(
-        names=names,
-        flags=",".join(f"{name}:agent:0.0:1.0:false:0:0" for name in names),
-        sync_period=rng.choice((2.0, 10.0, 60.0)),
-        event_trigger=rng.random() < 0.7,
-        lease=rng.choice(((15, 10.0, 2.0), (5, 3.0, 0.5))),
-        replicas=rng.choice((1, 2)),
-        has_first=False,
-    )
+    flags = ",".join(f"{name}:agent:0.0:1.0:false:0:0" for name in names)
+    return _plans(rng, names, flags, (1, 2), has_first=False)
 
 
 def keep_nodes(gates: Gates) -> Gates:
