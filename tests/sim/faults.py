@@ -54,7 +54,7 @@ FAMILIES: dict[str, tuple[float, tuple[str, ...]]] = {
     "jobs": (0.7, ("job_changed", "job_commanded", "pod_failed")),
     "gpus": (0.5, ("gpus_changed", "gpu_taken", "gpu_index_edited")),
 }
-#: What does not go wrong there: nobody but the controller, and who meddles with it, moves nodes; and the settings of
+#: What does not go wrong there: only the controller, and who meddles with it, moves nodes; and the settings of
 #: sessions stay as they are.
 _NOT_IN = {"plans": "shards_changed", "gangs": "reload"}
 

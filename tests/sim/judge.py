@@ -49,7 +49,7 @@ class Judge:
 
 
 class History:
-    """Subscribes to the store: all versions of objects of these kinds, as `read` has them. Nobody may change them."""
+    """Subscribes to the store: all versions of objects of these kinds, as `read` has them, not to be changed."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Broken(NamedTuple):
 
 
 #: Codes of the promises of which one is violated, the scenario in which that shows, with which faults ("any": what
-#: a seed draws; else none but these), a seed with which it has shown, what is broken, and a part of what is said.
+#: a seed draws; else none but these), a seed of such a world, what is broken, and a part of what is said.
 _HEAD = re.compile(
     r"(?P<promises>[SL\d ]+) (?P<scenario>[a-z-]+)(?: with (?P<faults>[a-z_, ]+?))?(?: from (?P<first>\d+))?"
     r": (?P<what>.+?)(?: => (?P<says>.+))?"
