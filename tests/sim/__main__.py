@@ -18,7 +18,7 @@ from typing import Any
 from .faults import KINDS
 from .many import Summary, run_many
 from .scenarios import DRAWN, SCENARIOS
-from .states import WANTED_IN_ALL
+from .states import WANTED
 from .world import Options, Verdict, run, shrink
 
 
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         "--scenario", choices=sorted(SCENARIOS), default="", metavar="NAME", help="instead of a drawn one"
     )
     made.add_argument(
-        "--fault", action="append", choices=list(KINDS), metavar="NAME", help="only this kind (repeatable)"
+        "--fault", action="append", choices=KINDS, metavar="NAME", help="only this kind (repeatable)"
     )
     made.add_argument("--no-faults", action="store_true", help="nothing goes wrong")
     made.add_argument("--pods", type=int, help="only the first so many pods")
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     until = time.monotonic() + args.minutes * 60 if args.minutes else None
     worlds = _worlds(seeds, common, mixed=bool(args.minutes))
     summary = run_many(worlds, jobs=args.jobs, until=until, failed=_tell)
-    print(summary.text(WANTED_IN_ALL))
+    print(summary.text(WANTED))
     for verdict in summary.failed[:3]:
         _report(verdict, shrinks=not args.no_shrink)
     return 1 if summary.failed else 0

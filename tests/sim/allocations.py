@@ -1,8 +1,4 @@
-"""Who has which devices, judged from the API's own history at each commit.
-
-S17 a device is in one allocation at a time, and what is shared within what there is; an allocation is one that its
-    claim asks for, of devices that are there and free, by the plain reading of `tests.decisions.devices`
-S18 no pod of ours is bound before all its claims are allocated, usable on its node, and reserved for it
+"""Who has which devices (S17, S18, L7 and L10 of docs/reliability.md), judged from the API's own history.
 
 As with evictions, what a process had seen by the time of its choice is taken from it as versions alone, whose content
 is the API's. What others do is not held against us: allocations of other schedulers and of dead processes, reservations
@@ -11,7 +7,7 @@ that somebody else took away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,7 +16,7 @@ from agent_scheduler.engine.queueing.places import Place
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
 
-from .device_attaching import unready
+from .api import FINAL, NODES, PODS, Json
 from .device_reading import (
     CLAIMS,
     CLASSES,
@@ -33,8 +29,10 @@ from .device_reading import (
     named_by,
     owner_of,
     reserved_for,
+    unready,
     usable,
 )
+from .judge import History, Judge, hear_before, is_first
 
 if TYPE_CHECKING:
     from agent_scheduler.engine.dra.allocation import Allocation
@@ -44,10 +42,6 @@ if TYPE_CHECKING:
 
     from .processes import Process
     from .world import World
-
-Json = dict[str, Any]
-
-PODS, NODES = ("", "pods"), ("", "nodes")
 
 
 def _for(pod: str) -> str:
@@ -65,14 +59,13 @@ def _timeless(allocation: Json) -> Json:
     return {key: value for key, value in allocation.items() if key != "allocationTimestamp"}
 
 
-class Allocations:
+class Allocations(Judge):
     """Subscribes to the store of a world with devices. Owner of the choices of all processes."""
 
     def __init__(self, world: World, reading: Reading) -> None:
-        self._world = world
+        super().__init__(world)
         self._reading = reading
-        #: UID and version -> the object.
-        self._versions: dict[tuple[str, str], bytes] = {}
+        self._history = History(world, (CLASSES, SLICES, CLAIMS))
         #: (Process, claim's UID) -> what the process chose to allocate to it.
         self._chosen: dict[tuple[str, str], list[Json]] = {}
         #: (Identity of a process, claim's UID) -> what it assumes, or last did, that the claim has.
@@ -91,8 +84,6 @@ class Allocations:
         self.bound: set[str] = set()
         #: UIDs of claims that others left allocated for nobody, and of those that nobody was allowed to deallocate.
         self.left_by_others: set[str] = set()
-        for kind in (CLASSES, SLICES, CLAIMS):
-            world.store.tables[kind].subscribers.append(self._note)
         world.store.tables[CLAIMS].subscribers.append(self._claim)
 
     def went_back(self) -> None:
@@ -103,7 +94,7 @@ class Allocations:
             (claim["metadata"]["uid"], pod) for claim in self._reading.claims() for pod in reserved_for(claim)
         }
         self._robbed -= reserved
-        pods = self._world.store.tables[PODS]
+        pods = self.world.store.tables[PODS]
         node = pods.field_names.index("spec.nodeName")
         self.bound &= {record.uid for record in pods.scan("") if record.fields[node]}
         for claim in self._reading.claims():
@@ -123,31 +114,26 @@ class Allocations:
         if "allocation" in (status := patch.get("status") or {}) and status["allocation"] is None:
             self.left_by_others.add(patch["metadata"]["uid"])
 
-    def _note(self, event: Event) -> None:
-        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
-
     # -- choices
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
         """Hear of each choice, and of what no metric tells. Idempotent."""
         prebind: Any = fast_path.binder._prebind
         queue: Any = fast_path.queue
-        if "start" in vars(prebind):
+        if not is_first(prebind, "allocations"):
             return
-        start, tell, add, states = prebind.start, prebind._tell, queue.add, self._world.states
+        add, states = queue.add, self.world.states
 
-        def started(result: Any, node_name: str, reserved: Any) -> None:
+        def starts(_result: Any, _node_name: str, reserved: Any) -> None:
             for plugin, reservation in reserved.parts:
                 if plugin.name == "DynamicResources":
                     self._judge(process, fast_path, reservation)
-            start(result, node_name, reserved)
 
-        def told(result: Any, node_name: str, problem: str) -> None:
+        def told(result: Any, _node_name: str, problem: str) -> None:
             if problem and not fast_path.cluster.waits(result.pod.uid):
                 states.reached("pod gone while its claims are written")
             if "allocated by somebody else" in problem:
                 states.reached("claim lost to another scheduler")
-            tell(result, node_name, problem)
 
         def added(pod: Any) -> None:
             gated = queue.where(pod.uid) is Place.GATED
@@ -173,15 +159,17 @@ class Allocations:
             self._assumed[process.identity, _for(pod)] = allocation
             return True
 
-        prebind.start, prebind._tell, queue.add = started, told, added
+        hear_before(prebind, "start", starts)
+        hear_before(prebind, "_tell", told)
+        queue.add = added
         devices.assume, devices.assume_in_memory = assumed, assumed_in_memory
 
     def _judge(self, process: Process, fast_path: FastPath, reservation: ReservedClaims) -> None:
         devices, ledger = fast_path.cluster.devices, fast_path.ledger
-        if self._world.backups.is_unaware(process):
+        if self._is_unaware(process):
             return
         parts = [part for part in reservation.claims if part.allocation is not None]
-        self._world.safety.checked["S17"] += 1
+        self._look("S17")
         claims: list[Json] = []
         given: list[Json] = []
         if (in_memory := reservation.in_memory) is not None:
@@ -200,7 +188,7 @@ class Allocations:
             claims.append(self._object(known))
             given.append(allocation)
         nodes = [
-            self._world.evictions.object(info.uid, info.resource_version)
+            self.world.evictions.object(info.uid, info.resource_version)
             for name in ledger.rows
             if (info := ledger.node(name)) is not None
         ]
@@ -273,20 +261,19 @@ class Allocations:
         return None if found is None else orjson.loads(orjson.dumps(found.status("", "")))
 
     def _object(self, seen: Seen) -> Json:
-        found: Json = orjson.loads(self._versions[seen.uid, seen.resource_version])
-        return found
+        return self._history.object(seen.uid, seen.resource_version)
 
     # -- commits
 
     def _claim(self, event: Event) -> None:
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         record = event.record
-        self._world.trace("", f"claim {event.type} {record.name}")
+        self.world.trace("", f"claim {event.type} {record.name}")
         now: Json = {} if event.type == "DELETED" else orjson.loads(record.data)
         was: Json = orjson.loads(event.previous.data) if event.previous is not None else {}
-        actor, lives = self._world.safety.author()
-        lives = lives and not self._world.backups.is_unaware(actor)
+        actor, lives = self.world.safety.author()
+        lives = lives and not self._is_unaware(actor)
         before, after = allocation_of(was), allocation_of(now)
         lost, won = reserved_for(was) - reserved_for(now), reserved_for(now) - reserved_for(was)
         if after and not reserved_for(now) and (actor is None or not lives):
@@ -299,11 +286,11 @@ class Allocations:
             self._robbed -= {(record.uid, uid) for uid in won}
             if lost:
                 state = "claim deallocated" if before and not after else "reservation taken back"
-                self._world.states.reached(state)
+                self._reached(state)
             elif before and not after:
-                self._world.states.reached("claim deallocated")
+                self._reached("claim deallocated")
             if won and before:
-                self._world.states.reached("claim shared")
+                self._reached("claim shared")
         if before and after is None:
             for result in before["devices"]["results"]:
                 had = self._had.get(device_of(result), {})
@@ -384,12 +371,12 @@ class Allocations:
         if not pod["spec"].get("resourceClaims") and not extended(pod):
             return
         self.bound.add(record.uid)
-        self._world.safety.checked["S18"] += 1
+        self._look("S18")
         if self.is_robbed(record.uid):
             return
         if extended(pod):
-            self._world.states.reached("extended resource met by devices")
-        node = self._world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
+            self._reached("extended resource met by devices")
+        node = self.world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
         for named in named_by(pod):
             claim = self._reading.claim(named.name) if named.name else None
             why = self._unready(claim, record, named.own)
@@ -416,5 +403,95 @@ class Allocations:
             return f"has devices that are not ready: {waits}"
         return "" if pod.uid in reserved_for(claim) else "is not reserved for it"
 
-    def _wrong(self, name: str, process: Process, what: str) -> None:
-        self._world.safety.violated(name, f"{process.identity}: {what}")
+
+def is_gated(world: World, pod: Json) -> bool:
+    """Whether the pod waits for a claim that is not there, and not for a node."""
+    return world.devices is not None and world.devices.reading.is_gated(pod)
+
+
+def check_claims(world: World, names: Container[str]) -> None:
+    """Judged from the API's objects. `names`: the schedulerNames of pods that somebody looks after. What is reserved
+    for others waits for a profile of theirs."""
+    if world.devices is None or world.allocations is None:
+        return
+    world.safety.checked["L10"] += 1
+    pods = {record.uid: orjson.loads(record.data) for record in world.store.tables[PODS].scan("")}
+    alive = {uid for uid, pod in pods.items() if pod["status"].get("phase") not in FINAL}
+    awaited = {
+        named.name
+        for uid in alive
+        if not pods[uid]["spec"].get("nodeName")
+        for named in named_by(pods[uid])
+        if named.name
+    }
+    waits = {uid for uid in alive if not pods[uid]["spec"].get("nodeName")}
+    ours = {uid for uid in waits if pods[uid]["spec"].get("schedulerName") in names}
+    named_as = {named.name: uid for uid in alive for named in named_by(pods[uid]) if named.own}
+    for claim in world.devices.reading.claims():
+        name, reserved = claim["metadata"]["name"], reserved_for(claim)
+        if gone := reserved - alive:
+            world.safety.violated("L10", f"claim {name} is reserved for {sorted(gone)}, who are gone")
+        nobody = allocation_of(claim) is not None and not reserved and name not in awaited
+        made_for = owner_of(claim) if is_made(claim) else ""
+        # Another pod may name it, and an attempt that failed leaves it to the next one. One that was made after its pod
+        # had gone is for the garbage collector of a real cluster, which looks for owners that never were.
+        if made_for in pods and not reserved and made_for not in waits and named_as.get(name) != made_for:
+            world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
+        if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
+            world.safety.violated("L10", f"claim {name} is allocated for nobody")
+        # One that is being deleted, or that is not there, keeps its pod waiting whatever this one has, as with
+        # kube-scheduler.
+        stays = "deletionTimestamp" not in claim["metadata"]
+        wait_for_nodes = {uid for uid in reserved & ours if not is_gated(world, pods[uid])}
+        if stays and (failed := unready(claim, only_failed=True)) and wait_for_nodes:
+            world.safety.violated(
+                "L10", f"claim {name} keeps {failed}, which cannot be used, for a pod that waits"
+            )
+    for uid in sorted(alive):
+        _check_placed(world, uid, pods[uid])
+
+
+def _check_placed(world: World, uid: str, pod: Json) -> None:
+    assert world.devices is not None and world.allocations is not None, "there are devices"
+    ours = uid in world.allocations.bound and not world.allocations.is_robbed(uid)
+    if not ours or not pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+        return
+    name = pod["metadata"]["name"]
+    # A patch of a status names no version: carried out late, it takes away what was told since.
+    late = any(world.plan.fired[fault] for fault in ("failed", "slow", "not_the_server"))
+    if extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
+        world.safety.violated("L10", f"{name} has a node and nothing for its extended resources")
+    disputed = False
+    for named in named_by(pod):
+        claim = world.devices.reading.claim(named.name) if named.name else None
+        if claim is None or allocation_of(claim) is None or uid not in reserved_for(claim):
+            world.safety.violated(
+                "L10", f"{name} has a node, and its claim {named.name} is not reserved for it"
+            )
+            continue
+        results = claim["status"]["allocation"]["devices"]["results"]
+        disputed = disputed or any(device_of(each) in world.allocations.disputed for each in results)
+    waits: Any = world.kubelets._claims._waits.by_key if world.kubelets._claims is not None else {}
+    if uid in waits and not disputed:
+        world.safety.violated("L10", f"{name} waits on its node for its claims")
+
+
+def check_books(world: World, process: Process, fast_path: FastPath) -> None:
+    """What a process that may write still assumes, and whether it knows what there is."""
+    if world.devices is None:
+        return
+    books: Any = fast_path.cluster.devices
+    assumed = [*books.assumed._claims]
+    if assumed or fast_path.ledger.assumed:
+        world.safety.violated("L7", f"{process.identity} still assumes something of {assumed}")
+    prebind: Any = fast_path.binder._prebind
+    kept = prebind._written, prebind._taken, prebind._writes.claims.writer._locks
+    if prebind.under_way or any(kept):
+        left = prebind.under_way, [[*each] for each in kept]
+        world.safety.violated("L7", f"{process.identity} still writes claims: {left}")
+    known = {claim.uid: bool(claim.allocation) for claim in books.claims.values()}
+    there = {
+        claim["metadata"]["uid"]: allocation_of(claim) is not None for claim in world.devices.reading.claims()
+    }
+    if known != there:
+        world.safety.violated("L7", f"{process.identity} knows the claims {known}; there are {there}")

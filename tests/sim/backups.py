@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 from embedded_kubernetes.store import Event, Record, Table
 
+from .api import LEASES, PODS
+
 if TYPE_CHECKING:
     from .processes import Process
     from .world import World
 
 Name = tuple[str, str]
-
-PODS = ("", "pods")
-LEASES = ("coordination.k8s.io", "leases")
 #: Seconds between two backups, and how old one is at least that is restored.
 _EVERY, _AGE = 2.0, 3.0
 #: How many are restored at most.

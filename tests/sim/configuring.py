@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agent_scheduler.config.load import Source, Texts
 from agent_scheduler.config.schema import Configuration
 
-from .device_attaching import TIMEOUT
+from .device_load import TIMEOUT
 from .rules import OPTIONAL
 from .shard_load import FENCE, LEASE_NAMESPACE
 

@@ -1,28 +1,124 @@
-"""What makes devices and claims in a world: the embedded cluster's controllers, and a driver of the world's own.
+"""The part of the worlds' drivers that makes devices ready once they are allocated (binding conditions, KEP-5007).
+
+Each allocation of a device that has to be attached is looked at once: the driver says after a while that it is
+attached, and while faults last also that this failed, or nothing at all.
+
+What makes devices and claims in a world: the embedded cluster's controllers, and a driver of the world's own.
 
 What this driver publishes it publishes anew now and then, as drivers do: all slices of the next generation come one by
 one, and then the old ones go. In between the pool is not complete, and nobody may take anything of it.
+
+What happens to claims, classes and pools while pods are given devices. Its requests never fail.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import orjson
 
 from embedded_kubernetes import controllers
-from embedded_kubernetes.device_driver import Attaching, DeviceDriver, DevicesShape
+from embedded_kubernetes.device_driver import (
+    ATTACH_FAILED,
+    ATTACHED,
+    DRIVER,
+    Attaching,
+    DeviceDriver,
+    DevicesShape,
+)
 from embedded_kubernetes.pacing import CollectorTurns
-from embedded_kubernetes.resource_claims import ResourceClaims
+from embedded_kubernetes.requests import Request
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
+from embedded_kubernetes.store import Event
 
-from .device_attaching import Attacher
-from .device_load import CLASSES, GROUP, Devices, class_bodies, pools, slice_body
-from .device_reading import Reading, is_made, owner_of
+from .api import PODS, Json
+from .device_load import (
+    ATTACHED_WITHIN,
+    CLAIMS_PATH,
+    CLASSES_PATH,
+    GROUP,
+    TIMEOUT,
+    Devices,
+    class_bodies,
+    pools,
+    slice_body,
+)
+from .device_reading import (
+    CLAIMS,
+    Reading,
+    allocation_of,
+    awaited,
+    device_of,
+    is_made,
+    owner_of,
+    reserved_for,
+    ways,
+)
+from .faults import FaultMaker
 
 if TYPE_CHECKING:
+    from .processes import Process
     from .world import World
 
-Json = dict[str, Any]
+
+class Attacher:
+    """Subscribes to the claims of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = random.Random(f"{world.seed} attaching")
+        world.store.tables[CLAIMS].subscribers.append(self._changed)
+
+    def _changed(self, event: Event) -> None:
+        if event.type == "DELETED":
+            return
+        now = orjson.loads(event.record.data)
+        # Who starts over with a store that went back looks at all that there is.
+        first = event.previous is None or self._world.backups.restoring
+        before = None if first or event.previous is None else allocation_of(orjson.loads(event.previous.data))
+        allocation = allocation_of(now)
+        if not allocation or before == allocation:
+            return
+        for result in awaited(allocation):
+            self._begin(event.record.uid, now["metadata"]["name"], allocation, result)
+
+    def _begin(self, uid: str, name: str, allocation: Json, result: Json) -> None:
+        world = self._world
+        fails = False
+        if world.plan.strikes("not_attached", now=world.loop.time(), share=4.0):
+            world.plan.lasts(world.loop.time() + 3 * TIMEOUT)
+            fails = self._rng.random() < 0.5
+            if not fails:
+                return
+        seconds = self._rng.choice((0.001, self._rng.uniform(0, ATTACHED_WITHIN)))
+        world.loop.call_later(seconds, self._say, uid, name, allocation, result, fails, context=world.context)
+
+    def _say(self, uid: str, name: str, allocation: Json, result: Json, fails: bool) -> None:
+        world = self._world
+        record = world.store.tables[CLAIMS].get("default", name)
+        if record is None or record.uid != uid:
+            return
+        claim = orjson.loads(record.data)
+        said = [device_of(each) for each in claim["status"].get("devices") or ()]
+        # It may have been taken away and given again, in the same second.
+        if allocation_of(claim) != allocation or device_of(result) in said:
+            return
+        condition = {
+            "type": ATTACH_FAILED if fails else ATTACHED,
+            "status": "True",
+            "reason": "Simulated",
+            "message": "",
+            "lastTransitionTime": world.time_of_day().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        named = {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
+        told = [*(claim["status"].get("devices") or ()), {**named, "conditions": [condition]}]
+        answer = world.call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"devices": told}})
+        assert answer.status == 200, answer.body
+        world.states.reached("device could not be attached" if fails else "device attached late")
 
 
 class DeviceCluster:
@@ -47,7 +143,7 @@ class DeviceCluster:
         if self._shape.attached:
             Attacher(world)
         for body in class_bodies():
-            world.call("POST", CLASSES, body)
+            world.call("POST", CLASSES_PATH, body)
         for name, specs in pools().items():
             for index, spec in enumerate(specs):
                 self._post(name, 1, index, len(specs), spec)
@@ -96,3 +192,201 @@ class DeviceCluster:
         body = slice_body(name, generation, index, count, spec)
         answer = self._world.call("POST", f"{GROUP}/resourceslices", body)
         assert answer.status == 201, answer.body
+
+
+_TAINT = {"key": "example.com/worn", "effect": "NoSchedule"}
+
+
+class DeviceNemesis(FaultMaker):
+    """Other schedulers, users and drivers."""
+
+    shares = {"claim_changed": 2.0, "pool_changed": 2.0, "class_changed": 2.0}  # noqa: RUF012
+
+    def __init__(self, world: World, devices: DeviceCluster) -> None:
+        super().__init__(world, "device nemesis")
+        self._devices = devices
+        self._rivals = 0
+        #: Class -> what it says when nobody has changed it.
+        self._classes: dict[str, Json] = {}
+
+    def after_claim_write(self, process: Process) -> None:
+        """A claim was written and its answer is not there yet."""
+        if self._strikes("crash", 0.6):
+            self._world.states.reached("crash between claims and bind")
+            wait = self._rng.choice((0.0, self._rng.uniform(0, 0.01)))
+            self._world.loop.call_later(wait, process.kill, "killed between claims and bind")
+
+    # -- in the way of a write
+
+    def claim_taken(self, asked: Request) -> None:
+        """Somebody else is faster by a moment."""
+        name = asked.path.removesuffix("/status").rpartition("/")[2]
+        claim = self._devices.reading.claim(name)
+        if claim is None:
+            return
+        kind = self._rng.choice(("label", "allocate", "allocate", "reserve"))
+        if kind == "label" or "deletionTimestamp" in claim["metadata"]:
+            self._label(name)
+        elif allocation_of(claim) is None:
+            self._allocate(claim, reserve=kind == "reserve")
+        else:
+            self._reserve(claim)
+
+    def _label(self, name: str) -> None:
+        labels = {"example.com/change": str(self._rng.randrange(1000))}
+        self._call("PATCH", f"{CLAIMS_PATH}/{name}", {"metadata": {"labels": labels}})
+
+    def _allocate(self, claim: Json, *, reserve: bool) -> None:
+        """What another scheduler gives it, for a pod of its own or for nobody yet."""
+        cluster = self._devices.reading.cluster()
+        names = [each["metadata"]["name"] for each in cluster.nodes]
+        node = self._rng.choice(names) if names else ""
+        found = next(ways(cluster, node, [claim]), None) if node else None
+        if found is None:
+            return
+        allocation = copy.deepcopy(found[0])
+        for result in allocation["devices"]["results"]:
+            if "shareID" in result:
+                result["shareID"] = self._world.store.uid()
+        path = f"{CLAIMS_PATH}/{claim['metadata']['name']}"
+        finalizers = sorted({*claim["metadata"].get("finalizers", ()), DELETE_PROTECTION})
+        self._call("PATCH", path, {"metadata": {"finalizers": finalizers}})
+        status: Json = {"allocation": allocation}
+        if reserve:
+            status["reservedFor"] = [self._rival(claim, node)]
+        self._call("PATCH", f"{path}/status", {"status": status})
+        self._world.states.reached("claim allocated by another")
+
+    def _reserve(self, claim: Json) -> None:
+        status = claim["status"]
+        terms = (status["allocation"].get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
+        fields = [field for term in terms for field in term.get("matchFields") or ()]
+        node = fields[0]["values"][0] if fields else ""
+        reserved = [*(status.get("reservedFor") or ()), self._rival(claim, node)]
+        path = f"{CLAIMS_PATH}/{claim['metadata']['name']}/status"
+        self._call("PATCH", path, {"status": {"reservedFor": reserved}})
+
+    def _rival(self, claim: Json, node: str) -> Json:
+        """Another scheduler's pod that uses the claim, as a consumer."""
+        self._rivals += 1
+        name = f"rival-{self._rivals}"
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
+        entries = [{"name": "e", "resourceClaimName": claim["metadata"]["name"]}]
+        annotations = {"agent-scheduler.io/run-seconds": str(self._rng.choice((0.5, 3.0, 8.0)))}
+        pods = "/api/v1/namespaces/default/pods"
+        spec = {"schedulerName": "other", "containers": [container], "resourceClaims": entries}
+        answer = self._call(
+            "POST", pods, {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        )
+        uid = orjson.loads(answer.body)["metadata"]["uid"]
+        target = {"kind": "Node", "name": node}
+        # It is bound once its claim is written, which is after this.
+        self._call_later(
+            0.001, "POST", f"{pods}/{name}/binding", {"metadata": {"name": name}, "target": target}
+        )
+        self._call_later(20.0, "DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
+        return {"resource": "pods", "name": name, "uid": uid}
+
+    # -- to the cluster
+
+    def claim_changed(self) -> None:
+        claims = self._devices.reading.claims()
+        if not claims:
+            return
+        claim = self._rng.choice(claims)
+        name = claim["metadata"]["name"]
+        kind = self._rng.choice(("label", "delete", "deallocate", "deallocate", "unreserve"))
+        if kind == "delete":
+            self._call("DELETE", f"{CLAIMS_PATH}/{name}")
+            if not claim["metadata"].get("ownerReferences"):
+                anew = {"metadata": {"name": name}, "spec": claim["spec"]}
+                self._call_later(self._rng.choice((0.0, 0.5, 4.0)), "POST", CLAIMS_PATH, anew)
+        elif kind == "label" or allocation_of(claim) is None or self._runs(claim):
+            self._label(name)
+        elif kind == "deallocate":
+            self._call(
+                "PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"allocation": None, "reservedFor": None}}
+            )
+        else:
+            self._call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"reservedFor": None}})
+
+    def _runs(self, claim: Json) -> bool:
+        """Whether a pod with a node uses it: nobody takes devices from under one."""
+        users = reserved_for(claim)
+        return any(
+            each.uid in users and orjson.loads(each.data)["spec"].get("nodeName")
+            for each in self._world.store.tables[PODS].scan("")
+        )
+
+    def pool_changed(self) -> None:
+        """Published anew: as it was, or with less in it for a while."""
+        names = self._devices.pool_names()
+        if self._rng.random() < 0.3 or not names:
+            self._driver_again()
+            return
+        name = self._rng.choice(names)
+        whole = pools()[name]
+        less = copy.deepcopy(whole)
+        if self._rng.random() < 0.5:
+            index, device = self._unused(name, less)
+            if device is not None:
+                # What a device took of counters is forgotten with it, and somebody may be about to be given it.
+                if "consumesCounters" in device or self._rng.random() < 0.5:
+                    device["taints"] = [_TAINT]
+                else:
+                    less[index]["devices"].remove(device)
+        gaps = [self._rng.choice((0.0, 0.01, self._rng.uniform(0, 3.0))) for _ in range(2 * len(whole) + 2)]
+        self._later(sum(gaps) + 0.1, lambda: None)
+
+        async def publish() -> None:
+            await self._devices.republish(name, less, gaps[: len(whole) + 1])
+            if less != whole:
+                await self._devices.republish(name, whole, gaps[len(whole) + 1 :])
+
+        self._world.keep(publish(), f"{name} is published")
+
+    def _unused(self, pool: str, specs: list[Json]) -> tuple[int, Json | None]:
+        """A device that no claim has."""
+        used = {
+            device_of(result)
+            for claim in self._devices.reading.claims()
+            for result in (allocation_of(claim) or {"devices": {"results": []}})["devices"]["results"]
+        }
+        found = [
+            (index, device)
+            for index, spec in enumerate(specs)
+            for device in spec.get("devices") or ()
+            if ("fabric.example.com", pool, device["name"]) not in used
+        ]
+        return self._rng.choice(found) if found else (0, None)
+
+    def _driver_again(self) -> None:
+        """Somebody touches a slice of the simulated driver, which publishes the pool anew."""
+        slices = [
+            each["metadata"]["name"]
+            for each in self._devices.reading.cluster().slices
+            if each["spec"]["driver"] == DRIVER
+        ]
+        if not slices:
+            return
+        path = f"{GROUP}/resourceslices/{self._rng.choice(slices)}"
+        if self._rng.random() < 0.5:
+            self._call("DELETE", path)
+        else:
+            self._call("PATCH", path, {"spec": {"devices": []}})
+
+    def class_changed(self) -> None:
+        classes = list(self._devices.reading.cluster().classes)
+        for each in classes:
+            self._classes.setdefault(each["metadata"]["name"], each["spec"])
+        name = self._rng.choice(sorted(self._classes))
+        spec = self._classes[name]
+        wait = self._rng.choice((0.0, 0.02, 1.0, 5.0))
+        if self._rng.random() < 0.5:
+            self._call("DELETE", f"{CLASSES_PATH}/{name}")
+            self._call_later(wait, "POST", CLASSES_PATH, {"metadata": {"name": name}, "spec": spec})
+        else:
+            nothing = [{"cel": {"expression": "device.driver == 'nothing'"}}]
+            self._call("PATCH", f"{CLASSES_PATH}/{name}", {"spec": {"selectors": nothing}})
+            whole = {"spec": {"selectors": spec["selectors"]}}
+            self._call_later(wait, "PATCH", f"{CLASSES_PATH}/{name}", whole)

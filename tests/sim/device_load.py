@@ -9,20 +9,25 @@ templates may come after the pods that name them, and pods are deleted whenever.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embedded_kubernetes.admission.plugins import ADMIN_ACCESS
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 
-Body = dict[str, Any]
+from .api import Body, Load, pod
+from .gang_load import GROUP_NAME
+from .loads import MADE, STORAGE, attach_limit
+
+if TYPE_CHECKING:
+    pass
 
 GROUP = "/apis/resource.k8s.io/v1"
-CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
+CLAIMS_PATH = f"{GROUP}/namespaces/default/resourceclaims"
 TEMPLATES = f"{GROUP}/namespaces/default/resourceclaimtemplates"
-CLASSES = f"{GROUP}/deviceclasses"
+CLASSES_PATH = f"{GROUP}/deviceclasses"
 #: How many worlds have devices that are made ready once they are allocated.
 _ATTACHED = 0.4
 #: The driver of the pools that many nodes see, and the label by which they do.
@@ -172,33 +177,24 @@ def _spec(rng: random.Random) -> Body:
     return {"devices": {"requests": requests, **({"constraints": constraints} if constraints else {})}}
 
 
-Acts = list[tuple[float, str, str, Body | None]]
-
-
-def fill(
-    rng: random.Random,
-    nodes: Sequence[Body],
-    pods: list[tuple[float, Body]],
-    acts: Acts,
-    pod: Callable[..., Body],
-) -> Devices:
+def fill(rng: random.Random, load: Load) -> Devices:
     """Draw the load of a world whose `nodes` are there already; `pod` makes a pod's body."""
-    for index, each in enumerate(nodes):
+    for index, each in enumerate(load.nodes):
         each["metadata"]["labels"] = {ZONE: "ab"[index % 2]}
     admin = {"metadata": {"labels": {ADMIN_ACCESS: "true"}}}
-    acts.append((-1.0, "PATCH", "/api/v1/namespaces/default", admin))
+    load.act(-1.0, "PATCH", "/api/v1/namespaces/default", admin)
     templates = [f"t{number}" for number in range(rng.randrange(1, 4))]
     for name in templates:
-        acts.append(
+        load.acts.append(
             (_late(rng, 6), "POST", TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": _spec(rng)}})
         )
     named = [f"c{number}" for number in range(rng.randrange(1, 6))]
     for name in named:
-        acts.append((_late(rng, 8), "POST", CLAIMS, {"metadata": {"name": name}, "spec": _spec(rng)}))
+        load.act(_late(rng, 8), "POST", CLAIMS_PATH, {"metadata": {"name": name}, "spec": _spec(rng)})
         if rng.random() < 0.15:
-            acts.append((rng.uniform(2, 15), "DELETE", f"{CLAIMS}/{name}", None))
+            load.act(rng.uniform(2, 15), "DELETE", f"{CLAIMS_PATH}/{name}", None)
     per_node = rng.choice((1, 2, 2, 4))
-    for number in range(rng.randrange(6, 8 + 5 * per_node * len(nodes))):
+    for number in range(rng.randrange(6, 8 + 5 * per_node * len(load.nodes))):
         entries = _entries(rng, templates, named)
         spec = {"resourceClaims": entries} if entries else {}
         lives = rng.choice((None, 0.5, 2.0, 5.0, 5.0))
@@ -209,41 +205,35 @@ def fill(
             resources = body["spec"]["containers"][0]["resources"]
             resources["limits"] = {EXTENDED_RESOURCE: str(rng.choice((1, 1, 2)))}
             resources["requests"] |= resources["limits"]
-        pods.append((at, body))
+        load.pods.append((at, body))
         if rng.random() < 0.25:
             path = f"/api/v1/namespaces/default/pods/{name}"
             grace = {"gracePeriodSeconds": rng.choice((0, 0, 30))}
-            acts.append((at + rng.choice((0.003, 0.01, 0.02, 0.5, 6.0)), "DELETE", path, grace))
+            load.act(at + rng.choice((0.003, 0.01, 0.02, 0.5, 6.0)), "DELETE", path, grace)
     if rng.random() < 0.4:
-        _kept(rng, nodes, pods, acts, pod)
+        _kept(rng, load)
     copies = [(rng.uniform(1, 10), f"copy-{number}") for number in range(rng.randrange(4))]
     # By dice of their own, so that all else is as without.
     attached = random.Random(f"{rng.random()} attached").random() < _ATTACHED
     return Devices(per_node, attached, copies)
 
 
-def _kept(
-    rng: random.Random,
-    nodes: Sequence[Body],
-    pods: list[tuple[float, Body]],
-    acts: Acts,
-    pod: Callable[..., Body],
-) -> None:
+def _kept(rng: random.Random, load: Load) -> None:
     """A claim that somebody has allocated on the first node, and pods that have to go elsewhere with it."""
-    here = {"key": "metadata.name", "operator": "In", "values": [nodes[0]["metadata"]["name"]]}
-    result = {"request": "r", "driver": DRIVER, "pool": nodes[0]["metadata"]["name"], "device": "gpu-0"}
+    here = {"key": "metadata.name", "operator": "In", "values": [load.nodes[0]["metadata"]["name"]]}
+    result = {"request": "r", "driver": DRIVER, "pool": load.nodes[0]["metadata"]["name"], "device": "gpu-0"}
     allocation: Body = {
         "devices": {"results": [result]},
         "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
     }
     spec = {"devices": {"requests": [{"name": "r", "exactly": _option()}]}}
     metadata = {"name": "kept", "finalizers": [DELETE_PROTECTION]}
-    acts.append((0.0, "POST", CLAIMS, {"metadata": metadata, "spec": spec}))
-    acts.append((0.01, "PATCH", f"{CLAIMS}/kept/status", {"status": {"allocation": allocation}}))
+    load.act(0.0, "POST", CLAIMS_PATH, {"metadata": metadata, "spec": spec})
+    load.act(0.01, "PATCH", f"{CLAIMS_PATH}/kept/status", {"status": {"allocation": allocation}})
     for number in range(rng.randrange(1, 4)):
         entries = [{"name": "e0", "resourceClaimName": "kept"}]
         body = pod(f"keeper-{number}", cpu=10, lives=2.0, resourceClaims=entries, nodeSelector={ZONE: "b"})
-        pods.append((rng.uniform(0.1, 8), body))
+        load.pods.append((rng.uniform(0.1, 8), body))
 
 
 def _late(rng: random.Random, most: float) -> float:
@@ -263,3 +253,55 @@ def _entries(rng: random.Random, templates: Sequence[str], named: Sequence[str])
     else:
         chosen = []
     return [{"name": f"e{index}", **each} for index, each in enumerate(chosen)]
+
+
+VOLUMES = "/api/v1/namespaces/default/persistentvolumeclaims"
+#: Class of the volumes.
+_CLASS = "made"
+_KINDS = ("template", "template", "extended", "extended", "shared", "volumes", "volumes", "none", "both")
+
+
+def equip(rng: random.Random, load: Load) -> Devices:
+    """Draw what each gang of `pods` needs besides room: all its members the same."""
+    devices = Devices(rng.choice((1, 2, 2, 4)))
+    for number in (1, 2):
+        body = {"metadata": {"name": f"of-{number}"}, "spec": {"spec": simple(number)}}
+        load.act(0.0, "POST", TEMPLATES, body)
+    body = {"metadata": {"name": _CLASS}, "provisioner": MADE, "volumeBindingMode": "WaitForFirstConsumer"}
+    load.act(0.0, "POST", f"{STORAGE}/storageclasses", body)
+    attaches = rng.choice((None, 1, 2, 4))
+    if attaches is not None:
+        load.acts += [attach_limit(node["metadata"]["name"], attaches) for node in load.nodes]
+    chosen: dict[str, tuple[str, int]] = {}
+    for at, body in load.pods:
+        gang = body["metadata"]["annotations"].get(GROUP_NAME) or body["metadata"]["name"]
+        if gang not in chosen:
+            chosen[gang] = rng.choice(_KINDS), rng.choice((1, 1, 1, 2))
+            if chosen[gang][0] == "shared":
+                late = rng.choice((0.0, 0.0, rng.uniform(0, 3)))
+                claim = {"metadata": {"name": f"of-{gang}"}, "spec": simple(chosen[gang][1])}
+                load.act(at + late, "POST", CLAIMS_PATH, claim)
+        _equip(rng, gang, *chosen[gang], body, at, load)
+    return devices
+
+
+def _equip(rng: random.Random, gang: str, kind: str, number: int, pod: Body, at: float, load: Load) -> None:
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    if kind in ("template", "both"):
+        spec["resourceClaims"] = [{"name": "e0", "resourceClaimTemplateName": f"of-{number}"}]
+    if kind == "shared":
+        spec["resourceClaims"] = [{"name": "e0", "resourceClaimName": f"of-{gang}"}]
+    if kind == "extended":
+        resources = spec["containers"][0]["resources"]
+        resources["limits"] = {EXTENDED_RESOURCE: str(number)}
+        resources["requests"] |= resources["limits"]
+    if kind in ("volumes", "both"):
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"data-of-{name}"}}]
+        late = rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 3)))
+        resources = {"requests": {"storage": "1Gi"}}
+        wanted = {"accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": _CLASS}
+        load.act(at + late, "POST", VOLUMES, {"metadata": {"name": f"data-of-{name}"}, "spec": wanted})
+
+
+#: Seconds that an attachment takes at most, and those after which nobody waits for one any more.
+ATTACHED_WITHIN, TIMEOUT = 2.0, 8.0

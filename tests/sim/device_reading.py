@@ -18,15 +18,14 @@ from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import Cluster, DeviceId, problems
 from tests.unit.engine.world import plain_term
 
+from .api import NODES, Json
+
 if TYPE_CHECKING:
     from embedded_kubernetes.store import Store
-
-Json = dict[str, Any]
 
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 CLASSES = ("resource.k8s.io", "deviceclasses")
 SLICES = ("resource.k8s.io", "resourceslices")
-NODES = ("", "nodes")
 #: Pods that a claim can be reserved for.
 MOST = 256
 _MADE, _EXTENDED = "extendedResourceClaimStatus", "extendedResourceName"
@@ -306,3 +305,23 @@ def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
             for capacity, each in (device.get("capacity") or {}).items()
         }
     return result
+
+
+def awaited(allocation: Json) -> list[Json]:
+    """The results that have to be made ready."""
+    return [each for each in allocation["devices"]["results"] if each.get("bindingConditions")]
+
+
+def unready(claim: Json, *, only_failed: bool = False) -> list[str]:
+    """Devices of the claim's allocation that are not ready, or of which the driver has said that they will not be."""
+    said = {
+        device_of(each): {one["type"] for one in each.get("conditions") or () if one["status"] == "True"}
+        for each in claim.get("status", {}).get("devices") or ()
+    }
+    found = []
+    for result in awaited(allocation_of(claim) or {"devices": {"results": []}}):
+        true = said.get(device_of(result), set())
+        failed = bool(true & set(result.get("bindingFailureConditions") or ()))
+        if failed or (not only_failed and not true.issuperset(result["bindingConditions"])):
+            found.append("/".join(device_of(result)))
+    return found

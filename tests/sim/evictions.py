@@ -1,4 +1,6 @@
-"""Who was evicted for whom, and whether that was right: claims, judged from the API's own objects.
+"""One choice of victims, and the cluster as the process that made it had seen it by then.
+
+Who was evicted for whom, and whether that was right: claims, judged from the API's own objects.
 
 S14 a pod has others evicted only where kube-scheduler would: it fits nowhere, it may preempt, and of all nodes these
     victims, all of lower priority, are the best choice; nobody else is evicted while those who leave already suffice
@@ -13,7 +15,9 @@ the plain readings of `tests.decisions` and `tests.unit.engine`, never by the en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -23,35 +27,120 @@ from embedded_kubernetes.store import Event
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain import decide
 
-from .claims import Claim, Seen
-from .rules import readable
+from .api import NODES, PODS, Json
+from .device_reading import without_extended
+from .judge import History, Judge, hear_after, hear_before, is_first
+from .rules import as_placed, beside, cluster_of, readable, refusal, with_devices
 
 if TYPE_CHECKING:
     from agent_scheduler.engine.preemption.dry_run import Candidate
+    from agent_scheduler.engine.state.ledger import Placement
     from agent_scheduler.engine.state.podinfo import PodInfo
     from agent_scheduler.fastpath.scheduler import FastPath
 
     from .processes import Process
     from .world import World
 
-Json = dict[str, Any]
 
-PODS, NODES, BUDGETS = ("", "pods"), ("", "nodes"), ("policy", "poddisruptionbudgets")
+@dataclass(eq=False, slots=True)
+class Claim:
+    """One choice of victims.
+
+    `deleted` are those whose deletion was committed, `known` those of which the process was told so for this pod,
+    `failed` those of which it was told for this pod that they stay, and `left` those that have gone.
+    """
+
+    by: str
+    process: str
+    uid: str
+    name: str
+    priority: int
+    node: str
+    victims: dict[str, str]
+    #: The store's version when it was made, and the settings by which it was.
+    rv: int
+    settings: object
+    deleted: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    #: The version of the node by which it was made.
+    node_rv: int = 0
+    #: When a pod of higher priority was first given the same node; 0.0 if none was.
+    displaced: float = 0.0
+    over: bool = False
+    node_uid: str = ""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether some victim was deleted and is still there."""
+        return self.deleted != self.left
 
 
-class Evictions:
+class Seen:
+    """The cluster as one process had seen it at a moment, in the API's own words."""
+
+    def __init__(self, evictions: Evictions, process: Process, fast_path: FastPath) -> None:
+        ledger = fast_path.ledger
+        self._evictions = evictions
+        self._fast_path = fast_path
+        self.rules = process.rules()
+        self.nodes = [
+            evictions.object(info.uid, info.resource_version)
+            for name in ledger.rows
+            if (info := ledger.node(name)) is not None
+        ]
+        #: In the scheduler's order: of pods that are alike in all that counts it is the one that decides.
+        self.placed = {name: [self._on(each) for each in ledger.pods_on(name)] for name in ledger.rows}
+
+    def _on(self, placement: Placement) -> Json:
+        pod = self.pod(placement.uid)
+        assert pod is not None, "the ledger has no pod that was not seen"
+        there = {**pod, "spec": {**pod["spec"], "nodeName": placement.node_name}}
+        if placement.gpus and not pod["spec"].get("nodeName"):
+            # Whatever the annotation of a pod says that is not bound.
+            return with_devices(there, placement.gpus)
+        return as_placed(there, placement.gpus)
+
+    def pod(self, uid: str) -> Json | None:
+        info = self._fast_path.cluster.pods.get(uid)
+        return None if info is None else self._evictions.object(uid, info.resource_version)
+
+    def node(self, name: str) -> Json | None:
+        return next((node for node in self.nodes if node["metadata"]["name"] == name), None)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """With all pods that have a node, their extended resources left to whoever judges devices."""
+        placed = (without_extended(pod) for pods in self.placed.values() for pod in pods)
+        return cluster_of(self.nodes, placed)
+
+    def fits(self, pod: Json, node: Json, *, without: Iterable[str] = (), and_: Sequence[Json] = ()) -> bool:
+        """Whether the pod may go there, `without` some pods and with those of `and_` on the node."""
+        cluster, gone = self.cluster, set(without)
+        if gone or and_:
+            name = node["metadata"]["name"]
+            more = [{**each, "spec": {**each["spec"], "nodeName": name}} for each in and_]
+            stay = [each for each in cluster.pods if each["metadata"]["uid"] not in gone]
+            there = [each for each in stay if each["spec"]["nodeName"] == name] if and_ else []
+            more = beside(more, node, there)
+            cluster = cluster_of(cluster.nodes, [*stay, *map(without_extended, more)])
+        return refusal(without_extended(pod), node, cluster, self.rules) is None
+
+
+BUDGETS = ("policy", "poddisruptionbudgets")
+
+
+class Evictions(Judge):
     """Owner of the claims of all processes."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
+        super().__init__(world)
         self.claims: list[Claim] = []
-        #: UID and version -> the object.
-        self._versions: dict[tuple[str, str], bytes] = {}
-        self._read: dict[tuple[str, str], Json] = {}
+        #: What an object was, by its UID and version.
+        self.object = History(world, (PODS, NODES, BUDGETS), readable).object
         #: Node -> (version, UID) of each pod that came to it.
         self._arrivals: dict[str, list[tuple[int, str]]] = {}
-        for kind in (PODS, NODES, BUDGETS):
-            world.store.tables[kind].subscribers.append(self._note)
         names = world.store.tables[PODS].field_names
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
@@ -63,17 +152,6 @@ class Evictions:
         for record in self.world.store.tables[PODS].scan(""):
             if node := record.fields[self._node_field]:
                 self._arrivals.setdefault(node, []).append((record.rv, record.uid))
-
-    def _note(self, event: Event) -> None:
-        record = event.record
-        self._versions[record.uid, str(record.rv)] = record.data
-
-    def object(self, uid: str, version: str) -> Json:
-        key = uid, version
-        found = self._read.get(key)
-        if found is None:
-            found = self._read[key] = readable(orjson.loads(self._versions[key]))
-        return found
 
     def arrivals(self, node: str) -> Sequence[tuple[int, str]]:
         """(Version, UID) of each pod that came to the node."""
@@ -87,16 +165,14 @@ class Evictions:
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
         """Hear of each choice. Idempotent."""
-        preemption = fast_path.preemption
-        if "start" in vars(preemption):
+        preemption, ledger = fast_path.preemption, fast_path.ledger
+        if not is_first(preemption, "evictions"):
             return
-        start, evict_one = preemption.start, preemption._evict_one
-        ledger, assume = fast_path.ledger, fast_path.ledger.assume
+        evict_one = preemption._evict_one
 
-        def started(pod: PodInfo, candidate: Candidate, *, waits: bool, **more: bool) -> None:
+        def starts(pod: PodInfo, candidate: Candidate, *, waits: bool, **_: bool) -> None:
             if waits:
                 self._claim(process, fast_path, pod, candidate)
-            start(pod, candidate, waits=waits, **more)
 
         async def evicted(job: Any, victim: Any) -> Evicted:
             outcome = await evict_one(job, victim)
@@ -108,12 +184,11 @@ class Evictions:
                         claim.failed.add(victim.uid)
             return outcome
 
-        def assumed(pod: Any, row: int) -> None:
-            assume(pod, row)
+        def assumed(pod: Any, _row: int) -> None:
             self._judge_room(process, fast_path, pod, ledger.placements[pod.uid].node_name)
 
-        ledger.assume = assumed  # type: ignore[method-assign]
-        preemption.start = started  # type: ignore[method-assign]
+        hear_after(ledger, "assume", assumed)
+        hear_before(preemption, "start", starts)
         preemption._evict_one = evicted  # type: ignore[method-assign]
 
     def _claim(self, process: Process, fast_path: FastPath, pod: PodInfo, candidate: Candidate) -> None:
@@ -153,10 +228,10 @@ class Evictions:
         return found
 
     def _judge(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
-        self.world.safety.checked["S14"] += 1
+        self._look("S14")
         pod = seen.pod(claim.uid)
         if pod is None:
-            self._wrong("S14", claim, "the pod is not there")
+            self._wrong_claim("S14", claim, "the pod is not there")
             return
         rivals = self._rivals(claim, fast_path)
         if rivals:
@@ -171,7 +246,7 @@ class Evictions:
         ]
         decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)
         if decision.feasible:
-            self._wrong("S14", claim, f"it fits on {', '.join(decision.feasible)}")
+            self._wrong_claim("S14", claim, f"it fits on {', '.join(decision.feasible)}")
         chosen = {
             (candidate.node, *sorted(victim["metadata"]["uid"] for victim in candidate.victims))
             for candidate in decision.candidates
@@ -181,34 +256,34 @@ class Evictions:
                 (each.node, [victim["metadata"]["name"] for victim in each.victims])
                 for each in decision.candidates
             ]
-            self._wrong("S14", claim, f"the best choice is {best or decision.message}")
+            self._wrong_claim("S14", claim, f"the best choice is {best or decision.message}")
 
     def _judge_among_rivals(self, claim: Claim, pod: Json, seen: Seen, rivals: dict[str, list[str]]) -> None:
         """Less is said where nominated pods have a say: it was necessary, and it is enough."""
         if pod["spec"].get("preemptionPolicy") == "Never":
-            self._wrong("S14", claim, "it must not preempt")
+            self._wrong_claim("S14", claim, "it must not preempt")
         there = {node: [each for uid in uids if (each := seen.pod(uid))] for node, uids in rivals.items()}
         for node in seen.nodes:
             name = node["metadata"]["name"]
             others = there.get(name, [])
             if seen.fits(pod, node) and seen.fits(pod, node, and_=others):
-                self._wrong("S14", claim, f"it fits on {name}")
+                self._wrong_claim("S14", claim, f"it fits on {name}")
         node_of, others = seen.node(claim.node), there.get(claim.node, [])
         if node_of is None:
-            self._wrong("S14", claim, "there is no such node")
+            self._wrong_claim("S14", claim, "there is no such node")
             return
         priorities = {
             each["metadata"]["uid"]: each["spec"].get("priority", 0) for each in seen.placed[claim.node]
         }
         for uid, name in claim.victims.items():
             if priorities.get(uid, claim.priority) >= claim.priority:
-                self._wrong("S14", claim, f"{name} is not of lower priority, or not there")
+                self._wrong_claim("S14", claim, f"{name} is not of lower priority, or not there")
             rest = claim.victims.keys() - {uid}
             if seen.fits(pod, node_of, without=rest) and seen.fits(pod, node_of, without=rest, and_=others):
-                self._wrong("S14", claim, f"{name} need not go")
+                self._wrong_claim("S14", claim, f"{name} need not go")
         for more in ([], others):
             if not seen.fits(pod, node_of, without=claim.victims, and_=more):
-                self._wrong("S14", claim, "it does not fit there with all of them gone")
+                self._wrong_claim("S14", claim, "it does not fit there with all of them gone")
 
     def _judge_repetition(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
         pod = seen.pod(claim.uid)
@@ -236,7 +311,7 @@ class Evictions:
             others = [each for uid in rivals.get(earlier.node, []) if (each := seen.pod(uid))]
             if all(seen.fits(pod, node, without=leaves, and_=more) for more in ([], others)):
                 names = [earlier.victims[uid] for uid in leaves]
-                self._wrong("S14", claim, f"{names} are leaving {earlier.node} for it already")
+                self._wrong_claim("S14", claim, f"{names} are leaving {earlier.node} for it already")
 
     def _judge_room(self, process: Process, fast_path: FastPath, bound: PodInfo, node_name: str) -> None:
         """A process has just given room to `bound`: others may be given some, and know more, before it is bound."""
@@ -252,7 +327,7 @@ class Evictions:
         ]
         if not kept:
             return
-        self.world.safety.checked["S16"] += 1
+        self._look("S16")
         seen = Seen(self, process, fast_path)
         node = seen.node(node_name)
         if node is None:
@@ -263,15 +338,15 @@ class Evictions:
             if pod is None or seen.fits(pod, node, without=leaving):
                 continue
             if seen.fits(pod, node, without={*leaving, bound.uid}):
-                self._wrong("S16", claim, f"{bound.name} is given its room")
+                self._wrong_claim("S16", claim, f"{bound.name} is given its room")
 
     # -- requests
 
     def sending(self, process: Process, path: str, body: bytes) -> None:
         """A request that deletes a pod leaves a process."""
-        if self.world.backups.is_unaware(process):
+        if self._is_unaware(process):
             return
-        self.world.safety.checked["S15"] += 1
+        self._look("S15")
         name = path.rpartition("/")[2]
         fast_path = process.fast_path
         gangs, record = self.world.gang_safety, self.world.store.tables[PODS].get("default", name)
@@ -285,12 +360,10 @@ class Evictions:
         assert fast_path is not None, "who sends is there"
         waiting = [claim for claim in claims if fast_path.cluster.waits(claim.uid)]
         if not waiting:
-            self.world.safety.violated("S15", f"{process.identity} deletes {name} for nobody who waits")
+            self._wrong("S15", process, f"deletes {name} for nobody who waits")
         elif all(claim.displaced and claim.displaced < self.world.loop.time() for claim in waiting):
             # What was decided on in this moment may have waited for a connection meanwhile.
-            self.world.safety.violated(
-                "S15", f"{process.identity} deletes {name} for a pod whose place was given away"
-            )
+            self._wrong("S15", process, f"deletes {name} for a pod whose place was given away")
 
     # -- commits
 
@@ -315,13 +388,13 @@ class Evictions:
             ]
             gangs = self.world.gang_safety
             for_gang = gangs is not None and gangs.is_victim(actor, record.uid)
-            if not claims and not for_gang and not self.world.backups.is_unaware(actor):
-                self.world.safety.violated("S15", f"{actor.identity} deleted {record.key}, no victim of its")
+            if not claims and not for_gang and not self._is_unaware(actor):
+                self._wrong("S15", actor, f"deleted {record.key}, no victim of its")
             for claim in claims:
                 # Whoever was told that this victim stays has given it up; it goes for somebody else.
                 if record.uid not in claim.failed:
                     claim.deleted.add(record.uid)
-            self.world.states.reached("victim evicted")
+            self._reached("victim evicted")
         for claim in self.claims:
             if gone and record.uid in claim.deleted:
                 claim.left.add(record.uid)
@@ -329,7 +402,7 @@ class Evictions:
                     self.world.nemesis.after_victim(claim)
             if claim.uid == record.uid and not claim.over and (ended or node):
                 if not node and claim.is_leaving:
-                    self.world.states.reached("preemptor gone while victims leave")
+                    self._reached("preemptor gone while victims leave")
                 claim.over = True
 
     def _arrived(self, event: Event, node: str, actor: Process | None) -> None:
@@ -338,7 +411,7 @@ class Evictions:
         if actor is None and any(
             claim.node == node and claim.uid != uid and claim.deleted for claim in self.open()
         ):
-            self.world.states.reached("room taken by another")
+            self._reached("room taken by another")
 
     # -- in the end
 
@@ -352,8 +425,6 @@ class Evictions:
             or any(rv > claim.rv and uid != claim.uid for rv, uid in self._arrivals.get(claim.node, ()))
         )
 
-    def _wrong(self, name: str, claim: Claim, what: str) -> None:
+    def _wrong_claim(self, name: str, claim: Claim, what: str) -> None:
         victims = sorted(claim.victims.values())
-        self.world.safety.violated(
-            name, f"{claim.by} evicts {victims} from {claim.node} for {claim.name}: {what}"
-        )
+        self._violated(name, f"{claim.by} evicts {victims} from {claim.node} for {claim.name}: {what}")

@@ -1,13 +1,17 @@
-"""Gangs, the queues that they wait in, and by which settings they are scheduled; all drawn from the seed."""
+"""Gangs, the queues that they wait in, and by which settings they are scheduled; all drawn from the seed.
+
+Pods behind the gate of their queue's capacity, and the node groups of an autoscaler; all drawn from the seed.
+
+Jobs of Volcano's, and what their users do with them in time; all drawn from the seed.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-Body = dict[str, Any]
+from .api import Body, Load, pod
 
 #: By which pods ask for the batch scheduler.
 NAME = "volcano"
@@ -22,7 +26,6 @@ ROLE = "volcano.sh/task-spec"
 RUN_SECONDS = "agent-scheduler.io/run-seconds"
 #: Classes of groups and of their members.
 PRIORITIES = {"lesser": 10, "usual": 100, "greater": 1000}
-
 _FIRST = "{name: priority}, {name: gang}, {name: conformance}"
 _SECOND = {
     "proportion": "{name: overcommit}, {name: predicates}, {name: proportion}, {name: nodeorder}",
@@ -74,13 +77,7 @@ def _typed(kind: str) -> Body:
     return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": kind}
 
 
-def fill(
-    rng: random.Random,
-    nodes: list[Body],
-    pods: list[tuple[float, Body]],
-    acts: list[tuple[float, str, str, Body | None]],
-    pod: Callable[..., Body],
-) -> Gangs:
+def gather(rng: random.Random, load: Load, nodes: int) -> Gangs:
     """Adds gangs of pods and bare ones, priority classes, and what changes in time."""
     gangs = Gangs(
         actions=rng.choice(
@@ -99,25 +96,25 @@ def fill(
         binpack=rng.random() < 0.3,
         controllers=rng.choice((0, 0, 1)),
     )
-    cpus = 4 * len(nodes)
+    cpus = 4 * nodes
     leaves = _queues(rng, gangs, cpus)
     for name, value in PRIORITIES.items():
         body: Body = {"metadata": {"name": name}, "value": value}
-        acts.append((0.0, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
+        load.act(0.0, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
     if gangs.pdb:
-        _budgets(rng, acts)
+        _budgets(rng, load)
     if {"preempt", "reclaim"} & set(gangs.actions) and rng.random() < 0.8:
-        _crowd(rng, gangs, cpus, leaves, pods, acts, pod)
+        _crowd(rng, gangs, cpus, leaves, load)
     asked = 0.0
     most = cpus * rng.choice((0.5, 1.0, 1.5, 2.5))
     for number in range(rng.randrange(3, 15)):
         if asked > most:
             break
-        asked += _gang(rng, gangs, f"g{number}", leaves, pods, acts, pod)
+        asked += _gang(rng, gangs, f"g{number}", leaves, load)
     for number in range(rng.choice((0, 0, 3, 8))):
         bare = pod(f"bare-{number}", cpu=rng.choice((0, 100, 700)), lives=rng.choice((None, 2.0, 6.0)))
         _ask(bare, rng.choice(("", *leaves)))
-        pods.append((rng.uniform(0, 12), bare))
+        load.pods.append((rng.uniform(0, 12), bare))
     return gangs
 
 
@@ -150,69 +147,43 @@ def _limits(rng: random.Random, cpus: int) -> Body:
     return spec
 
 
-def _budgets(rng: random.Random, acts: list[tuple[float, str, str, Body | None]]) -> None:
+def _budgets(rng: random.Random, load: Load) -> None:
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     for number in range(3):
         spec = {
             "selector": {"matchLabels": {"gang": f"g{number}"}},
             "minAvailable": rng.choice((1, 2, "60%")),
         }
-        acts.append((0.0, "POST", path, {"metadata": {"name": f"budget-{number}"}, "spec": spec}))
+        load.act(0.0, "POST", path, {"metadata": {"name": f"budget-{number}"}, "spec": spec})
 
 
-def _crowd(
-    rng: random.Random,
-    gangs: Gangs,
-    cpus: int,
-    leaves: list[str],
-    pods: list[tuple[float, Body]],
-    acts: list[tuple[float, str, str, Body | None]],
-    pod: Callable[..., Body],
-) -> None:
-    """Gangs of little worth that fill the cluster and stay, and some of more that come when they run."""
+def _crowd(rng: random.Random, gangs: Gangs, cpus: int, leaves: list[str], load: Load) -> None:
+    """Gangs of little worth that gather the cluster and stay, and some of more that come when they run."""
     queues = rng.sample(leaves, min(len(leaves), 2))
     cpu, late = rng.choice((500, 1000)), rng.choice((5.0, 7.0))
     for number in range(max(1, int(cpus * 1000 / cpu / rng.choice((2, 3, 4))))):
         size = rng.choice((2, 3, 4))
-        _members(rng, gangs, f"low-{number}", size, cpu, 0.1, pods, acts, pod)
+        _members(rng, gangs, f"low-{number}", size, cpu, 0.1, load)
         spec = gangs.groups[f"low-{number}"]["spec"]
         spec.update(minMember=rng.choice((1, size - 1, size)), queue=queues[0], priorityClassName="lesser")
     for number in range(rng.choice((1, 2, 3))):
-        _members(rng, gangs, f"high-{number}", rng.choice((1, 2, 4)), cpu, late, pods, acts, pod)
+        _members(rng, gangs, f"high-{number}", rng.choice((1, 2, 4)), cpu, late, load)
         spec = gangs.groups[f"high-{number}"]["spec"]
         spec.update(queue=rng.choice(queues), priorityClassName="greater")
 
 
-def _members(
-    rng: random.Random,
-    gangs: Gangs,
-    name: str,
-    size: int,
-    cpu: int,
-    at: float,
-    pods: list[tuple[float, Body]],
-    acts: list[tuple[float, str, str, Body | None]],
-    pod: Callable[..., Body],
-) -> None:
+def _members(rng: random.Random, gangs: Gangs, name: str, size: int, cpu: int, at: float, load: Load) -> None:
     """A gang of alike pods that stay."""
     body = gangs.groups[name] = group(name, minimum=size)
-    acts.append((at, "POST", GROUPS_OF_DEFAULT, body))
+    load.act(at, "POST", GROUPS_OF_DEFAULT, body)
     for number in range(size):
         made = pod(f"{name}-{number}", cpu=cpu, terminationGracePeriodSeconds=rng.choice((0, 1, 30)))
         _ask(made, "", group=name)
         made["metadata"]["labels"] = {"gang": name}
-        pods.append((at + rng.uniform(0, 0.1), made))
+        load.pods.append((at + rng.uniform(0, 0.1), made))
 
 
-def _gang(
-    rng: random.Random,
-    gangs: Gangs,
-    name: str,
-    leaves: list[str],
-    pods: list[tuple[float, Body]],
-    acts: list[tuple[float, str, str, Body | None]],
-    pod: Callable[..., Body],
-) -> float:
+def _gang(rng: random.Random, gangs: Gangs, name: str, leaves: list[str], load: Load) -> float:
     """The cpus that it asks for."""
     size = rng.choice((1, 2, 2, 3, 4, 4, 6, 9))
     minimum = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2), 1))
@@ -232,7 +203,7 @@ def _gang(
     at = rng.choice((0.1, 0.1, 4.0, 9.0)) + rng.uniform(0, rng.choice((0.2, 3.0)))
     body = gangs.groups[name] = group(name, minimum=minimum, **spec)
     late = rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 3.0)))
-    acts.append((at + late, "POST", GROUPS_OF_DEFAULT, body))
+    load.act(at + late, "POST", GROUPS_OF_DEFAULT, body)
     lives = rng.choice((None, None, 3.0, 8.0, rng.uniform(1, 20)))
     spread = rng.choice((0.0, 0.0, 0.05, 4.0))
     for number in range(size):
@@ -245,7 +216,7 @@ def _gang(
         made["metadata"]["labels"] = {"gang": name}
         if rng.random() < 0.05:
             made["metadata"]["annotations"]["volcano.sh/preemptable"] = "false"
-        pods.append((at + rng.uniform(0, spread), made))
+        load.pods.append((at + rng.uniform(0, spread), made))
     return size * cpu / 1000
 
 
@@ -261,9 +232,212 @@ def _ask(pod: Body, queue_name: str, *, group: str = "", role: str = "") -> None
         said[QUEUE_NAME] = queue_name
 
 
-def count_in_queues(rng: random.Random, gangs: Gangs, pods: list[tuple[float, Body]]) -> None:
+def count_in_queues(rng: random.Random, gangs: Gangs, load: Load) -> None:
     """Some pods of the fast path say that they are in a queue."""
     names = [each["metadata"]["name"] for each in gangs.queues if each["metadata"]["name"] != "root"]
-    for _, pod in pods:
-        if pod["spec"]["schedulerName"] != NAME and rng.random() < 0.5:
-            pod["metadata"].setdefault("annotations", {})[QUEUE_NAME] = rng.choice(names)
+    for _, body in load.pods:
+        if body["spec"]["schedulerName"] != NAME and rng.random() < 0.5:
+            body["metadata"].setdefault("annotations", {})[QUEUE_NAME] = rng.choice(names)
+
+
+#: The annotation by which a pod takes part, and the gate.
+GATE = "scheduling.volcano.sh/queue-allocation-gate"
+#: Label and taint of nodes that few pods may go to.
+POOL, SPECIAL = "example.com/pool", "special"
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """`rules`: the autoscaler's. By `asked` so many of the pods ask for the gate. `off`: gates are removed whatever
+    queues have room for. `timeout`: seconds after which room without a node is given back; 0: never."""
+
+    rules: tuple[str, ...]
+    asked: float
+    off: bool = False
+    timeout: int = 0
+
+    @property
+    def text(self) -> str:
+        """Of the configuration."""
+        return (
+            f"queueReservationTimeout: {self.timeout}s\n"
+            f"featureGates: {{SchedulingGatesQueueAdmission: {str(not self.off).lower()}}}\n"
+        )
+
+
+def hold(rng: random.Random, gangs: Gangs, load: Load) -> Gates:
+    """Has pods ask for the gate, tightens queues, and adds pods of the fast path that are in some."""
+    _tighten(rng, gangs)
+    names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
+    for number in range(rng.choice((0, 3, 8, 15))):
+        body = pod(f"fast-{number}", cpu=rng.choice((0, 300, 700, 1500)), lives=rng.choice((None, 2.0, 9.0)))
+        if rng.random() < 0.85:
+            body["metadata"]["annotations"][QUEUE_NAME] = rng.choice(names)
+        load.pods.append((rng.uniform(0, 15), body))
+    gates = Gates(_rules(rng), rng.choice((1.0, 1.0, 0.7, 0.3)))
+    choices: dict[str, tuple[bool, bool]] = {}
+    for _, body in load.pods:
+        said = body["metadata"].setdefault("annotations", {})
+        gang = said.get(GROUP_NAME, "")
+        drawn = rng.random() < gates.asked, len(gates.rules) > 1 and rng.random() < 0.2
+        # Most gangs ask as a whole, and all of each go to the same nodes.
+        asks, special = choices.setdefault(gang, drawn) if gang else drawn
+        if asks if rng.random() < 0.95 else drawn[0]:
+            said[GATE] = "true" if rng.random() < 0.97 else "True"
+        if special:
+            _send_to_special(body)
+        if rng.random() < 0.05:
+            body["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+    return replace(gates, off=rng.random() < 0.06, timeout=rng.choice((0, 0, 0, 0, 5, 30)))
+
+
+def add_native(rng: random.Random, gangs: Gangs, gates: Gates, load: Load) -> None:
+    """Gangs of Kubernetes' own groups, each of one of the two schedulers. Their groups name no queue: members for the
+    fast path do, for the batch scheduler it makes no difference."""
+    gangs.native = True
+    names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
+    for number in range(rng.randrange(2, 7)):
+        size = rng.choice((1, 2, 2, 3, 4, 6))
+        # Groups of either kind may have the same name.
+        name = rng.choice((f"own-{number}", f"g{number}"))
+        least = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2)))
+        policy: Body = {"basic": {}} if rng.random() < 0.1 else {"gang": {"minCount": least}}
+        at, late = rng.uniform(0, 12), rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 4)))
+        body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
+        load.act(at + late, "POST", NATIVE_OF_DEFAULT, body)
+        scheduler = rng.choice(("agent-scheduler", "agent-scheduler", NAME))
+        queues = rng.choice((names, names, [])) if rng.random() < 0.1 else [rng.choice(names)]
+        asks, special = rng.random() < gates.asked, len(gates.rules) > 1 and rng.random() < 0.2
+        cpu, lives = rng.choice((0, 300, 500, 1000)), rng.choice((None, None, 4.0, 12.0))
+        spread = rng.choice((0.0, 0.0, 0.05, 4.0))
+        for member in range(size):
+            own = cpu if rng.random() < 0.9 else 2 * cpu
+            made = pod(f"own-{number}-{member}", cpu=own, lives=lives, schedulingGroup={"podGroupName": name})
+            made["spec"]["schedulerName"] = scheduler
+            said = made["metadata"]["annotations"]
+            if queues:
+                said[QUEUE_NAME] = rng.choice(queues)
+            if asks if rng.random() < 0.95 else not asks:
+                said[GATE] = "true"
+            if special:
+                _send_to_special(made)
+            if rng.random() < 0.03:
+                made["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+            load.pods.append((at + rng.uniform(0, spread), made))
+
+
+def _send_to_special(pod: Body) -> None:
+    pod["spec"]["nodeSelector"] = {POOL: SPECIAL}
+    pod["spec"]["tolerations"] = [{"key": POOL, "operator": "Exists"}]
+
+
+def _is_above(queue: Body) -> bool:
+    return str(queue["metadata"]["name"]).startswith(("root", "above"))
+
+
+def _tighten(rng: random.Random, gangs: Gangs) -> None:
+    for each in gangs.queues:
+        if each["metadata"]["name"] == "root" or rng.random() < 0.3:
+            continue
+        each["spec"]["capability"] = rng.choice(
+            ({"cpu": "1"}, {"cpu": "2"}, {"cpu": "3"}, {"cpu": "6"}, {"cpu": "2", "memory": "256Mi"})
+        )
+
+
+def _rules(rng: random.Random) -> tuple[str, ...]:
+    more = f"pods=20,delay={rng.choice((0.5, 3, 10))},idle={rng.choice((5, 20, 100))}"
+    plain = f"cpu=4,memory=8Gi,name=plain,max={rng.choice((40, 40, 40, 2))},{more}"
+    special = f"cpu=4,memory=8Gi,name=special,max=40,label:{POOL}={SPECIAL},taint:{POOL}:NoSchedule,{more}"
+    return rng.choice(((plain,), (plain, special), (special, plain)))
+
+
+JOB_VERSION = "batch.volcano.sh/v1alpha1"
+JOBS_PATH = f"/apis/{JOB_VERSION}/namespaces/default/jobs"
+#: Makes pods of tasks that wait stand by, so that room is kept for them.
+DEPENDS_ON_GANG = "agent-scheduler.io/depends-on-gang"
+_EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown", "*")
+_ACTIONS = (
+    *("RestartJob", "RestartTask", "RestartPod"),
+    *("AbortJob", "TerminateJob", "CompleteJob"),
+)
+#: Seconds after which a Job is deleted that has ended, where it says so.
+_KEPT = (0, 1, 10)
+
+
+@dataclass
+class Jobs:
+    """Those that are there or will be, by name."""
+
+    bodies: dict[str, Body] = field(default_factory=dict)
+
+
+def employ(rng: random.Random, gangs: Gangs, load: Load) -> Jobs:
+    """Adds Jobs in the queues of `gangs`, whose controllers see to them."""
+    jobs = Jobs()
+    gangs.controllers = rng.choice((1, 1, 2))
+    queues = [each["metadata"]["name"] for each in gangs.queues]
+    leaves = [name for name in queues if not name.startswith(("root", "above"))]
+    for number in range(rng.randrange(1, 7)):
+        body = jobs.bodies[f"j{number}"] = _job(rng, f"j{number}", rng.choice(("default", *leaves)))
+        at = rng.choice((0.1, 0.1, 4.0, 9.0)) + rng.uniform(0, 2.0)
+        load.act(at, "POST", JOBS_PATH, body)
+        if rng.random() < 0.15:
+            load.act(at + rng.uniform(0.01, 15.0), "DELETE", f"{JOBS_PATH}/j{number}", None)
+    return jobs
+
+
+def _job(rng: random.Random, name: str, queue: str) -> Body:
+    tasks = _tasks(rng)
+    least = sum(task.get("minAvailable", task["replicas"]) for task in tasks)
+    most = sum(task["replicas"] for task in tasks)
+    spec: Body = {
+        "schedulerName": NAME,
+        "queue": queue,
+        "minAvailable": rng.choice((least, least, most, rng.randint(1, most))),
+        "maxRetry": rng.randint(1, 4),
+        "tasks": tasks,
+        "policies": _policies(rng, rng.choice((0, 1, 2))),
+    }
+    if rng.random() < 0.3:
+        spec["ttlSecondsAfterFinished"] = rng.choice(_KEPT)
+    if rng.random() < 0.2:
+        spec["minSuccess"] = rng.randint(1, most)
+    if rng.random() < 0.3:
+        spec["plugins"] = rng.choice(({"env": []}, {"svc": []}, {"svc": [], "env": []}))
+    metadata: Body = {"name": name}
+    if rng.random() < 0.2:
+        metadata["annotations"] = {DEPENDS_ON_GANG: "reserve"}
+    return {
+        "apiVersion": JOB_VERSION,
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _tasks(rng: random.Random) -> list[Body]:
+    """Each may depend on earlier ones."""
+    tasks: list[Body] = []
+    for name in ("a", "b", "c")[: rng.choice((1, 1, 2, 2, 3))]:
+        replicas = rng.choice((1, 1, 2, 3))
+        lives = rng.choice((None, 1.0, 3.0, 8.0))
+        template = pod("unnamed", cpu=rng.choice((100, 500, 1000)), lives=lives, restartPolicy="Never")
+        del template["metadata"]["name"], template["spec"]["schedulerName"]
+        template["spec"]["terminationGracePeriodSeconds"] = rng.choice((0, 1, 30))
+        task: Body = {"name": name, "replicas": replicas, "template": template}
+        if rng.random() < 0.7:
+            task["minAvailable"] = rng.randint(0 if tasks else 1, replicas)
+        if tasks and rng.random() < 0.7:
+            earlier = [each["name"] for each in tasks]
+            on = rng.sample(earlier, rng.randint(1, len(earlier)))
+            task["dependsOn"] = {"name": on, "iteration": rng.choice(("any", "all"))}
+        if rng.random() < 0.4:
+            task["policies"] = _policies(rng, 1)
+        tasks.append(task)
+    return tasks
+
+
+def _policies(rng: random.Random, count: int) -> list[Body]:
+    """For an event each: the webhook lets no event have two."""
+    events = rng.sample(_EVENTS[:-1], count) if rng.random() < 0.8 else [_EVENTS[-1]] * min(count, 1)
+    return [{"event": event, "action": rng.choice(_ACTIONS)} for event in events]

@@ -12,15 +12,13 @@ from typing import Any
 
 from agent_scheduler.objects.quantity import resource_value
 
+from .api import FINAL, Json
 from .gang_load import GROUP_NAME, NAME, NATIVE, QUEUE_NAME, ROLE
 
-Json = dict[str, Any]
 Amounts = Mapping[str, int]
-
 RESOURCES = ("cpu", "memory")
 #: Of a group of a Job: roles of tasks that wait for others, and whose pods need not be there.
 WAITING_ROLES = "agent-scheduler.io/waiting-roles"
-_ENDED = ("Succeeded", "Failed")
 ROOT, DEFAULT = "root", "default"
 
 
@@ -73,7 +71,7 @@ def phase(pod: Json) -> str:
 
 
 def has_ended(pod: Json) -> bool:
-    return phase(pod) in _ENDED
+    return phase(pod) in FINAL
 
 
 def is_ready(pod: Json) -> bool:
@@ -171,3 +169,42 @@ def above_limits(holds: Amounts, queue: Json) -> str:
         for name, limit in limits(queue).items()
         if holds.get(name, 0) > limit
     )
+
+
+def is_above(holds: Mapping[str, Amounts], queues: Mapping[str, Json], wanted: Amounts) -> str:
+    """Which queue of those that hold so much is above its capability with what is wanted besides, of what is wanted
+    alone; empty if none is."""
+    for name, held in holds.items():
+        counted = {each: held.get(each, 0) + amount for each, amount in wanted.items() if amount}
+        if problem := above_limits(counted, queues[name]):
+            return f"queue {name} would have {problem}"
+    return ""
+
+
+def phase_of_group(group: Json | None) -> str:
+    return str(((group or {}).get("status") or {}).get("phase") or "")
+
+
+def pending(members: Iterable[Json]) -> list[Json]:
+    """Those that wait for a node, and for nothing else."""
+    return [pod for pod in members if waits(pod) and not pod["spec"].get("schedulingGates")]
+
+
+def largest(pods: Iterable[Json]) -> Counter[str]:
+    """Of each resource what that one asks for which asks for most of it."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        found |= requests(pod)
+    return found
+
+
+def least_of(pods: Iterable[Json], number: int) -> Counter[str]:
+    """What so many of them ask for at least."""
+    asked = [requests(pod) for pod in pods]
+    return Counter({name: sum(sorted(each[name] for each in asked)[:number]) for name in RESOURCES})
+
+
+def needed(least: Minimum, holding: int, pods: list[Json]) -> int:
+    """How many of the pods that wait have to find room: all, in whatever order they are tried, where these differ."""
+    alike = len({tuple(sorted(requests(pod).items())) for pod in pods}) <= 1
+    return max(1, least.members - holding) if alike and not least.roles else len(pods)

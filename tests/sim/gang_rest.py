@@ -1,35 +1,31 @@
-"""What must become true of gangs once the faults have ended.
-
-L16 a gang that fits whole has its minimum, as have members above it that fit; nothing of a session is left under way,
-    and what is said of groups is so: their phases, their numbers, and why those wait that wait
-"""
+"""What must become true of gangs, their devices and volumes once the faults have ended: L16 of docs/reliability.md."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import orjson
 
 from agent_scheduler.objects.quantity import resource_value
+from embedded_kubernetes.device_driver import DRIVER
 from tests.decisions.plain.gpu_share import asked
 
 from . import gang_reading as read
-from .device_rest import is_gated
-from .gang_claims import places_by_claims
-from .gang_cluster import GangCluster
-from .gpu_reading import are_enough, places_by_gpus
+from .allocations import is_gated
+from .api import NODES, Body, Json, condition_of, name_of
+from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
+from .gangs import GangCluster
 from .job_reading import stands_by
-from .rules import Rules, cluster_of, is_ready, readable, refusal
+from .legality import attachable, claims_of, has_its_volumes
+from .loads import MADE
+from .rules import Rules, are_enough, cluster_of, is_ready, places_by_gpus, readable, refusal
 
 if TYPE_CHECKING:
     from .world import World
 
-Json = dict[str, Any]
-
-NODES = ("", "nodes")
 #: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
 #: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
 BOUND_WITHIN = 90.0
@@ -52,7 +48,7 @@ class Standing:
         for pod in self.pods:
             if (gang := read.gang_of(pod)) or read.is_batch(pod):
                 self.members.setdefault(gang, []).append(pod)
-        there = {node["metadata"]["name"] for node in self.nodes}
+        there = {name_of(node) for node in self.nodes}
         self.placed = [
             pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
             for pod in self.pods
@@ -91,7 +87,7 @@ class Standing:
     def is_stopped(self, pending: Iterable[Json], group: Json | None = None) -> bool:
         """Whether a fault of the queues keeps members from being placed: those that ask for nothing are asked of no
         queue once their group is let in."""
-        phase = ((group or {}).get("status") or {}).get("phase") or "Pending"
+        phase = read.phase_of_group(group) or "Pending"
         in_sessions = list(filter(read.is_batch, pending))
         is_asked = (self._enqueues and phase == "Pending") or not all(map(read.asks_for_nothing, in_sessions))
         return bool(self.fault and in_sessions) and is_asked
@@ -108,32 +104,27 @@ class Standing:
             if problem := self._could(name, group):
                 found.append(f"{name} {problem}")
         for pod in self.members.get("", ()):
-            if not read.waits(pod) or pod["spec"].get("schedulingGates") or self.is_stopped([pod]):
-                continue
-            if not self._gpus_are_enough([pod], 1):
+            if not read.pending([pod]) or self.is_stopped([pod]) or not self._gpus_are_enough([pod], 1):
                 continue
             if self._fits([pod], 1) and self._may_hold([pod], 1):
-                found.append(f"{pod['metadata']['name']} would fit by itself")
+                found.append(f"{name_of(pod)} would fit by itself")
         return found
 
     def _could(self, name: str, group: Json) -> str:
         members = self.members.get(name, [])
-        pending = [pod for pod in members if read.waits(pod) and not pod["spec"].get("schedulingGates")]
+        pending = read.pending(members)
         ready = [pod for pod in members if read.is_ready(pod)]
         least = read.minimum(group, members)
         if not pending or least.lacks([*pending, *ready]):
             return ""
         if not self.is_let_in(name, group) or self.is_stopped(pending, group):
             return ""
-        needed = max(1, least.members - len(ready))
-        if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
-            # In whatever order they are tried.
-            needed = len(pending)
-        if not self._fits(pending, needed):
-            return ""
-        if not self._gpus_are_enough(pending, needed):
-            return ""
-        if not self._may_hold(pending, needed):
+        needed = read.needed(least, len(ready), pending)
+        if not (
+            self._fits(pending, needed)
+            and self._gpus_are_enough(pending, needed)
+            and self._may_hold(pending, needed)
+        ):
             return ""
         return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
 
@@ -143,12 +134,12 @@ class Standing:
         least = (group.get("spec") or {}).get("minResources")
         if not self._enqueues or not least:
             return True
-        if (group.get("status") or {}).get("phase") not in ("Pending", "", None):
+        if read.phase_of_group(group) not in ("Pending", ""):
             return True
         if not self._admits(read.queue_of_group(group), read.amounts(least)):
             return False
         others = (pods for each, pods in self.members.items() if each != name and read.is_batch(pods[0]))
-        phases = ((other.get("status") or {}).get("phase") for other in self.groups.values())
+        phases = map(read.phase_of_group, self.groups.values())
         return "Inqueue" not in phases and not any(read.waits(pod) for pods in others for pod in pods)
 
     def _admits(self, queue: str, asked: Mapping[str, int]) -> bool:
@@ -172,7 +163,7 @@ class Standing:
         """Whether a ready node would take it which is not in its shard, and so may not be used."""
         mine = self._open_to(pod)
         return mine is not None and any(
-            node["metadata"]["name"] not in mine
+            name_of(node) not in mine
             and is_ready(node)
             and refusal(pod, node, self._cluster, self._by) is None
             for node in self.nodes
@@ -184,13 +175,10 @@ class Standing:
         if any(is_gated(self._world, pod) for pod in pending):
             # Whose claims are not there.
             return False
-        largest: Counter[str] = Counter()
-        for pod in pending:
-            for resource, amount in read.requests(pod).items():
-                largest[resource] = max(largest[resource], amount)
+        largest = read.largest(pending)
         places, mine = 0, self._open_to(pending[0])
         for node in self.nodes:
-            name = node["metadata"]["name"]
+            name = name_of(node)
             if mine is not None and name not in mine and not (anywhere and is_ready(node)):
                 continue
             if any(refusal(pod, node, self._cluster, self._by) is not None for pod in pending):
@@ -217,7 +205,7 @@ class Standing:
             return False
         members = self.members[name]
         lacking = read.minimum(self.groups[name]).members - sum(map(read.is_ready, members))
-        pending = [each for each in members if read.waits(each) and not each["spec"].get("schedulingGates")]
+        pending = read.pending(members)
         return lacking > 1 and not self.has_room(pending, lacking)
 
     def lacks_members(self, pod: Json) -> bool:
@@ -232,21 +220,13 @@ class Standing:
         """Whether the queue of a gang has not declared room for what that lacks of its minimum, however few that are;
         of several it is not said which has to have room for how many."""
         members = self.members[name]
-        pending = [each for each in members if read.waits(each) and not each["spec"].get("schedulingGates")]
+        pending = read.pending(members)
         queues = {read.queue_of(pod, self.groups.get) for pod in pending}
         lacking = read.minimum(self.groups[name]).members - sum(map(read.is_ready, members))
         if len(queues) != 1 or lacking <= 1:
             return False
-        wanted: Counter[str] = Counter()
-        for resource in read.RESOURCES:
-            wanted[resource] = sum(sorted(read.requests(pod)[resource] for pod in pending)[:lacking])
-        holds = self.holds(without=(*pending, *without))
-        return any(
-            read.above_limits(
-                {each: holds[queue][each] + wanted[each] for each in +wanted}, self.queues[queue]
-            )
-            for queue in read.chain(*queues, self.queues)
-        )
+        holds = self._above(*queues, without=(*pending, *without))
+        return bool(read.is_above(holds, self.queues, read.least_of(pending, lacking)))
 
     def has_room(self, pending: list[Json], needed: int, *, beside: Iterable[Json] = ()) -> bool:
         """Whether the queues of these, all in one group or one alone, have declared room for so many of them; where
@@ -275,8 +255,11 @@ class Standing:
         queue = read.queue_of(pending[0], self.groups.get)
         if self.divides == "capacity":
             total = self._total()
-            held = self._with(queue, pending, needed)[queue]
-            return all(amount <= total[resource] for resource, amount in held.items())
+            held = self.holds(without=pending)[queue]
+            largest = read.largest(pending)
+            return all(
+                held[name] + needed * amount <= total[name] for name, amount in largest.items() if amount
+            )
         return self.divides != "proportion" or self._is_enough_for_all()
 
     def declares_room(
@@ -289,45 +272,18 @@ class Standing:
         beside: Iterable[Json] = (),
     ) -> bool:
         """`without`: whose reserved room does not count; `beside`: others that count, though none is reserved."""
-        if not read.is_open(self.queues.get(queue)):
-            return False
-        held = self._with(queue, pending, needed, without=without, beside=beside)
-        return not any(read.above_limits(more, self.queues[name]) for name, more in held.items())
+        wanted = {name: needed * amount for name, amount in read.largest(pending).items()}
+        holds = self._above(queue, without=(*pending, *without), beside=beside)
+        return read.is_open(self.queues.get(queue)) and not read.is_above(holds, self.queues, wanted)
 
     def has_room_for(self, queue: str, amounts: Mapping[str, int]) -> bool:
         """Whether the queue and those above it have declared room for so much."""
-        holds = self.holds()
-        return not any(
-            read.above_limits(
-                {resource: holds[name][resource] + amount for resource, amount in amounts.items()},
-                self.queues[name],
-            )
-            for name in read.chain(queue, self.queues)
-        )
+        return not read.is_above(self._above(queue), self.queues, amounts)
 
-    def _with(
-        self,
-        queue: str,
-        pending: list[Json],
-        needed: int,
-        *,
-        without: Iterable[Json] = (),
-        beside: Iterable[Json] = (),
-    ) -> dict[str, dict[str, int]]:
-        """What the queue and those above it hold of what is asked for, with so many more pods."""
-        largest: Counter[str] = Counter()
-        for pod in pending:
-            for resource, amount in read.requests(pod).items():
-                largest[resource] = max(largest[resource], amount)
-        holds = self.holds(without=(*pending, *without), beside=beside)
-        return {
-            name: {
-                resource: holds[name][resource] + needed * amount
-                for resource, amount in largest.items()
-                if amount
-            }
-            for name in read.chain(queue, self.queues)
-        }
+    def _above(self, queue: str, **which: Iterable[Json]) -> dict[str, Counter[str]]:
+        """What the queue and those above it hold, as `holds` has it."""
+        holds = self.holds(**which)
+        return {name: holds[name] for name in read.chain(queue, self.queues)}
 
     def holds(
         self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()
@@ -363,7 +319,7 @@ class Standing:
         """`of`: of these nodes; None: of all."""
         total: Counter[str] = Counter()
         for node in self.nodes:
-            if of is None or node["metadata"]["name"] in of:
+            if of is None or name_of(node) in of:
                 total.update(read.amounts(node["status"]["allocatable"]))
         return total
 
@@ -412,12 +368,12 @@ class Standing:
         what lacks of the minimum, or a member above it; and such that say the contrary where no other node does."""
         found = []
         for name, members in self.members.items():
-            pending = [pod for pod in members if read.waits(pod) and not pod["spec"].get("schedulingGates")]
-            says = {pod["metadata"]["name"]: _reason(pod) for pod in pending}
+            pending = read.pending(members)
+            says = {name_of(pod): condition_of(pod).get("reason", "") for pod in pending}
             full = [pod for pod, reason in says.items() if reason == "NodeShardFull"]
             if full and not any(map(self.fits_outside, pending)):
                 found.append(f"{full} say NodeShardFull, and no node outside of their shard would do")
-            want = [pod for pod in pending if says[pod["metadata"]["name"]] == "Unschedulable"]
+            want = [pod for pod in pending if says[name_of(pod)] == "Unschedulable"]
             found += [f"{each}, and say that nodes are missing" for each in self._hold(name, want, pending)]
         return found
 
@@ -431,18 +387,15 @@ class Standing:
         if group and least.lacks([*pending, *ready]):
             return []
         if least.lacks(ready):
-            needed = least.members - len(ready)
-            if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
-                needed = len(pending)
             # Of more than lack some say it each for itself; and who fits in its shard waits for something else.
-            needed = max(1, needed)
+            needed = read.needed(least, len(ready), pending)
             whole = (
                 len(want) == len(pending)
                 and self._fits(pending, needed, anywhere=True)
                 and not self._fits(pending, needed)
             )
             return [f"other nodes hold {needed} of {name}"] if whole else []
-        return [f"other nodes hold {pod['metadata']['name']}" for pod in want if self.fits_outside(pod)]
+        return [f"other nodes hold {name_of(pod)}" for pod in want if self.fits_outside(pod)]
 
     def silent(self) -> list[str]:
         """Members that wait and do not say why, of groups that sessions look at."""
@@ -455,15 +408,9 @@ class Standing:
                     continue
                 if pod["spec"].get("schedulingGates"):
                     continue
-                conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
-                if conditions.get("PodScheduled", {}).get("status") != "False":
-                    found.append(f"{pod['metadata']['name']} waits and says {conditions.get('PodScheduled')}")
+                if condition_of(pod).get("status") != "False":
+                    found.append(f"{name_of(pod)} waits and says {condition_of(pod)}")
         return found
-
-
-def _reason(pod: Json) -> str:
-    conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
-    return str(conditions.get("PodScheduled", {}).get("reason", ""))
 
 
 def misnamed_members(world: World, by: Rules) -> list[str]:
@@ -519,8 +466,7 @@ def check_gangs(world: World, by: Rules) -> None:
         world.safety.violated("L16", problem)
     for process in world.processes:
         batch = process.runtime.batch if process.runtime is not None else None
-        transport = process.transport
-        if batch is None or transport is None or transport.closed or not process.leads():
+        if batch is None or not process.is_up or not process.leads():
             continue
         there = {pod["metadata"]["uid"] for pod in standing.pods if not read.is_leaving(pod)}
         versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
@@ -541,3 +487,42 @@ def check_gangs(world: World, by: Rules) -> None:
                 )
         if batch.waiting.due.is_set():
             world.safety.violated("L16", f"{process.identity}: a session is due though nothing happens")
+
+
+# ---- read from the API's objects
+
+
+def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Sequence[Body]) -> Iterator[int]:
+    """For how many of these pods, all members of one gang, the node has what they need besides room; by each of that.
+    No world that has a claim which is not allocated gives a number for those who share it."""
+    name = name_of(node)
+    if any(map(claims_of, pods)):
+        yield len(pods) if all(has_its_volumes(world, pod, node) for pod in pods) else 0
+        most = attachable(world, name, MADE)
+        if most is not None:
+            yield most - sum(len(claims_of(pod)) for pod in placed if pod["spec"]["nodeName"] == name)
+    if world.devices is None:
+        return
+    number, uids = max(map(extended, pods)), {pod["metadata"]["uid"] for pod in pods}
+    for claim in (claim for pod in pods for claim in world.devices.reading.claims_of(pod) or ()):
+        allocation = allocation_of(claim)
+        if allocation is not None:
+            yield len(pods) if usable(allocation, node) else 0
+        elif not owner_of(claim):
+            yield 0
+        else:
+            number = max(number, _asked(claim))
+    if number:
+        if not all(world.devices.reading.could_have(pod, node) for pod in pods):
+            yield 0
+        cluster = world.devices.reading.cluster()
+        free = {device for device in cluster.devices(cluster.node(name)) if device[0] == DRIVER}
+        for claim in world.devices.reading.claims():
+            if not is_made(claim) or owner_of(claim) not in uids:
+                results = (allocation_of(claim) or {}).get("devices", {}).get("results", ())
+                free -= {device_of(result) for result in results}
+        yield len(free) // number
+
+
+def _asked(claim: Body) -> int:
+    return sum(int(each["exactly"]["count"]) for each in claim["spec"]["devices"]["requests"])

@@ -1,11 +1,4 @@
-"""What holds of gangs and queues at every moment, judged from the API's own objects.
-
-S27 no bind of a gang is sent before its minimum has room: in all, and of each role where these count
-S28 no queue, nor one above it, is given more than its capability, and none is given any that is not open
-S29 what was tried and taken back leaves no trace, and no session fails
-S30 pods that a session evicts are of lower priority in the same queue, or are in a queue that lets others reclaim; no
-    budget is broken, and a gang keeps its minimum or loses all
-S31 the phase of a group goes from one to another as Volcano's does
+"""What holds of gangs and queues at every moment: S27 to S31 of docs/reliability.md, judged from the API's own objects.
 
 What a process had seen is taken from it as versions alone, and what it has given away as UIDs and nodes.
 """
@@ -24,8 +17,10 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .gang_cluster import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
+from .api import Json, name_of
 from .gang_load import NATIVE, PRIORITIES
+from .gangs import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
+from .judge import History, Judge, hear_after, hear_before, is_first
 
 if TYPE_CHECKING:
     from agent_scheduler.batch.scheduler import BatchScheduler
@@ -33,8 +28,6 @@ if TYPE_CHECKING:
 
     from .processes import Process
     from .world import World
-
-Json = dict[str, Any]
 
 PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = "Pending", "Inqueue", "Running", "Unknown", "Completed"
 #: Phase of a group -> those in which one session may leave it.
@@ -57,7 +50,7 @@ class SeenGangs:
         self._groups = _batch(process)._pictures._groups
 
     def groups(self) -> list[str]:
-        return list(map(_name_of, self._groups.groups))
+        return list(map(_key_name, self._groups.groups))
 
     def group(self, name: str) -> Json | None:
         known = self._groups.groups.get(_key(name))
@@ -134,15 +127,14 @@ def _batch(process: Process) -> BatchScheduler:
     return process.runtime.batch
 
 
-class GangSafety:
+class GangSafety(Judge):
     """Subscribes to the store. Owner of what each process has given to gangs, and of whom it has evicted for some."""
 
     def __init__(self, world: World, cluster: GangCluster) -> None:
-        self.world = world
+        super().__init__(world)
         self.cluster = cluster
-        #: UID and version -> a group or queue.
-        self._versions: dict[tuple[str, str], bytes] = {}
-        self._read: dict[tuple[str, str], Json] = {}
+        #: What a group or queue was, by its UID and version.
+        self.object = History(world, (GROUPS, QUEUES, NATIVE_GROUPS)).object
         #: (Identity, pod's UID) -> the group and the moment in which it was given room; and what the group lacked when
         #: that moment was over.
         self._given: dict[tuple[str, str], tuple[str, float]] = {}
@@ -157,48 +149,22 @@ class GangSafety:
 
     def _note(self, event: Event) -> None:
         record = event.record
-        self._versions[record.uid, str(record.rv)] = record.data
-        what = orjson.loads(record.data)
-        status = what.get("status") or {}
+        status = orjson.loads(record.data).get("status") or {}
         said = status.get("phase") or status.get("state") or ""
         self.world.trace("", f"{record.key or record.name} {event.type} {said}")
-
-    def object(self, uid: str, version: str) -> Json:
-        key = uid, version
-        found = self._read.get(key)
-        if found is None:
-            found = self._read[key] = orjson.loads(self._versions[key])
-        return found
 
     # -- what a process does
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
         """Hear of what it gives away, and of its sessions. Idempotent."""
         batch: Any = process.runtime.batch if process.runtime is not None else None
-        if batch is None or getattr(batch, "judged", False):
+        if batch is None or not is_first(batch, "gangs"):
             return
-        batch.judged = True
-        ledger: Any = fast_path.ledger
-        assume, hold, keep = ledger.assume, batch._session, batch._keep_claims
-        tell = batch._messages.tell
+        hold, evict = batch._session, batch._evictions.evict
         sessions: list[Any] = []
-        evict = batch._evictions.evict
-        read_group, read_queue = batch._pictures._group, batch._pictures._queue
         groups: dict[str, Any] = {}
         queues: dict[str, Any] = {}
         self.read[process.identity] = groups, queues
-
-        def group_is_read(key: GroupKey, found: Any) -> Any:
-            groups[_name_of(key)] = found
-            return read_group(key, found)
-
-        def queue_is_read(found: Any) -> Any:
-            queues[found.name] = found
-            return read_queue(found)
-
-        def assumed(pod: Any, row: int) -> None:
-            assume(pod, row)
-            self._judge_room(process, fast_path, pod.uid)
 
         async def held() -> None:
             self._judge_trial(process, batch)
@@ -211,18 +177,13 @@ class GangSafety:
             try:
                 await hold()
             except Exception as error:
-                self.world.safety.violated("S29", f"{process.identity}: a session fails: {error!r}")
+                self._violated("S29", f"{process.identity}: a session fails: {error!r}")
                 raise
             self._judge_trial(process, batch)
 
-        def kept(session: Any) -> Any:
-            sessions[:] = [session]
-            return keep(session)
-
-        def told(result: Any, *about: Any, **more: Any) -> Any:
+        def told(result: Any, *_about: Any, **_more: Any) -> None:
             seen = ReadBySession(self, process, fast_path, groups, queues)
             self._judge_session(process, seen, sessions.pop(), result)
-            return tell(result, *about, **more)
 
         def evicted(task: Any, reason: str) -> bool:
             done: bool = evict(task, reason)
@@ -230,9 +191,15 @@ class GangSafety:
                 self._victims.add((process.name, task.uid))
             return done
 
-        ledger.assume, batch._session, batch._keep_claims = assumed, held, kept
-        batch._messages.tell, batch._evictions.evict = told, evicted
-        batch._pictures._group, batch._pictures._queue = group_is_read, queue_is_read
+        batch._session, batch._evictions.evict = held, evicted
+        pictures = batch._pictures
+        hear_after(
+            fast_path.ledger, "assume", lambda pod, _row: self._judge_room(process, fast_path, pod.uid)
+        )
+        hear_before(batch, "_keep_claims", sessions.append)
+        hear_before(batch._messages, "tell", told)
+        hear_before(pictures, "_group", lambda key, found: groups.update({_key_name(key): found}))
+        hear_before(pictures, "_queue", lambda found: queues.update({found.name: found}))
 
     def is_victim(self, process: Process, uid: str) -> bool:
         """Whether a session of the process had the pod evicted."""
@@ -241,7 +208,7 @@ class GangSafety:
     # -- room
 
     def _judge_room(self, process: Process, fast_path: FastPath, uid: str) -> None:
-        if self.world.backups.is_unaware(process):
+        if self._is_unaware(process):
             return
         seen = SeenGangs(self, process, fast_path)
         pod = seen.pod(uid)
@@ -266,24 +233,24 @@ class GangSafety:
         queues, name = seen.queues(), seen.queue_of(pod)
         if not queues or not name:
             return
-        self.world.safety.checked["S28"] += 1
+        self._look("S28")
         if not read.is_open(queues.get(name)):
             state = (queues.get(name) or {}).get("status")
-            self._wrong("S28", process, f"gives {_name(pod)} room, whose queue {name} is not open: {state}")
+            self._wrong("S28", process, f"gives {name_of(pod)} room, whose queue {name} is not open: {state}")
         # Of what a pod does not ask for it is given nothing.
         wanted = {resource for resource, amount in read.requests(pod).items() if amount}
         for above, holds in seen.holds(read.chain(name, queues), queues).items():
             counted = {resource: amount for resource, amount in holds.items() if resource in wanted}
             if problem := read.above_limits(counted, queues[above]):
-                self._wrong("S28", process, f"gives {_name(pod)} room, and queue {above} has {problem}")
+                self._wrong("S28", process, f"gives {name_of(pod)} room, and queue {above} has {problem}")
 
     def sending_bind(self, process: Process, body: bytes) -> None:
         """A bind leaves a process."""
         uid = (orjson.loads(body).get("metadata") or {}).get("uid", "")
         given = self._given.get((process.identity, uid))
-        if given is None or self.world.backups.is_unaware(process):
+        if given is None or self._is_unaware(process):
             return
-        self.world.safety.checked["S27"] += 1
+        self._look("S27")
         name, at = given
         if lacks := self._lacked[process.identity, name, at]:
             self._wrong("S27", process, f"binds a member of {name}, which has {lacks}")
@@ -292,7 +259,7 @@ class GangSafety:
 
     def _judge_trial(self, process: Process, batch: BatchScheduler) -> None:
         """Between two sessions nothing is hypothetical, and what it is made on is what there is."""
-        self.world.safety.checked["S29"] += 1
+        self._look("S29")
         trial, snapshot, ledger = batch._trial, batch._snapshot, batch._cluster.ledger
         if not trial.is_empty:
             self._wrong("S29", process, "something stays hypothetical after a session")
@@ -309,10 +276,10 @@ class GangSafety:
                 self._wrong("S29", process, f"{name} are left after a session: {left}")
 
     def _judge_session(self, process: Process, seen: SeenGangs, session: Any, result: Any) -> None:
-        if self.world.backups.is_unaware(process):
+        if self._is_unaware(process):
             return
         for each in result.groups:
-            self.world.safety.checked["S31"] += 1
+            self._look("S31")
             old, new = each.group.status.phase, each.status.phase
             if new not in _NEXT.get(old, frozenset((new,))):
                 self._wrong("S31", process, f"takes {each.group.name} from {old} to {new}")
@@ -320,8 +287,8 @@ class GangSafety:
             self._judge_evictions(process, seen, session)
 
     def _judge_evictions(self, process: Process, seen: SeenGangs, session: Any) -> None:
-        self.world.safety.checked["S30"] += 1
-        self.world.states.reached("gang evicted for another")
+        self._look("S30")
+        self._reached("gang evicted for another")
         gainers = [
             pod
             for job in session.jobs.values()
@@ -335,7 +302,7 @@ class GangSafety:
                 continue
             names.add(read.group_of(victim))
             if problem := self._has_no_right(seen, victim, gainers, reason):
-                self._wrong("S30", process, f"evicts {_name(victim)} ({reason}): {problem}")
+                self._wrong("S30", process, f"evicts {name_of(victim)} ({reason}): {problem}")
         # With those whose eviction an earlier session has decided on, and that may not be carried out yet.
         gone = {task.uid for task, _ in session.evicted}
         for job in session.jobs.values():
@@ -381,9 +348,6 @@ class GangSafety:
         if running and (lacks := least.lacks(stay)):
             self._wrong("S30", process, f"leaves {name} with {lacks}")
 
-    def _wrong(self, name: str, process: Process, what: str) -> None:
-        self.world.safety.violated(name, f"{process.identity} {what}")
-
 
 def _needs_no_room(pod: Json) -> bool:
     return read.is_batch(pod) and read.waits(pod) and read.asks_for_nothing(pod)
@@ -394,14 +358,10 @@ def _key(group: str) -> GroupKey:
     return GroupKey("default", group.removeprefix(NATIVE) if native else group, native=native)
 
 
-def _name_of(key: GroupKey) -> str:
+def _key_name(key: GroupKey) -> str:
     return f"{NATIVE}{key.name}" if key.native else key.name
 
 
 def _priority_of_group(seen: SeenGangs, pod: Json) -> int:
     group = seen.group(read.group_of(pod)) if read.group_of(pod) else None
     return PRIORITIES.get(((group or {}).get("spec") or {}).get("priorityClassName", ""), 0)
-
-
-def _name(pod: Json) -> str:
-    return str(pod["metadata"]["name"])

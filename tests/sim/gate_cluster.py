@@ -1,32 +1,40 @@
-"""What stands around the scheduler where pods have gates: the webhook that puts them on, and an autoscaler."""
+"""What stands around the scheduler where pods have gates: the webhook that puts them on, and an autoscaler.
+
+Gates where NodeShards divide the nodes between a scheduler of the fast path and one with a batch scheduler beside:
+whose pods and nodes are whose, and the operator who gives the nodes of the autoscaler to shards.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import orjson
 
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.autoscaler import Autoscaler
-from embedded_kubernetes.node_groups import NodeGroup, read_rules
+from embedded_kubernetes.node_groups import NODE_GROUP, NodeGroup, read_rules
 from embedded_kubernetes.podgc import PodCollector
 from embedded_kubernetes.scale_up import scale_up
+from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .gate_load import GATE, Gates
-from .gate_shards import FOR_EVER, Operator
+from .api import EVENTS, NODES, PODS, PODS_PATH, Json
+from .faults import FaultMaker
+from .gang_load import GATE, Gates
+from .shard_load import FOR_EVER
+from .shard_map import Names, ShardMap
 
 if TYPE_CHECKING:
     from .processes import Process
     from .world import World
 
-Json = dict[str, Any]
-
 #: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
 _TIMEOUT, _RETRY = 5.0, 1.0
 #: Of the removals of gates that are sent when a turn is about to be lost.
 _LOST_FOR = 0.1
-_PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
 
 
 def is_ours(pod: Json) -> bool:
@@ -58,13 +66,12 @@ def _says_given_back(pod: Json) -> bool:
     return any("was given back" in each.get("message", "") for each in conditions)
 
 
-class GateCluster:
+class GateCluster(FaultMaker):
     """Made with its world."""
 
     def __init__(self, world: World, shape: Gates) -> None:
-        self._world = world
+        super().__init__(world, "gates")
         self._is_off = shape.off
-        self._rng = random.Random(f"{world.seed} gates")
         #: In between nobody gets the lease of who removes gates.
         self._unleased_since = self._unleased_until = 0.0
         self._slow = random.Random(f"{world.seed} webhook_slow")
@@ -101,35 +108,29 @@ class GateCluster:
     def create(self, pod: Json) -> None:
         """Of the load: the webhook is asked, and may take its time."""
         world = self._world
-        now = world.loop.time()
-        if not asks(pod) or not world.plan.strikes("webhook_slow", now=now, share=4.0):
-            world.call("POST", _PODS_OF_DEFAULT, pod)
+        if not asks(pod) or not self._strikes("webhook_slow", 4.0):
+            world.call("POST", PODS_PATH, pod)
             return
         takes = self._slow.choice((0.3, 2.0, 4.9, 5.1, 20.0))
         if takes < _TIMEOUT:
             world.states.reached("gate that comes late")
-            self._later(takes, lambda: world.call("POST", _PODS_OF_DEFAULT, pod))
+            self._call_later(takes, "POST", PODS_PATH, pod)
         elif self._policy == "Ignore":
             world.states.reached("pod came without its gate after a timeout")
-            self._later(_TIMEOUT, lambda: world.call("POST", _PODS_OF_DEFAULT, pod, admitted=True))
+            self._later(_TIMEOUT, lambda: world.call("POST", PODS_PATH, pod, admitted=True))
         else:
             world.states.reached("pod refused as the webhook was late")
             # As a ReplicaSet would: with nothing created, the next try asks the webhook anew.
-            self._later(_TIMEOUT + _RETRY, lambda: self.create(pod))
-
-    def _later(self, seconds: float, act: Callable[[], object]) -> None:
-        world = self._world
-        world.plan.lasts(world.loop.time() + seconds)
-        world.loop.call_later(seconds, act)
+            self._later(_TIMEOUT + _RETRY, self.create, pod)
 
     def admitted(self, pod: Json) -> Json:
         """The pod that is to be created, as the webhook lets it in."""
-        plan, now, states = self._world.plan, self._world.loop.time(), self._world.states
+        states = self._world.states
         if asks(pod):
-            if plan.strikes("webhook_down", now=now, share=3.0):
+            if self._strikes("webhook_down", 3.0):
                 states.reached("pod came without its gate")
                 return pod
-        elif is_ours(pod) and plan.strikes("webhook_lies", now=now, share=5.0):
+        elif is_ours(pod) and self._strikes("webhook_lies", 5.0):
             states.reached("gate of a pod that asks for none")
         else:
             return pod
@@ -141,10 +142,10 @@ class GateCluster:
     def let_past(self, process: Process) -> None:
         """It has decided that pods lose their gate, and nothing is sent yet."""
         plan, now = self._world.plan, self._world.loop.time()
-        if plan.strikes("crash", now=now, share=2.0):
+        if self._strikes("crash", 2.0):
             self._world.states.reached("crash between decision and removal of a gate")
             self._soon(process.kill)
-        if self._world.shards is not None and plan.strikes("lease", now=now, share=15.0):
+        if self._world.shards is not None and self._strikes("lease", 15.0):
             self._world.states.reached("turn to remove gates lost while a gate was to go")
             self._unleased_since = now
             self._unleased_until = now + self._rng.choice((12.0, 30.0))
@@ -153,21 +154,16 @@ class GateCluster:
 
     def gate_removed(self, process: Process) -> None:
         """A removal was carried out, and its answer is not there yet."""
-        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=2.0):
+        if self._strikes("crash", 2.0):
             self._world.states.reached("crash between removal of a gate and answer")
             process.kill("killed between the removal of a gate and the answer")
         self._change_queue("queue changed between removal of a gate and bind")
 
     def _change_queue(self, state: str) -> None:
         nemesis = self._world.gang_nemesis
-        if nemesis is not None and self._world.plan.strikes(
-            "queue_changed", now=self._world.loop.time(), share=5.0
-        ):
+        if nemesis is not None and self._strikes("queue_changed", 5.0):
             self._world.states.reached(state)
             self._soon(nemesis.queue_changed)
-
-    def _soon(self, act: Any) -> None:
-        self._world.loop.call_later(self._rng.choice((0.0, 0.0005, 0.003, 0.02)), act)
 
     # -- the autoscaler
 
@@ -205,3 +201,79 @@ class GateCluster:
     def went_back(self) -> None:
         """The store has: the watches are of a history that is none any more."""
         self.autoscaler.close()
+
+
+#: Seconds until the operator has put right what is desired by nobody or by two, and what is no more.
+_TIDIED = (5.0, 15.0)
+
+
+class Operator(FaultMaker):
+    """Subscribes to the store. Gives each new node to the shard of the pod for which the autoscaler made it."""
+
+    def __init__(self, world: World, shards: ShardMap) -> None:
+        super().__init__(world, "operator")
+        self._shards = shards
+        #: Node group -> the shards for which nodes of it are on their way, by the size that the group is to have then.
+        self._awaited: dict[str, dict[str, str]] = {}
+        self._tidies = False
+        #: How often it has changed what a shard desires.
+        self.writes = 0
+        world.store.tables[NODES].subscribers.append(self._node)
+        world.store.tables[EVENTS].subscribers.append(self._event)
+        shards.subscribers.append(lambda _event: self._tidy_soon())
+
+    def _event(self, event: Event) -> None:
+        told = orjson.loads(event.record.data)
+        if event.type != "ADDED" or told.get("reason") != "TriggeredScaleUp":
+            return
+        about = told["involvedObject"]
+        record = self._world.store.tables[PODS].get(about["namespace"], about["name"])
+        if record is None:
+            return
+        group = told["message"].partition("[{")[2].partition(" ")[0]
+        # Of the pods for which one node comes the first one decides.
+        self._awaited.setdefault(group, {}).setdefault(
+            told["message"], self._shards.of_pod(orjson.loads(record.data))
+        )
+
+    def _node(self, event: Event) -> None:
+        self._tidy_soon()
+        labels = orjson.loads(event.record.data)["metadata"].get("labels") or {}
+        awaited = self._awaited.get(labels.get(NODE_GROUP, ""))
+        if event.type == "ADDED" and awaited:
+            name, owner = event.record.name, awaited.pop(next(iter(awaited)))
+            self._later(self._rng.choice((0.0, 0.0, 0.5, 3.0)), self._give, name, owner)
+
+    def _give(self, node: str, owner: str) -> None:
+        shard = self._shards.get(owner)
+        if shard is not None and not any(node in each.desired for each in self._shards.all()):
+            self._desire(owner, shard.desired | {node})
+
+    def _tidy_soon(self) -> None:
+        if not self._tidies:
+            self._tidies = True
+            self._later(self._rng.uniform(*_TIDIED), self._tidy)
+
+    def _tidy(self) -> None:
+        """Each node that there is to one shard: that which uses it, or desires it, or the one that has fewer."""
+        self._tidies = False
+        there = {record.name for record in self._world.store.tables[NODES].scan("")}
+        shards = list(self._shards.all())
+        if not shards:
+            return
+        wanted: dict[str, set[str]] = {each.name: set() for each in shards}
+        sizes = Counter({each.name: len(each.desired & there) for each in shards})
+        for node in sorted(there):
+            desiring = [each for each in shards if node in each.desired]
+            using = [each for each in desiring if node in each.in_use]
+            owner = (using or desiring or sorted(shards, key=lambda each: sizes[each.name]))[0].name
+            if not desiring:
+                sizes[owner] += 1
+            wanted[owner].add(node)
+        for each in shards:
+            if (nodes := Names(wanted[each.name])) != each.desired:
+                self._desire(each.name, nodes)
+
+    def _desire(self, name: str, nodes: Names) -> None:
+        self.writes += 1
+        self._shards.desire(name, nodes)

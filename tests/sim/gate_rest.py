@@ -1,26 +1,20 @@
-"""What must become true of gates and of the autoscaler once the faults have ended.
-
-L17 no gate is left on a pod whose queue has declared room, of a gang for the whole minimum; every pod, or gang, that is
-    past it, whose queue has room and that fits an empty node of a group that may have more, brings one, and is bound,
-    unless a node of another shard fits it; and none says Unschedulable whose queue has no room
-"""
+"""What must become true of gates and of the autoscaler once the faults have ended (L17 of docs/reliability.md)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import gang_reading as read
+from .api import Json, condition_of, name_of
+from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import GateCluster, asks, gates, is_held, is_ours
-from .gate_load import GATE
 from .rules import Rules, cluster_of, readable, refusal
 
 if TYPE_CHECKING:
     from .world import World
-
-Json = dict[str, Any]
 
 #: Seconds for all that follow one another: a refused removal is sent again after a minute at most, a pod is tried, says
 #: so, and a node comes after up to 10 s; and then those that follow it in their queue, and members above a minimum.
@@ -50,7 +44,7 @@ class _Served:
         standing, found = self._standing, []
         if self._is_off:
             return [
-                f"{_name(pod)} is behind its gate"
+                f"{name_of(pod)} is behind its gate"
                 for pod in standing.pods
                 if asks(pod) and GATE in gates(pod)
             ]
@@ -65,7 +59,7 @@ class _Served:
         for pod in standing.pods:
             if is_held(pod) and not read.gang_of(pod) and standing.has_room([pod], 1):
                 queue = read.queue_of(pod, standing.groups.get)
-                found.append(f"{_name(pod)} is behind its gate, and {queue or 'no queue'} has room")
+                found.append(f"{name_of(pod)} is behind its gate, and {queue or 'no queue'} has room")
         return found
 
     def _gang_has_room(self, group: Json, members: list[Json], held: list[Json]) -> bool:
@@ -75,11 +69,7 @@ class _Served:
         if least.lacks([*holding, *held, *loose]):
             return False
         pending = [*held, *loose]
-        needed = least.members - len(holding)
-        if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
-            # In whatever order they are let past.
-            needed = len(pending)
-        if not standing.has_room(pending, max(1, needed)):
+        if not standing.has_room(pending, read.needed(least, len(holding), pending)):
             return False
         if not standing.queues or read.is_native(read.gang_of(held[0])):
             return True
@@ -106,9 +96,7 @@ class _Served:
             if any(map(self._cluster.gave_back, pending)) or standing.is_stopped(pending, group):
                 # They bring no node, and take one that comes; or none would do.
                 continue
-            needed = max(1, least.members - len(ready))
-            if least.roles or len({tuple(sorted(read.requests(pod).items())) for pod in pending}) > 1:
-                needed = len(pending)
+            needed = read.needed(least, len(ready), pending)
             if (
                 (standing.divides != "proportion" or not read.is_batch(pending[0]))
                 and self._helps(pending, needed)
@@ -126,7 +114,7 @@ class _Served:
             if standing.fits_outside(pod):
                 continue
             if self._helps([pod], 1):
-                found.append(f"{_name(pod)} fits on a node to come")
+                found.append(f"{name_of(pod)} fits on a node to come")
         return found
 
     def _helps(self, pending: list[Json], needed: int) -> bool:
@@ -176,27 +164,22 @@ class _Served:
                 # Nobody looks at a gang that lacks members, and what was said is left.
                 continue
             if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
-                found.append(f"{_name(pod)} says Unschedulable, and no node helps: {standing.fault}")
+                found.append(f"{name_of(pod)} says Unschedulable, and no node helps: {standing.fault}")
                 continue
             others = silent if self._is_reserved(pod) else []
             if not standing.declares_room(queue, [pod], 1, without=others):
-                found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room")
+                found.append(f"{name_of(pod)} says Unschedulable, and {queue} has no room")
             elif read.is_native(gang) and standing.refuses_gang(gang, without=others):
-                found.append(f"{_name(pod)} says Unschedulable, and {queue} has no room for its gang")
+                found.append(f"{name_of(pod)} says Unschedulable, and {queue} has no room for its gang")
         return found
 
 
 def _wants_a_node(pod: Json) -> bool:
-    conditions = {each["type"]: each for each in pod["status"].get("conditions") or ()}
-    return conditions.get("PodScheduled", {}).get("reason") == "Unschedulable"
+    return condition_of(pod).get("reason") == "Unschedulable"
 
 
 def _is_loose(pod: Json) -> bool:
     return is_ours(pod) and read.waits(pod) and not gates(pod)
-
-
-def _name(pod: Json) -> str:
-    return str(pod["metadata"]["name"])
 
 
 async def until_served(world: World, cluster: GateCluster, by: Rules) -> bool:

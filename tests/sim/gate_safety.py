@@ -1,30 +1,36 @@
-"""What holds of gates at every moment, judged from the API's own objects.
+"""What holds of gates at every moment, also where several processes share nodes and queues: S32 to S34 of
+docs/reliability.md, judged from the API's own objects.
 
-S32 a pod is let past its gate only if its queue, and all above, have declared room for it beside what is placed and
-    what was let past before; a gang with its whole minimum, or not at all; nobody's gate goes who did not ask for it
-S33 no pod says Unschedulable that its queue would refuse, nor one that has gates; so no node comes for it
-S34 a pod that was let past, or never held, and has no node counts as reserved, and none counts twice
+What a process had seen is taken from it as versions, and which nodes it may use as names.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .gang_load import QUEUE_NAME
+from .api import EVENTS, LEASES, PODS, Json, condition_of, name_of
+from .evictions import Seen
+from .gang_load import GATE, QUEUE_NAME
+from .gang_load import NAME as BATCH
 from .gang_safety import SeenGangs
+from .gangs import GangCluster
 from .gate_cluster import GateCluster, asks, gates, is_reserved
-from .gate_load import GATE
-from .gate_shard_safety import SharedGates
+from .judge import Judge, hear_after, hear_before, is_first
+from .rules import is_ready, readable
+from .shard_load import LEASE_NAMESPACE
+from .shard_map import ShardMap, view
 
 if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -33,11 +39,8 @@ if TYPE_CHECKING:
     from .processes import Process
     from .world import World
 
-Json = dict[str, Any]
-
 #: How many members of a gang have claims, and how many it needs.
 _CLAIMS = re.compile(r"(\d+) Pipelined.*?(\d+) minAvailable")
-PODS, EVENTS = ("", "pods"), ("", "events")
 
 
 class _Seen(SeenGangs):
@@ -71,11 +74,11 @@ class _SeenAlone(_Seen):
         return read.annotation(pod, QUEUE_NAME)
 
 
-class GateSafety:
+class GateSafety(Judge):
     """Subscribes to the store. Owner of whom each process has let past."""
 
     def __init__(self, world: World, gangs: GangSafety, cluster: GateCluster) -> None:
-        self.world = world
+        super().__init__(world)
         self._gangs = gangs
         self._cluster = cluster
         #: Identity -> name -> queue, of those by which it counts.
@@ -108,18 +111,16 @@ class GateSafety:
             return
         actor, _ = self.world.safety.author()
         if actor is not None and not asks(before):
-            self.world.safety.violated(
-                "S32", f"{actor.identity} takes the gate of {_name(pod)}, which did not ask"
-            )
+            self._wrong("S32", actor, f"takes the gate of {name_of(pod)}, which did not ask")
 
     def _judge_gated(self, pod: Json, there: list[str]) -> None:
         actor, _ = self.world.safety.author()
         uid = pod["metadata"]["uid"]
-        if self.world.backups.is_unaware(actor):
+        if self._is_unaware(actor):
             # It goes by a state in which the gate was gone.
             self._misled.add(uid)
         elif uid not in self._misled:
-            self.world.safety.violated("S33", f"{_name(pod)} is behind {there} and says Unschedulable")
+            self._violated("S33", f"{name_of(pod)} is behind {there} and says Unschedulable")
 
     def _event(self, event: Event) -> None:
         if event.type != "ADDED" or self.world.backups.restoring:
@@ -127,12 +128,12 @@ class GateSafety:
         told = orjson.loads(event.record.data)
         if told.get("reason") != "TriggeredScaleUp":
             return
-        self.world.states.reached("scale-up triggered")
+        self._reached("scale-up triggered")
         about = told["involvedObject"]
         self.world.trace("autoscaler", f"{about['name']}: {told['message']}")
         record = self.world.store.tables[PODS].get(about["namespace"], about["name"])
         if record is not None and record.uid not in self._misled and GATE in gates(orjson.loads(record.data)):
-            self.world.safety.violated("S33", f"a node comes for {about['name']}, which has its gate")
+            self._violated("S33", f"a node comes for {about['name']}, which has its gate")
 
     # -- what a process does
 
@@ -140,9 +141,8 @@ class GateSafety:
         """Hear of whom it lets past, and of what it says of pods. Idempotent."""
         gated: Any = fast_path.ledger.usage.gated
         batch: Any = process.runtime.batch if process.runtime is not None else None
-        if getattr(fast_path, "gates_judged", False):
+        if not is_first(fast_path, "gates"):
             return
-        vars(fast_path)["gates_judged"] = True
         admitted = gated.on_admitted
 
         def let_past(pods: Any) -> None:
@@ -153,31 +153,18 @@ class GateSafety:
             if pods:
                 self._cluster.let_past(process)
 
-        on_held = gated.on_held
-
         def held(pods: Any, why: str) -> None:
-            self.world.states.reached("held pod told")
+            self._reached("held pod told")
             for pod in pods:
                 if pod.uid not in gated.held:
-                    self.world.safety.violated(
-                        "S32", f"{process.identity} says that {pod.key} is held, which is not: {why}"
-                    )
-            on_held(pods, why)
+                    self._wrong("S32", process, f"says that {pod.key} is held, which is not: {why}")
 
         known = self._queues.setdefault(process.identity, {})
         cluster: Any = fast_path.cluster
-        set_queue, delete_queue = cluster.set_queue, cluster.delete_queue
-
-        def queue_set(queue: Any) -> None:
-            known[queue.name] = queue
-            set_queue(queue)
-
-        def queue_deleted(queue: Any) -> None:
-            known.pop(queue.name, None)
-            delete_queue(queue)
-
-        gated.on_admitted, gated.on_held = let_past, held
-        cluster.set_queue, cluster.delete_queue = queue_set, queue_deleted
+        gated.on_admitted = let_past
+        hear_before(gated, "on_held", held)
+        hear_before(cluster, "set_queue", lambda queue: known.update({queue.name: queue}))
+        hear_before(cluster, "delete_queue", lambda queue: known.pop(queue.name, None))
         self._hear(process, fast_path, fast_path._messages.messenger)
         if batch is not None:
             self._hear(process, fast_path, batch._messages.messenger)
@@ -188,16 +175,13 @@ class GateSafety:
 
     def _count(self, process: Process, fast_path: FastPath) -> None:
         """Judge what a process gives away whose sessions nobody watches, as there are none."""
-        ledger: Any = fast_path.ledger
-        assume = ledger.assume
 
-        def assumed(pod: Any, row: int) -> None:
-            assume(pod, row)
+        def assumed(pod: Any, _row: int) -> None:
             found = self._seen(process, fast_path)
-            if (there := found.pod(pod.uid)) is not None and not self.world.backups.is_unaware(process):
+            if (there := found.pod(pod.uid)) is not None and not self._is_unaware(process):
                 self._gangs.judge_queues(process, found, there)
 
-        ledger.assume = assumed
+        hear_after(fast_path.ledger, "assume", assumed)
 
     def sending(self, process: Process, body: bytes) -> None:
         """A change of a pod leaves a process."""
@@ -205,17 +189,14 @@ class GateSafety:
             self._shared.sending(process, body)
 
     def _hear(self, process: Process, fast_path: FastPath, messenger: Any) -> None:
-        refused = messenger.refused
-
         def told(pod: Any, reason: str, message: str, **more: Any) -> None:
             # Who waits for room that others are about to leave says so, whatever they still hold in its queue.
             if reason == "Unschedulable" and "resource is released" not in message:
                 self._judge_words(process, fast_path, pod.uid, message)
             if self._shared is not None:
                 self._shared.says(process, pod, reason, message)
-            refused(pod, reason, message, **more)
 
-        messenger.refused = told
+        hear_before(messenger, "refused", told)
 
     def _seen(self, process: Process, fast_path: FastPath) -> SeenGangs:
         is_alone = process.runtime is not None and process.runtime.batch is None
@@ -228,16 +209,16 @@ class GateSafety:
         seen = self._seen(process, fast_path)
         mine = self._let_past.setdefault(process.identity, set())
         mine.update(pod.uid for pod in pods)
-        if self.world.backups.is_unaware(process):
+        if self._is_unaware(process):
             return
         for each in pods:
             pod = seen.pod(each.uid)
             if pod is None:
                 continue
-            self.world.safety.checked["S32"] += 1
+            self._look("S32")
             if read.is_native(read.gang_of(pod)):
-                self.world.states.reached("gang of Kubernetes' own let past")
-            name = _name(pod)
+                self._reached("gang of Kubernetes' own let past")
+            name = name_of(pod)
             asks_queues = fast_path.ledger.usage.gated.asks_queues
             if not asks_queues and asks(pod) and GATE in gates(pod):
                 continue
@@ -280,13 +261,7 @@ class GateSafety:
             for above in read.chain(seen.queue_of(other), queues):
                 if above in holds:
                     holds[above].update(read.requests(other))
-        for above in chain:
-            counted = {
-                resource: holds[above][resource] + amount for resource, amount in wanted.items() if amount
-            }
-            if problem := read.above_limits(counted, queues[above]):
-                return f"queue {above} would have {problem}"
-        return ""
+        return read.is_above(holds, queues, wanted)
 
     def _lacks(self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json) -> str:
         """What its gang lacks of the minimum, with all that were let past."""
@@ -310,15 +285,15 @@ class GateSafety:
     # -- words
 
     def _judge_words(self, process: Process, fast_path: FastPath, uid: str, message: str) -> None:
-        if self.world.backups.is_unaware(process):
+        if self._is_unaware(process):
             return
         seen = self._seen(process, fast_path)
         pod = seen.pod(uid)
         if pod is None or not read.waits(pod):
             return
-        self.world.safety.checked["S33"] += 1
+        self._look("S33")
         if problem := self._refuses(process, fast_path, seen, pod, words=True):
-            self._wrong("S33", process, f"says Unschedulable of {_name(pod)}, and {problem}: {message}")
+            self._wrong("S33", process, f"says Unschedulable of {name_of(pod)}, and {problem}: {message}")
             return
         gang = read.gang_of(pod)
         # As its session began it was so, too.
@@ -330,7 +305,7 @@ class GateSafety:
             return
         if problem := self._refuses_gang(seen, gang):
             self._wrong(
-                "S33", process, f"says Unschedulable of {_name(pod)}, and of its gang {problem}: {message}"
+                "S33", process, f"says Unschedulable of {name_of(pod)}, and of its gang {problem}: {message}"
             )
 
     def session_begins(self, process: Process, fast_path: FastPath) -> None:
@@ -346,19 +321,11 @@ class GateSafety:
         # Of several it is not said which has to have room for how many.
         if group is None or len(named) != 1 or not named <= queues.keys():
             return ""
-        waiting = [each for each in members if read.waits(each) and not gates(each)]
         lacking = read.minimum(group).members - sum(map(read.is_ready, members))
         if lacking <= 1:
             return ""
-        wanted: Counter[str] = Counter()
-        for resource in read.RESOURCES:
-            wanted[resource] = sum(sorted(read.requests(each)[resource] for each in waiting)[:lacking])
-        chain = read.chain(*named, queues)
-        for above, holds in seen.holds(chain, queues).items():
-            counted = {resource: holds[resource] + amount for resource, amount in wanted.items() if amount}
-            if problem := read.above_limits(counted, queues[above]):
-                return f"queue {above} would have {problem}"
-        return ""
+        holds = seen.holds(read.chain(*named, queues), queues)
+        return read.is_above(holds, queues, read.least_of(read.pending(members), lacking))
 
     # -- inside
 
@@ -367,7 +334,7 @@ class GateSafety:
         usage = fast_path.ledger.usage
         if not usage.gated.asks_queues:
             return
-        self.world.safety.checked["S34"] += 1
+        self._look("S34")
         seen = self._seen(process, fast_path)
         for uid, info in usage.gated.reserved.items():
             pod = seen.pod(uid)
@@ -383,25 +350,188 @@ class GateSafety:
             if uid in usage.gated.given_back:
                 if standing is Standing.RESERVED:
                     self._wrong(
-                        "S34", process, f"counts {_name(pod)} as reserved, which has given its room back"
+                        "S34", process, f"counts {name_of(pod)} as reserved, which has given its room back"
                     )
             elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
                 if uid not in usage.gated.reserved or (queue and standing is not Standing.RESERVED):
-                    self._wrong("S34", process, f"keeps no room for {_name(pod)}, which was let past")
+                    self._wrong("S34", process, f"keeps no room for {name_of(pod)}, which was let past")
             elif standing is Standing.RESERVED and (placed or not asks(pod)):
-                self._wrong("S34", process, f"counts {_name(pod)} as reserved, which is placed: {placed}")
-
-    def _wrong(self, name: str, process: Process, what: str) -> None:
-        self.world.safety.violated(name, f"{process.identity} {what}")
+                self._wrong("S34", process, f"counts {name_of(pod)} as reserved, which is placed: {placed}")
 
 
 def _says_unschedulable(pod: Json) -> bool:
-    return any(
-        each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") == "Unschedulable"
-        for each in (pod.get("status") or {}).get("conditions") or ()
-    )
+    said = condition_of(pod)
+    return said.get("status") == "False" and said.get("reason") == "Unschedulable"
 
 
-def _name(pod: Json) -> str:
-    return str(pod["metadata"]["name"])
+#: What changes how much a queue may hold, or gives its room to pods that nobody has let past.
+_IRREGULAR = ("queue_changed", "group_changed", "rolled_back", "pod_changed")
+
+
+class SharedGates(Judge):
+    """Made with its world. Owner of what processes found of nodes outside of their shards."""
+
+    def __init__(self, world: World, shards: ShardMap, gangs: GangCluster, cluster: GateCluster) -> None:
+        super().__init__(world)
+        self._gangs = gangs
+        self._cluster = cluster
+        #: Identity -> UID of a pod -> whether nodes outside would do, as was last found for what is said of it.
+        self._found: dict[str, dict[str, bool]] = {}
+        #: The same, of what the session that goes on has asked for.
+        self._found_by_session: dict[str, dict[str, bool]] = {}
+        #: UIDs of those whose gate went by a process that might write then.
+        self._let_past: set[str] = set()
+        #: Identity of the process that removed the last one.
+        self._remover = ""
+        shards.subscribers.append(self._shard)
+
+    # -- who removes gates
+
+    def admits(self, process: Process) -> None:
+        """It decides that pods lose their gate."""
+        if process.runtime is None or process.runtime.batch is None:
+            self._wrong("S32", process, "lets pods past, and has no batch scheduler")
+
+    def sending(self, process: Process, body: bytes) -> None:
+        """A change of a pod leaves a process."""
+        if b"schedulingGates" not in body or self.world.backups.leads_by_what_was(process):
+            return
+        self.admits(process)
+        record = self.world.store.tables[LEASES].get(LEASE_NAMESPACE, GATES_LEASE)
+        holder = "" if record is None else orjson.loads(record.data)["spec"].get("holderIdentity")
+        if holder != process.identity:
+            self._wrong("S32", process, f"removes a gate while {holder!r} holds {GATES_LEASE}")
+        fast_path = process.fast_path
+        if fast_path is not None and not fast_path.ledger.usage.gated.admits:
+            self._wrong("S32", process, "removes a gate when it is not its turn any more")
+
+    # -- what queues hold
+
+    def changed(self, pod: Json, before: Json) -> None:
+        """A pod that waits has lost its gate, or has a node now."""
+        actor, may = self.world.safety.author()
+        if actor is None or not may or self._is_unaware(actor) or not asks(pod):
+            return
+        if GATE in gates(before) and GATE not in gates(pod):
+            self._note_removal(actor, pod)
+            self._let_past.add(pod["metadata"]["uid"])
+            self._judge_queues(actor, pod, binds=False)
+        elif pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
+            if self._cluster.gave_back(pod):
+                # To some it has room as one that never had the gate, and they may not have seen it yet.
+                self._let_past.discard(pod["metadata"]["uid"])
+            self._judge_queues(actor, pod, binds=True)
+
+    def _note_removal(self, actor: Process, pod: Json) -> None:
+        states, shards = self.world.states, self.world.shards
+        assert shards is not None, "they share nodes"
+        if shards.of_pod(pod) != actor.scheduler:
+            states.reached("gate of another process's pod removed")
+        if self._remover not in ("", actor.identity):
+            states.reached("gates taken over")
+        self._remover = actor.identity
+
+    def _shard(self, event: Event) -> None:
+        if event.previous is None or self.world.backups.restoring:
+            return
+        moved = view(event.previous).desired - view(event.record).desired
+        if moved and any(map(is_reserved, self._gangs.pods())):
+            self._reached("node moved while room is reserved")
+
+    def _judge_queues(self, process: Process, pod: Json, *, binds: bool) -> None:
+        """Of more that is reserved than there is, as who gave room back is reserved again in a new process, some waits:
+        of a bind that counts which is placed."""
+        fired, shape = self.world.plan.fired, self.world.shape.gates
+        assert shape is not None, "pods have gates"
+        if shape.off or any(fired[name] for name in _IRREGULAR):
+            return
+        queues, groups = self._gangs.queues(), self._gangs.groups()
+        chain = read.chain(read.queue_of(pod, groups.get), queues)
+        holds: dict[str, Counter[str]] = {name: Counter() for name in chain}
+        irregular: set[str] = set()
+        for each in self._gangs.pods():
+            placed = each["spec"].get("nodeName")
+            if read.has_ended(each) or not (placed or (is_reserved(each) and not binds)):
+                continue
+            if not placed and self._cluster.gave_back(each):
+                continue
+            for name in read.chain(read.queue_of(each, groups.get), queues):
+                if name in holds:
+                    holds[name].update(read.requests(each))
+                    if each["metadata"]["uid"] not in self._let_past:
+                        irregular.add(name)
+        self._look("S32")
+        wanted = {resource for resource, amount in read.requests(pod).items() if amount}
+        for name, held in holds.items():
+            counted = {resource: amount for resource, amount in held.items() if resource in wanted}
+            if name not in irregular and (problem := read.above_limits(counted, queues[name])):
+                does = "binds" if binds else "takes the gate of"
+                self._wrong("S32", process, f"{does} {pod['metadata']['name']}, and {name} has {problem}")
+
+    # -- nodes outside
+
+    def watch(self, process: Process, fast_path: FastPath) -> None:
+        """Hear of what it finds of nodes outside of its shard."""
+        outside: Any = fast_path.outside
+        if outside is None:
+            return
+        others_do, full = outside._others_do, outside.full
+        alone = self._found.setdefault(process.identity, {})
+        of_session = self._found_by_session.setdefault(process.identity, {})
+
+        def found(pods: Sequence[Any]) -> bool:
+            answer: bool = others_do(pods)
+            self._judge_answer(process, fast_path, pods, others_do=answer)
+            return answer
+
+        def ask(known: dict[str, bool], pods: Sequence[Any]) -> str:
+            why: str = full(pods)
+            self._judge_answer(process, fast_path, pods, others_do=bool(why))
+            known.update((pod.uid, bool(why)) for pod in pods)
+            return why
+
+        outside._others_do, outside.full = found, partial(ask, alone)
+        batch: Any = process.runtime.batch if process.runtime is not None else None
+        if batch is not None:
+            batch._shard_full = partial(ask, of_session)
+
+    def session_begins(self, process: Process) -> None:
+        self._found_by_session.get(process.identity, {}).clear()
+
+    def _judge_answer(
+        self, process: Process, fast_path: FastPath, pods: Sequence[Any], *, others_do: bool
+    ) -> None:
+        if self._is_unaware(process) or fast_path.shard is None:
+            return
+        self._look("S33")
+        seen, mine = Seen(self.world.evictions, process, fast_path), fast_path.shard.membership.nodes
+        there = [pod for each in pods if (pod := seen.pod(each.uid)) is not None]
+        fitting = {
+            pod["metadata"]["name"]: [
+                node["metadata"]["name"]
+                for node in map(readable, seen.nodes)
+                if is_ready(node) and node["metadata"]["name"] not in mine and seen.fits(pod, node)
+            ]
+            for pod in there
+        }
+        if others_do and not any(fitting.values()):
+            self._wrong("S33", process, f"says that nodes outside would do for {list(fitting)}: none would")
+        if len(there) == 1 and not others_do and any(fitting.values()):
+            self._wrong("S33", process, f"says that no node outside would do: {fitting}")
+
+    def says(self, process: Process, pod: Any, reason: str, message: str) -> None:
+        """It tells the API server why a pod waits."""
+        fast_path = process.fast_path
+        if fast_path is None or fast_path.outside is None or reason not in ("Unschedulable", "NodeShardFull"):
+            return
+        if reason == "NodeShardFull":
+            self._reached("shard full, and others not")
+        of_session = pod.scheduler_name == BATCH
+        answers = self._found_by_session if of_session else self._found
+        found = answers.get(process.identity, {}).get(pod.uid)
+        if found is None and of_session and reason == "Unschedulable":
+            # Of a gang that lacks its minimum nobody asks for those above that.
+            return
+        if found is not (reason == "NodeShardFull"):
+            self._wrong("S33", process, f"says {reason} of {pod.key}, and nodes outside would do: {found}")

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import gang_reading as read
-
-Json = dict[str, Any]
+from .api import Json
 
 #: The gate of pods that stand by until those have begun that they depend on.
 STANDS_BY = "agent-scheduler.io/depends-on"

@@ -9,36 +9,40 @@ S26 what a process goes by when it reserves room is not older than what its watc
 What a process had seen is taken from it as versions alone, whose content is the API's. The rules are the plain ones of
 `tests.decisions.plain`, which recordings of kube-scheduler judge; what they say of a pod and a node is never taken
 from the engine.
+
+Whether a pod could have its volumes on a node, read plainly from the API's own objects.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
 from embedded_kubernetes.store import Event
+from tests.unit.engine.world import plain_term
 
-from .claims import Seen
+from .api import FINAL, NODES, PODS, Json
 from .device_reading import without_extended
+from .evictions import Seen
+from .judge import Judge, hear_before, is_first
 from .rules import refusal
-from .volumes import BOUND, breaks_volume_rules, unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
     from agent_scheduler.fastpath.scheduler import FastPath
-    from embedded_kubernetes.store import Record
+    from embedded_kubernetes.store import Record, Store
 
     from .processes import Process
     from .world import World
 
-Json = dict[str, Any]
-
-PODS, NODES, CLAIMS = ("", "pods"), ("", "nodes"), ("", "persistentvolumeclaims")
+CLAIMS = ("", "persistentvolumeclaims")
 _KINDS = {"/api/v1/pods": PODS, "/api/v1/nodes": NODES}
 #: Seconds from the arrival of an event until what it says counts for every decision.
 _TAKEN_IN = 5.0
-_FINAL = ("Succeeded", "Failed")
 
 
 class Deliveries:
@@ -81,11 +85,11 @@ def version_of(line: bytes) -> int:
         return 0
 
 
-class Legality:
+class Legality(Judge):
     """Subscribes to the store. Owner of what each process has reserved."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        super().__init__(world)
         #: (Process, pod's UID) -> nodes on which it reserved room for the pod, as it knew them then.
         self._reserved: dict[tuple[str, str], dict[str, Json]] = {}
         #: (Process, pod's UID, node) of what a process reserved by a history that is none any more.
@@ -102,7 +106,7 @@ class Legality:
 
     def went_back(self) -> None:
         """The store has."""
-        store = self._world.store
+        store = self.world.store
         self._versions.clear()
         for kind in (PODS, NODES):
             for record in store.tables[kind].scan(""):
@@ -112,36 +116,32 @@ class Legality:
 
     def _note(self, event: Event) -> None:
         record = event.record
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         self._versions.setdefault(record.uid if record.namespace else record.name, []).append(record.rv)
 
     def _claim(self, event: Event) -> None:
         if BOUND.encode() in event.record.data:
-            self._bound.setdefault(event.record.uid, self._world.loop.time())
+            self._bound.setdefault(event.record.uid, self.world.loop.time())
 
     # -- reservations
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
         """Hear of each reservation. Idempotent."""
         ledger: Any = fast_path.ledger
-        if getattr(ledger, "judged", False):
-            return
-        assume = ledger.assume
 
-        def assumed(pod: Any, row: int) -> None:
-            node = ledger.columns.nodes[row].name
-            self._judge(process, fast_path, pod.uid, node)
-            assume(pod, row)
+        def assumes(pod: Any, row: int) -> None:
+            self._judge(process, fast_path, pod.uid, ledger.columns.nodes[row].name)
 
-        ledger.assume, ledger.judged = assumed, True
+        if is_first(ledger, "legality"):
+            hear_before(ledger, "assume", assumes)
 
     def _judge(self, process: Process, fast_path: FastPath, uid: str, node_name: str) -> None:
-        if self._world.backups.is_unaware(process):
+        if self._is_unaware(process):
             self._unaware.add((process.name, uid, node_name))
             return
-        self._world.safety.checked["S25"] += 1
-        seen = Seen(self._world.evictions, process, fast_path)
+        self._look("S25")
+        seen = Seen(self.world.evictions, process, fast_path)
         pod, node = seen.pod(uid), seen.node(node_name)
         if pod is None or node is None:
             self._wrong("S25", process, f"reserves {node_name} for {uid}, and knows only one of them")
@@ -155,16 +155,16 @@ class Legality:
         seen_bound = {claim.uid for claim in fast_path.cluster.catalogue.claims.values() if claim.bound}
         known = seen_bound | {claim for claim, bound in self._bound.items() if bound <= by}
         limits = fast_path.cluster.catalogue.csi_nodes
-        if problem := breaks_volume_rules(self._world, pod, node, seen.placed, known, limits):
+        if problem := breaks_volume_rules(self.world, pod, node, seen.placed, known, limits):
             self._wrong("S25", process, f"reserves {node_name} for {name}: {problem}")
         self._judge_age(process, fast_path, pod, node)
 
     def _told_by(self, process: Process) -> float:
         """What came to the process by then counts for its decisions."""
-        return self._world.loop.time() - _TAKEN_IN - self._world.stopped_for(process.name)
+        return self.world.loop.time() - _TAKEN_IN - self.world.stopped_for(process.name)
 
     def _judge_age(self, process: Process, fast_path: FastPath, pod: Json, node: Json) -> None:
-        self._world.safety.checked["S26"] += 1
+        self._look("S26")
         transport = process.transport
         assert transport is not None, "whoever decides was started"
         by = self._told_by(process)
@@ -179,14 +179,14 @@ class Legality:
                 self._wrong("S26", process, what)
         brought, name = transport.deliveries.by(PODS, by), node["metadata"]["name"]
         placements = fast_path.ledger.placements
-        for rv, uid in self._world.evictions.arrivals(name):
+        for rv, uid in self.world.evictions.arrivals(name):
             if rv <= brought and uid not in placements and self._is_there(uid, name):
                 self._wrong("S26", process, f"overlooks the pod {uid} on {name}, of which it was told")
 
     def _is_there(self, uid: str, node: str) -> bool:
         return any(
-            record.uid == uid and record.fields[self._phase_field] not in _FINAL
-            for record in self._world.store.tables[PODS].having(self._node_field, node) or ()
+            record.uid == uid and record.fields[self._phase_field] not in FINAL
+            for record in self.world.store.tables[PODS].having(self._node_field, node) or ()
         )
 
     # -- commits
@@ -200,8 +200,177 @@ class Legality:
             return
         if node not in reserved:
             self._wrong("S25", actor, f"bound {record.key} to {node}, and had reserved {sorted(reserved)}")
-        elif name := unreachable(self._world, pod, reserved[node]):
+        elif name := unreachable(self.world, pod, reserved[node]):
             self._wrong("S25", actor, f"bound {record.key} to {node}, from where {name} cannot be reached")
 
-    def _wrong(self, name: str, process: Process, what: str) -> None:
-        self._world.safety.violated(name, f"{process.identity} {what}")
+
+BOUND = "pv.kubernetes.io/bind-completed"
+_ZONE = "topology.kubernetes.io/zone"
+_SELECTED = "volume.kubernetes.io/selected-node"
+#: Store -> its version, and the collections that were read of it.
+_READ: WeakKeyDictionary[Store, tuple[int, dict[tuple[str, str], dict[str, Json]]]] = WeakKeyDictionary()
+
+
+def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
+    """For pods with one claim each, as scenarios make them: two might want one volume."""
+    if not claims_of(pod):
+        return True
+    there = [
+        each
+        for each in _objects(world, "", "pods").values()
+        if each["spec"].get("nodeName") == node["metadata"]["name"]
+        and each["status"].get("phase") not in ("Succeeded", "Failed")
+    ]
+    return not _attaches_too_many(world, pod, node, there) and all(
+        _has_claim(world, pod, source["claimName"], node)
+        for volume in pod["spec"].get("volumes") or ()
+        if (source := volume.get("persistentVolumeClaim")) is not None
+    )
+
+
+def _objects(world: World, group: str, plural: str) -> dict[str, Json]:
+    """By their names, as they are. Not to be changed: whoever asks before something is written gets the same ones."""
+    store = world.store
+    version, read = _READ.get(store, (-1, {}))
+    if version != store.rv:
+        read = {}
+        _READ[store] = store.rv, read
+    found = read.get((group, plural))
+    if found is None:
+        records = store.tables[group, plural].scan("")
+        found = read[group, plural] = {record.name: orjson.loads(record.data) for record in records}
+    return found
+
+
+def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
+    claim = _objects(world, "", "persistentvolumeclaims").get(name)
+    if claim is None or "deletionTimestamp" in claim["metadata"]:
+        return False
+    spec, annotations = claim["spec"], claim["metadata"].get("annotations", {})
+    if "ReadWriteOncePod" in spec["accessModes"] and _is_used(world, pod, name):
+        return False
+    volumes = _objects(world, "", "persistentvolumes")
+    if BOUND in annotations:
+        volume = volumes.get(spec["volumeName"])
+        return volume is not None and _reaches(volume, node) and not _is_elsewhere(volume, node)
+    found = _objects(world, "storage.k8s.io", "storageclasses").get(spec["storageClassName"])
+    if found is None or found["volumeBindingMode"] != "WaitForFirstConsumer" or spec.get("volumeName"):
+        return False
+    made = found["provisioner"] != "kubernetes.io/no-provisioner"
+    if _SELECTED in annotations:
+        return made and annotations[_SELECTED] == node["metadata"]["name"]
+    uid = claim["metadata"]["uid"]
+    meant = [each for each in volumes.values() if (each["spec"].get("claimRef") or {}).get("uid") == uid]
+    free = [
+        each
+        for each in volumes.values()
+        if not each["spec"].get("claimRef")
+        and each["spec"]["storageClassName"] == spec["storageClassName"]
+        and each["status"]["phase"] == "Available"
+    ]
+    return made or any(_reaches(each, node) for each in meant or free)
+
+
+def _is_used(world: World, pod: Json, claim: str) -> bool:
+    return any(
+        each["spec"].get("nodeName")
+        and each["status"].get("phase") not in ("Succeeded", "Failed")
+        and each["metadata"]["uid"] != pod["metadata"]["uid"]
+        and any(
+            (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim
+            for volume in each["spec"].get("volumes") or ()
+        )
+        for each in _objects(world, "", "pods").values()
+    )
+
+
+def _reaches(volume: Json, node: Json) -> bool:
+    affinity = volume["spec"].get("nodeAffinity")
+    return affinity is None or any(
+        plain_term(term, node) for term in affinity["required"]["nodeSelectorTerms"]
+    )
+
+
+def _is_elsewhere(volume: Json, node: Json) -> bool:
+    """Whether a label of the volume names another zone than the node's; a node without one has all volumes."""
+    zone, here = ((each["metadata"].get("labels") or {}).get(_ZONE) for each in (volume, node))
+    return zone is not None and here is not None and zone != here
+
+
+# ---- what a reservation has to keep to
+
+
+def breaks_volume_rules(
+    world: World,
+    pod: Json,
+    node: Json,
+    placed: Mapping[str, Sequence[Json]],
+    known: Collection[str],
+    csi_nodes: Collection[str],
+) -> str:
+    """Which rule of volumes a process breaks that puts the pod on the node beside `placed`, pods by their nodes.
+    `known`: UIDs of claims that it knows to be bound; `csi_nodes`: names of nodes of which it has the limits."""
+    named = claims_of(pod)
+    if not named:
+        return ""
+    claims, volumes = _objects(world, "", "persistentvolumeclaims"), _objects(world, "", "persistentvolumes")
+    for name in named & claims.keys():
+        claim = claims[name]
+        if claim["metadata"]["uid"] in known:
+            volume = volumes.get(claim["spec"]["volumeName"])
+            if volume is not None and (not _reaches(volume, node) or _is_elsewhere(volume, node)):
+                return f"the volume of {name} cannot be reached from there"
+        users = [each for pods in placed.values() for each in pods if name in claims_of(each)]
+        if "ReadWriteOncePod" in claim["spec"]["accessModes"] and users:
+            return f"the claim {name} is for one pod, and {users[0]['metadata']['name']} has it"
+    name = node["metadata"]["name"]
+    return _attaches_too_many(world, pod, node, placed[name]) if name in csi_nodes else ""
+
+
+def unreachable(world: World, pod: Json, node: Json) -> str:
+    """The name of a bound claim of the pod whose volume's affinity does not admit the node."""
+    claims, volumes = _objects(world, "", "persistentvolumeclaims"), _objects(world, "", "persistentvolumes")
+    for name in claims_of(pod) & claims.keys():
+        volume = volumes.get(claims[name]["spec"].get("volumeName", ""))
+        if volume is not None and not _reaches(volume, node):
+            return name
+    return ""
+
+
+def _attaches_too_many(world: World, pod: Json, node: Json, beside: Sequence[Json]) -> str:
+    named = claims_of(pod)
+    if not named:
+        return ""
+    claims = _objects(world, "", "persistentvolumeclaims")
+    wanted = {name: driver for name in named & claims.keys() if (driver := _driver(world, claims[name]))}
+    there = set().union(*map(claims_of, beside)) & claims.keys()
+    for driver in set(wanted.values()):
+        most = attachable(world, node["metadata"]["name"], driver)
+        attached = {name for name in there if _driver(world, claims[name]) == driver}
+        new = {name for name, of in wanted.items() if of == driver} - attached
+        if most is not None and new and len(attached | new) > most:
+            return f"{len(attached | new)} volumes of {driver} are too many: {most} can be attached"
+    return ""
+
+
+def claims_of(pod: Json) -> set[str]:
+    return {
+        source["claimName"]
+        for volume in pod["spec"].get("volumes") or ()
+        if (source := volume.get("persistentVolumeClaim")) is not None
+    }
+
+
+def _driver(world: World, claim: Json) -> str:
+    """What attaches the claim's volume; nothing for a local one."""
+    found = _objects(world, "storage.k8s.io", "storageclasses").get(claim["spec"]["storageClassName"])
+    provisioner = "" if found is None else str(found["provisioner"])
+    return "" if provisioner == "kubernetes.io/no-provisioner" else provisioner
+
+
+def attachable(world: World, node: str, driver: str) -> int | None:
+    """How many volumes of the driver the node can have attached; None for any number."""
+    found = _objects(world, "storage.k8s.io", "csinodes").get(node)
+    limits = {} if found is None else {each["name"]: each for each in found["spec"].get("drivers") or ()}
+    count: int | None = (limits.get(driver, {}).get("allocatable") or {}).get("count")
+    return count

@@ -1,22 +1,5 @@
-"""What must become true once the faults have ended.
-
-L1  every pod that fits somewhere is bound, within `BOUND_WITHIN` seconds
-L2  a pod that fits nowhere says so: PodScheduled is False, Unschedulable
-L3  a cluster at rest causes next to no traffic
-L4  when all processes have ended, nothing is left: no task, no stream, no request, nothing that failed unheard
-L5  metrics tell the truth
-L7  nothing stays reserved for pods whose claims are bound, or never will be
-L8  preemption ends: no pod waits that would fit if lesser ones left, none is nominated for nothing or kept behind its
-    gate, nobody is thought to be leaving who is not, and nobody was evicted for a pod that has no use for the room
-    though nothing else has happened to the node
-L9  the configuration in effect is what the file says, and every worker works
-L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
-L11 every hand-over of nodes ends (`shard_rest`)
-L18 no pod or gang of a shard of mode hard says Unschedulable that nodes outside of it fit, and none the contrary
-L12 every node is where the controller of the shards plans it to be (`plan_rest`)
-L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
-L14 who leads while a kind cannot be listed decides all the same (`takeovers`)
-L20 each GPU is counted as what the annotations of pods say (`gpu_rest`)
+"""What must become true once the faults have ended: L1 to L15, L18 and L20 of docs/reliability.md; what is of devices,
+shards, plans, takeovers or GPUs alone is in the modules of these.
 
 Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
 come back are nobody's.
@@ -36,9 +19,10 @@ from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.schema import Configuration
 from tests.support.loop import PROCESS
 
+from .allocations import check_books, check_claims, is_gated
+from .api import NODES, PODS, condition_of, name_of, objects
 from .configuring import ALONE
 from .device_reading import without_extended
-from .device_rest import check_books, check_claims, is_gated
 from .gang_load import NAME as BATCH
 from .gang_reading import gang_of, is_native
 from .gang_rest import (
@@ -50,13 +34,12 @@ from .gang_rest import (
     until_gangs_stand,
 )
 from .gate_rest import check_gates, until_served
-from .gpu_rest import check_gpus, note_gpus
-from .job_rest import check_jobs, may_stand_by
-from .plan_rest import check_planned, until_divided
+from .gpus import check_gpus, note_gpus
+from .job_judges import check_jobs, may_stand_by
+from .legality import has_its_volumes
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
-from .shard_rest import check_still, unsettled, until_handed_over
+from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
 from .states import samples
-from .volumes import has_its_volumes
 
 if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -65,7 +48,6 @@ if TYPE_CHECKING:
     from .shard_map import ShardMap
     from .world import World
 
-PODS, NODES = ("", "pods"), ("", "nodes")
 #: Seconds for binding what fits: the longest backoff and the last queues, not the flush of leftovers after 300.
 BOUND_WITHIN = 60.0
 #: Seconds in which those are evicted who have to be: the longest rest after a failure, a backoff, and their end.
@@ -112,7 +94,7 @@ def _names(world: World) -> dict[str, str]:
 def waiting(world: World, names: Container[str] | None = None) -> list[dict[str, Any]]:
     """Pods of ours, or of those `names`, that have no node, no gate and no end."""
     names = _names(world) if names is None else names
-    pods = (orjson.loads(record.data) for record in world.store.tables[PODS].scan(""))
+    pods = objects(world.store, PODS)
     return [
         pod
         for pod in pods
@@ -153,9 +135,9 @@ def misnamed(world: World) -> list[str]:
         if pod["metadata"]["uid"] in held:
             # Where more is reserved than there is those alone say that it is full for whom it was reserved later.
             continue
-        reason, node = _condition(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
+        reason, node = condition_of(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
-            found.append(f"{pod['metadata']['name']} says {reason}; outside of its shard it fits on {node!r}")
+            found.append(f"{name_of(pod)} says {reason}; outside of its shard it fits on {node!r}")
     return found
 
 
@@ -165,8 +147,8 @@ def _late(
     waits = waiting(world)
     if not waits:
         return []
-    nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
-    there = {node["metadata"]["name"] for node in nodes}
+    nodes = [readable(node) for node in objects(world.store, NODES)]
+    there = {name_of(node) for node in nodes}
     placed = [
         _as_counted(world, without_extended(pod))
         for record in world.store.tables[PODS].scan("")
@@ -188,7 +170,7 @@ def _late(
             continue
         asking = without_extended(pod)
         for node in nodes:
-            name = node["metadata"]["name"]
+            name = name_of(node)
             if outside and (ours is None or name in ours or not is_ready(node)):
                 continue
             if not outside and ours is not None and name not in ours:
@@ -230,7 +212,7 @@ async def _until_none(
 
 def _moving(world: World, shards: ShardMap) -> list[str]:
     """Nodes and pods that change how full nodes are, and so where these belong, as long as they move or are bound."""
-    return [*unsettled(shards), *(pod["metadata"]["name"] for pod, _ in late(world))]
+    return [*unsettled(shards), *(name_of(pod) for pod, _ in late(world))]
 
 
 async def come_to_rest(world: World) -> None:
@@ -280,7 +262,7 @@ async def come_to_rest(world: World) -> None:
             and all(
                 is_gated(world, pod)
                 or pod["metadata"]["uid"] in incomplete(world, [pod], rules(world))
-                or _condition(pod).get("reason") == "QueueFull"
+                or condition_of(pod).get("reason") == "QueueFull"
                 or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
                 for pod in waiting(world)
             )
@@ -293,19 +275,19 @@ async def come_to_rest(world: World) -> None:
     for pod in waiting(world):
         if pod["metadata"]["uid"] in parts:
             continue
-        if pod["metadata"]["uid"] in held and _condition(pod).get("reason") == "QueueFull":
+        if pod["metadata"]["uid"] in held and condition_of(pod).get("reason") == "QueueFull":
             continue
         if world.gates is not None and world.gates.gave_back(pod):
             world.states.reached("room of a queue given back")
             continue
         if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
-            condition = _condition(pod)
-            world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
+            condition = condition_of(pod)
+            world.safety.violated("L2", f"{name_of(pod)} fits nowhere and says {condition}")
     if world.shards is not None:
         world.safety.checked["L18"] += 1
         for problem in misnamed(world):
             world.safety.violated("L18", problem)
-        if any(_condition(pod).get("reason") == "NodeShardFull" for pod in waiting(world)):
+        if any(condition_of(pod).get("reason") == "NodeShardFull" for pod in waiting(world)):
             world.states.reached("shard full at rest, and others not")
     if world.gangs is not None:
         check_gangs(world, rules(world))
@@ -389,13 +371,8 @@ def _unbound(world: World, metadata: dict[str, Any], node: str, within: float) -
     return f"{metadata['name']} could be on {node} and is not bound after {within:g} s; " + "; ".join(where)
 
 
-def _condition(pod: dict[str, Any]) -> dict[str, Any]:
-    conditions = {each["type"]: each for each in pod["status"].get("conditions") or []}
-    return conditions.get("PodScheduled", {})
-
-
 def _says_why(pod: dict[str, Any]) -> bool:
-    condition = _condition(pod)
+    condition = condition_of(pod)
     return condition.get("status") == "False" and condition.get("reason") in (
         "Unschedulable",
         "NodeShardFull",
@@ -405,7 +382,7 @@ def _says_why(pod: dict[str, Any]) -> bool:
 def _has_no_shard(world: World, pod: dict[str, Any]) -> bool:
     """Whether the pod says that there are no nodes for it to go to, and there are none; or there were none when a
     request was sent that was carried out after later ones."""
-    if world.shards is None or _condition(pod).get("reason") != "NodeShardNotReady":
+    if world.shards is None or condition_of(pod).get("reason") != "NodeShardNotReady":
         return False
     late = world.plan.fired["failed"] + world.plan.fired["slow"]
     return bool(late) or not world.shards.open_to(_names(world)[pod["spec"]["schedulerName"]])
@@ -414,7 +391,7 @@ def _has_no_shard(world: World, pod: dict[str, Any]) -> bool:
 def _leader(process: Process) -> FastPath | None:
     """What decides in the process, if that may write."""
     fast_path = process.fast_path
-    if fast_path is None or process.transport is None or process.transport.closed or not process.leads():
+    if fast_path is None or not process.is_up or not process.leads():
         return None
     return fast_path
 
@@ -429,7 +406,9 @@ def _check_metrics(world: World, process: Process) -> None:
     # be said of some, as the server has refused that.
     held = held_by_queues(world, waits, rules(world)) | incomplete(world, waits, rules(world))
     gated = sum(
-        is_gated(world, pod) or pod["metadata"]["uid"] in held or _condition(pod).get("reason") == "QueueFull"
+        is_gated(world, pod)
+        or pod["metadata"]["uid"] in held
+        or condition_of(pod).get("reason") == "QueueFull"
         for pod in waits
     )
     told = sum(
@@ -451,7 +430,7 @@ def _check_metrics(world: World, process: Process) -> None:
 
 async def _check_itself(world: World, process: Process) -> None:
     fast_path = process.fast_path
-    if fast_path is None or process.transport is None or process.transport.closed or not fast_path.is_synced:
+    if fast_path is None or not process.is_up or not fast_path.is_synced:
         return
     world.safety.checked["L13"] += 1
     context = copy_context()
@@ -484,8 +463,7 @@ def _check_history(world: World) -> None:
     """Nobody goes by what was undone when the store went back."""
     for process in world.processes:
         world.safety.checked["L15"] += world.backups.restored
-        transport = process.transport
-        if world.backups.must_start_over(process) and transport is not None and not transport.closed:
+        if world.backups.must_start_over(process) and process.is_up:
             world.safety.violated("L15", f"{process.identity} has not started over since the store went back")
 
 
@@ -509,7 +487,7 @@ def _check_claims(world: World) -> None:
         # What a process has sent that is no more may say it of one that waits for its queue by now.
         is_kept = is_gated(world, pod) or pod["metadata"]["uid"] in held
         if (node := pod["status"].get("nominatedNodeName")) and not is_kept:
-            world.safety.violated("L8", f"{pod['metadata']['name']} is nominated to {node} for nothing")
+            world.safety.violated("L8", f"{name_of(pod)} is nominated to {node} for nothing")
 
 
 def _check_preemption(world: World, process: Process) -> None:
@@ -537,7 +515,7 @@ def _check_preemption(world: World, process: Process) -> None:
 
 def _check_configuration(world: World, process: Process) -> None:
     runtime = process.runtime
-    if runtime is None or process.transport is None or process.transport.closed:
+    if runtime is None or not process.is_up:
         return
     world.safety.checked["L9"] += 1
     if to_dict(runtime._configuration) != to_dict(_read(world.file.source(process.scheduler).valid())):

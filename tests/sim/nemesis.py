@@ -1,92 +1,81 @@
-"""What happens to the cluster and to the processes while the scheduler works: the faults that are not on the wire."""
+"""What happens to the cluster and to the processes while the scheduler works: the faults that are not on the wire.
+
+Whether who holds the lease works, while a kind of objects cannot be listed.
+
+L14 a leader that lost the right to list a kind which safety can do without decides on pods all the same, or gives the
+    lease back: nobody holds it for long and does nothing
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from embedded_kubernetes.requests import Request
+from tests.support.loop import SimTask
 
-from .takeovers import watch as watch_takeovers
+from .api import NODES, PODS
+from .faults import FaultMaker
 
 if TYPE_CHECKING:
     from .evictions import Claim
     from .processes import Process
     from .world import World
 
-PODS, NODES = ("", "pods"), ("", "nodes")
 #: Of which a role may lose the right to list them.
 KINDS_WATCHED = (
     *("pods", "nodes", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"),
     *("poddisruptionbudgets", "resourceclaims", "resourceslices", "deviceclasses", "namespaces"),
 )
-_MERGE = "application/merge-patch+json"
 #: Seconds between two throws of the dice for each kind.
 _EVERY = 0.25
 
 
-class Nemesis:
-    """Acts as other users, other schedulers, node agents and administrators do. Its own requests never fail."""
+class Nemesis(FaultMaker):
+    """Acts as other users, other schedulers, node agents and administrators do."""
+
+    #: What strikes all processes at once is to leave them some time in between.
+    shares = {  # noqa: RUF012
+        **dict.fromkeys(("node_again", "node_changed", "pod_deleted", "pod_changed", "foreign"), 2.0),
+        "missed_delete": 2.0,
+        "reload": 2.0,
+        "unlistable": 0.3,
+        "server_restarted": 0.3,
+        "rotated": 2.0,
+        "rolled_back": 2.0,
+    }
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._rng = random.Random(f"{world.seed} nemesis")
+        super().__init__(world, "nemesis")
         self._foreign = 0
 
     async def run(self) -> None:
         """Until the faults end."""
         world, loop = self._world, self._world.loop
-        cluster = (
-            self.node_again,
-            self.node_changed,
-            self.pod_deleted,
-            self.pod_changed,
-            self.foreign,
-            self.missed_delete,
-            self.reload,
-            self.unlistable,
-            self.server_restarted,
-            self.rotated,
-            self.rolled_back,
-        )
-        # What strikes all processes at once is to leave them some time in between.
-        whole = (self.unlistable, self.server_restarted)
         while loop.time() < world.plan.ends:
             await asyncio.sleep(self._rng.uniform(0, 2 * _EVERY))
             if world.plan.enabled("rolled_back"):
                 world.backups.take()
-            for act in cluster:
-                share = 2.0 if act not in whole else 0.3
-                if world.plan.strikes(act.__name__, now=loop.time(), share=share):
-                    act()
-            if world.device_nemesis is not None:
-                world.device_nemesis.strike()
-            if world.shard_nemesis is not None:
-                world.shard_nemesis.strike()
-            if world.gang_nemesis is not None:
-                world.gang_nemesis.strike()
-            if world.job_nemesis is not None:
-                world.job_nemesis.strike()
-            if world.gpu_nemesis is not None:
-                world.gpu_nemesis.strike()
+            self.strike()
+            for each in world.nemeses:
+                each.strike()
             for process in world.processes:
-                self._strike(process)
+                self._strike_process(process)
 
-    def _strike(self, process: Process) -> None:
-        plan, now, share = self._world.plan, self._world.loop.time(), process.exposure
+    def _strike_process(self, process: Process) -> None:
+        share = process.exposure
         # Not so often that nothing else happens.
-        if plan.strikes("crash", now=now, share=0.5 * share):
+        if self._strikes("crash", 0.5 * share):
             self._soon(process.kill)
-        if plan.strikes("sigterm", now=now, share=0.5 * share):
+        if self._strikes("sigterm", 0.5 * share):
             self._soon(process.terminate)
-        if plan.strikes("stop", now=now, share=share):
+        if self._strikes("stop", share):
             seconds = self._rng.choice((0.5, 3.0, 12.0, 25.0))
             self._world.stop(process, seconds)
-        if plan.strikes("clock_jump", now=now, share=share):
+        if self._strikes("clock_jump", share):
             process.jump_clock(self._rng.choice((-86400.0, -30.0, 45.0, 86400.0)))
 
     def _soon(self, act: Any) -> None:
@@ -107,13 +96,11 @@ class Nemesis:
         elif fate == "recreated":
             pod = orjson.loads(record.data)
             self._delete(path)
-            self._world.call("POST", path.rpartition("/")[0], _anew(pod))
+            self._call("POST", path.rpartition("/")[0], _anew(pod))
         elif fate == "deleting":
-            self._world.call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}}, _MERGE)
-            self._world.call("DELETE", path)
-            self._later(
-                2.0, lambda: self._world.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE)
-            )
+            self._call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}})
+            self._call("DELETE", path)
+            self._call_later(2.0, "PATCH", path, {"metadata": {"finalizers": None}})
         elif fate == "gated":
             # The API lets nobody add a gate: a server of another version might.
             pod = orjson.loads(record.data)
@@ -121,9 +108,7 @@ class Nemesis:
                 return
             pod["spec"]["schedulingGates"] = [{"name": "example.com/late"}]
             self._world.store.replace(PODS, record, pod)
-            self._later(
-                3.0, lambda: self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, _MERGE)
-            )
+            self._call_later(3.0, "PATCH", path, {"spec": {"schedulingGates": None}})
         elif fate == "bound_elsewhere":
             others = [each.name for each in self._world.store.tables[NODES].scan("")]
             if others:
@@ -134,35 +119,34 @@ class Nemesis:
 
     def after_bind(self, process: Process) -> None:
         """A bind was carried out and its answer is not there yet: the moment at which a crash hurts most."""
-        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=0.2):
+        if self._strikes("crash", 0.2):
             self._world.states.reached("crash between bind and answer")
             process.kill("killed between bind and answer")
 
     def lost_a_race(self, pod: Any) -> None:
         """A pod is about to be tried again at once: somebody deletes it before, or while, it is."""
-        if self._world.plan.strikes("pod_deleted", now=self._world.loop.time(), share=3.0):
+        if self._strikes("pod_deleted", 3.0):
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
             self._world.loop.call_later(self._rng.choice((0.0, 0.0005)), self._delete, path)
 
     def after_failure(self, process: Process) -> None:
         """A request has failed and will be repeated: what a process does next may come when it no longer leads."""
-        if self._world.plan.strikes("stop", now=self._world.loop.time()):
+        if self._strikes("stop"):
             wait = self._rng.uniform(0.003, 0.1)
             self._world.loop.call_later(wait, self._world.stop, process, 25.0)
 
     def after_claim(self, process: Process, claim: Claim) -> None:
         """Victims were chosen, and nothing is sent yet."""
-        plan, now = self._world.plan, self._world.loop.time()
-        if plan.strikes("crash", now=now, share=2.0):
+        if self._strikes("crash", 2.0):
             self._world.states.reached("crash between choice and eviction")
             self._soon(process.kill)
-        if plan.strikes("preemptor", now=now, share=15.0):
+        if self._strikes("preemptor", 15.0):
             when = self._rng.choice((0.0, self._rng.uniform(0, 0.02), self._rng.uniform(0, 2.0)))
             self._later(when, lambda: self._change_preemptor(claim))
 
     def after_victim(self, claim: Claim) -> None:
         """One that was evicted has gone."""
-        if self._world.plan.strikes("room_taken", now=self._world.loop.time(), share=8.0):
+        if self._strikes("room_taken", 8.0):
             self._later(self._rng.choice((0.0, 0.001, 0.01)), lambda: self._take_room(claim.node))
 
     def _change_preemptor(self, claim: Claim) -> None:
@@ -171,12 +155,12 @@ class Nemesis:
         if change == "delete":
             self._delete(path)
         elif change == "finish":
-            self._world.call("PATCH", f"{path}/status", {"status": {"phase": "Failed"}}, _MERGE)
+            self._call("PATCH", f"{path}/status", {"status": {"phase": "Failed"}})
         elif change == "label":
-            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/change": "y"}}}, _MERGE)
+            self._call("PATCH", path, {"metadata": {"labels": {"example.com/change": "y"}}})
         else:
             tolerations = [{"key": "example.com/bad", "operator": "Exists"}]
-            self._world.call("PATCH", path, {"spec": {"tolerations": tolerations}}, _MERGE)
+            self._call("PATCH", path, {"spec": {"tolerations": tolerations}})
 
     # -- to the cluster
 
@@ -191,7 +175,7 @@ class Nemesis:
             return
         node = orjson.loads(record.data)
         self._delete(f"/api/v1/nodes/{name}")
-        again = lambda: self._world.call("POST", "/api/v1/nodes", _anew(node))  # noqa: E731
+        again = lambda: self._call("POST", "/api/v1/nodes", _anew(node))  # noqa: E731
         if seconds:
             self._later(seconds, again)
         else:
@@ -208,20 +192,20 @@ class Nemesis:
         if change == "shrink":
             whole = node["status"]["allocatable"]
             less = {**whole, "cpu": "1", "pods": "3"}
-            self._world.call("PATCH", f"{path}/status", {"status": {"allocatable": less}}, _MERGE)
+            self._call("PATCH", f"{path}/status", {"status": {"allocatable": less}})
             back: tuple[str, Any] = (f"{path}/status", {"status": {"allocatable": whole}})
         elif change == "taint":
             effect = self._rng.choice(("NoSchedule", "PreferNoSchedule", "NoExecute"))
             taint = {"key": "example.com/bad", "effect": effect}
-            self._world.call("PATCH", path, {"spec": {"taints": [taint]}}, _MERGE)
+            self._call("PATCH", path, {"spec": {"taints": [taint]}})
             back = (path, {"spec": {"taints": node["spec"].get("taints")}})
         elif change == "cordon":
-            self._world.call("PATCH", path, {"spec": {"unschedulable": True}}, _MERGE)
+            self._call("PATCH", path, {"spec": {"unschedulable": True}})
             back = (path, {"spec": {"unschedulable": None}})
         else:
-            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}}, _MERGE)
+            self._call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}})
             back = (path, {"metadata": {"labels": {"example.com/x": None}}})
-        self._later(self._rng.uniform(0.1, 5.0), lambda: self._world.call("PATCH", back[0], back[1], _MERGE))
+        self._call_later(self._rng.uniform(0.1, 5.0), "PATCH", back[0], back[1])
 
     def _some_pod(self) -> Any:
         pods = [each for each in self._world.store.tables[PODS].scan("default") if not each.deleting]
@@ -244,12 +228,12 @@ class Nemesis:
         if change == "tolerate":
             known = pod["spec"].get("tolerations") or []
             more = [*known, {"key": f"example.com/{self._rng.randrange(3)}", "operator": "Exists"}]
-            self._world.call("PATCH", path, {"spec": {"tolerations": more}}, _MERGE)
+            self._call("PATCH", path, {"spec": {"tolerations": more}})
         elif change == "ungate" and pod["spec"].get("schedulingGates"):
-            self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, _MERGE)
+            self._call("PATCH", path, {"spec": {"schedulingGates": None}})
         else:
             labels = {"example.com/change": str(self._rng.randrange(1000))}
-            self._world.call("PATCH", path, {"metadata": {"labels": labels}}, _MERGE)
+            self._call("PATCH", path, {"metadata": {"labels": labels}})
 
     def foreign(self) -> None:
         """Another scheduler's pod lands on a node, whether it fits or not."""
@@ -265,7 +249,7 @@ class Nemesis:
             "image": "i",
             "resources": {"requests": {"cpu": f"{self._rng.choice((100, 500, 1500))}m"}},
         }
-        self._world.call(
+        self._call(
             "POST",
             "/api/v1/namespaces/default/pods",
             {"metadata": {"name": name}, "spec": {"schedulerName": "other", "containers": [container]}},
@@ -289,9 +273,7 @@ class Nemesis:
 
     def missed_delete(self) -> None:
         """Objects go while nobody watches, and when the watches come back history has been cut off."""
-        for process in self._world.processes:
-            if process.transport is not None:
-                process.transport.drop_streams()
+        self._world.drop_streams()
         for _ in range(self._rng.randrange(1, 4)):
             self.pod_deleted()
         self._world.store.compact(self._world.store.rv)
@@ -307,9 +289,7 @@ class Nemesis:
         # Lists that failed are tried again at this distance, at most.
         self._world.plan.lasts(until + 30.0)
         if self._rng.random() < 0.5:
-            for process in self._world.processes:
-                if process.transport is not None:
-                    process.transport.drop_streams()
+            self._world.drop_streams()
 
     def server_restarted(self) -> None:
         """It is away for a moment, and then knows objects and versions as before, but of no change before its start."""
@@ -319,9 +299,7 @@ class Nemesis:
         world.trace("", f"the API server restarts, and is back at {world.server_back:.3f}")
         if self._rng.random() < 0.7:
             world.store.compact(world.store.rv)
-        for process in world.processes:
-            if process.transport is not None:
-                process.transport.drop_streams()
+        world.drop_streams()
 
     def rolled_back(self) -> None:
         """It is away for a moment, and then as it was when a backup was taken."""
@@ -338,19 +316,12 @@ class Nemesis:
 
     # -- by what means
 
-    def _later(self, seconds: float, act: Any) -> None:
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, act)
-
     def _bind(self, namespace: str, pod: str, node: str) -> None:
-        self._world.call(
-            "POST",
-            f"/api/v1/namespaces/{namespace}/pods/{pod}/binding",
-            {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}},
-        )
+        body = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
+        self._call("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/binding", body)
 
     def _delete(self, path: str, *, grace: int = 0) -> None:
-        self._world.call("DELETE", path, {"gracePeriodSeconds": grace})
+        self._call("DELETE", path, {"gracePeriodSeconds": grace})
 
 
 def _anew(obj: dict[str, Any]) -> dict[str, Any]:
@@ -365,3 +336,47 @@ def _anew(obj: dict[str, Any]) -> dict[str, Any]:
         key: value for key, value in obj.get("status", {}).items() if key in ("allocatable", "capacity")
     }
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+#: Without a list of these nobody can decide, and who leads gives the lease back.
+VITAL = ("pods", "nodes", "resourceclaims")
+#: Seconds of leading after which a process works: its lists of what is vital may take 30.
+_WORKS_WITHIN = 40.0
+#: Seconds for which it waits for the answer to a list.
+LIST_TIMEOUT = 60.0
+_JUDGED_EVERY = 2.0
+
+
+async def watch_takeovers(world: World, kind: str, until: float) -> None:
+    """Judge all processes while `kind` cannot be listed.
+
+    Nobody is held to have given the lease back who waits for the answer to a list of what is vital, be it late or lost,
+    or has waited for it until less than 40 s ago: a list that succeeds may take any time up to its timeout, and one
+    that was under way when the process began to lead comes before the one that it needs.
+    """
+    #: Identity -> since when it has led without a break.
+    since: dict[str, float] = {}
+    stopped = {process.name: world.stopped_for(process.name) for process in world.processes}
+    while kind not in VITAL and (now := world.loop.time()) < until:
+        for process in world.processes:
+            if not process.scheduler or not process.elects or not process.leads() or process.is_ending:
+                since.pop(process.identity, None)
+                continue
+            led = now - max(since.setdefault(process.identity, now), process.vital_list_ends)
+            if led < _WORKS_WITHIN or world.stopped_for(process.name) != stopped[process.name]:
+                continue
+            world.safety.checked["L14"] += 1
+            if not _works(world, process):
+                world.safety.violated(
+                    "L14", f"{process.identity} has led for {led:.0f} s and decides nothing"
+                )
+        await asyncio.sleep(_JUDGED_EVERY)
+
+
+def _works(world: World, process: Process) -> bool:
+    return any(
+        getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run"
+        and isinstance(task, SimTask)
+        and task.process == process.name
+        for task in asyncio.all_tasks(world.loop)
+    )

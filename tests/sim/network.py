@@ -28,9 +28,8 @@ from embedded_kubernetes import requests
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Stream
 
-from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, refusal, strange
+from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, Troubles, refusal, strange, verb_of
 from .legality import Deliveries, version_of
-from .troubles import Troubles, verb_of
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -53,12 +52,8 @@ _GARBAGE = (
     b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"","unknown":[1,{"x":null}]}}}\n',
     b"\n\n",
 )
-
-
 #: Fates of a bind of which nobody can say before whether it was carried out.
 IN_DOUBT = frozenset({"lost_before", "lost_after", "slow", "hangs", "failed", "not_the_server"})
-
-
 #: How the paths of watches end that sessions go by beside pods and nodes.
 _OF_GANGS = ("/podgroups", "/queues")
 
@@ -234,9 +229,7 @@ class SimTransport(Troubles):
         sent = None
         if verb == "bind" and world.shard_safety is not None:
             sent = world.shard_safety.sent(self._process, path, body or b"")
-        exchange = Exchange(
-            world, self._process, self, answer, asked, verb=verb, fate=fate, after=after, sent=sent
-        )
+        exchange = Exchange(world, self._process, self, answer, asked, verb, fate, after, sent)
         loop.call_later(before, exchange.arrive, context=world.context)
         return answer
 
@@ -244,18 +237,10 @@ class SimTransport(Troubles):
         """Before the first list is answered: what is rare happens early, too."""
         if self._process.fast_path is not None:
             self._world.states.watch(self._process.fast_path, self._world.nemesis)
-            self._world.evictions.watch(self._process, self._process.fast_path)
-            self._world.legality.watch(self._process, self._process.fast_path)
-            if self._world.allocations is not None:
-                self._world.allocations.watch(self._process, self._process.fast_path)
-            if self._world.gang_safety is not None:
-                self._world.gang_safety.watch(self._process, self._process.fast_path)
-            if self._world.gate_safety is not None:
-                self._world.gate_safety.watch(self._process, self._process.fast_path)
-            if self._world.gpu_safety is not None:
-                self._world.gpu_safety.watch(self._process, self._process.fast_path)
+            for judge in self._world.judges:
+                judge.watch(self._process, self._process.fast_path)
         if self._world.job_safety is not None:
-            self._world.job_safety.watch(self._process)
+            self._world.job_safety.watch_controllers(self._process)
 
     # -- watches
 

@@ -23,11 +23,11 @@ from tests.support.loop import PROCESS, START
 
 from .configuring import names_of
 from .gang_load import NAME as BATCH_NAME
+from .nemesis import LIST_TIMEOUT, VITAL
 from .network import SimTransport
 from .rules import Rules, rules_of
 from .shard_safety import is_version_asked
 from .states import samples
-from .takeovers import LIST_TIMEOUT, VITAL
 from .wire import Wire
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Process(ABC):
     renew_deadline = 0.0
     #: By so much faults of processes strike it less often than others.
     exposure = 1.0
+    #: Whether it plans shards.
+    is_planner = False
 
     def __init__(
         self, world: World, name: str, *, scheduler: str, names: Sequence[str], leases: list[tuple[str, str]]
@@ -124,6 +126,11 @@ class Process(ABC):
     @property
     def fast_path(self) -> FastPath | None:
         return self.runtime.fast_path if self.runtime is not None else None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs, and may send."""
+        return self.transport is not None and not self.transport.closed
 
     @property
     def elects(self) -> bool:

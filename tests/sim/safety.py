@@ -1,15 +1,5 @@
-"""What may never be seen, whatever fails, judged from the API's own history at each commit.
-
-S1  a bind of ours puts no node over its allocatable, in any resource, pods and host ports included, where nobody but
-    us has put pods and the node has not shrunk
-S2  a pod's nodeName is set once
-S3  we bind no pod that is deleting, gated, finished or meant for another scheduler
-S6  a pod that waits is in exactly one place of the scheduler
-S7  the ledger equals its recomputation, and so does the catalogue of storage
-S8  a snapshot changes only when it is refreshed
-S9  nobody writes who does not hold the lease
-S13 a volume that is claimed for one claim is never claimed for another; a pod is bound only when its claims are;
-    volumes are reserved for a pod only as long as its room is
+"""What may never be seen, whatever fails: S1 to S3, S6 to S9 and S13 of docs/reliability.md, judged from the API's own
+history at each commit.
 
 The scheduler's own structures are looked at too (S6 to S8), but nothing that is judged about the cluster is taken from
 them. To add an invariant: a method here that calls `violated`, called where its fact is made.
@@ -32,6 +22,7 @@ from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
 from tests.unit.engine.world import plain_requests
 
+from .api import FINAL, LEASES, NODES, PODS
 from .device_reading import without_extended
 
 if TYPE_CHECKING:
@@ -39,10 +30,7 @@ if TYPE_CHECKING:
     from .processes import Process
     from .world import World
 
-PODS, NODES = ("", "pods"), ("", "nodes")
 CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
-LEASES = ("coordination.k8s.io", "leases")
-_FINAL = ("Succeeded", "Failed")
 #: The address of a host port that is taken on every address of the node.
 _EVERY = "0.0.0.0"
 #: How often the scheduler's own structures are recomputed: each so many commits.
@@ -107,7 +95,7 @@ class Safety:
         self._on.clear()
         self._ports.clear()
         for record in self._world.store.tables[PODS].scan(""):
-            if record.fields[self._node_field] and record.fields[self._phase_field] not in _FINAL:
+            if record.fields[self._node_field] and record.fields[self._phase_field] not in FINAL:
                 self._arrive(record, bound=False)
 
     # -- requests
@@ -137,7 +125,7 @@ class Safety:
         self.checked["S2"] += 1
         if was and was != node:
             self.violated("S2", f"{record.key} was moved from {was} to {node}")
-        if event.type == "DELETED" or record.fields[self._phase_field] in _FINAL:
+        if event.type == "DELETED" or record.fields[self._phase_field] in FINAL:
             self._leave(record)
         elif node:
             self._arrive(record, bound=not was)
@@ -277,7 +265,7 @@ class Safety:
         """Recompute what the scheduler believes of itself. Only between its steps, which is when commits happen."""
         for process in self._world.processes:
             fast_path = process.fast_path
-            if fast_path is None or process.transport is None or process.transport.closed:
+            if fast_path is None or not process.is_up:
                 continue
             if self._world.backups.is_unaware(process):
                 continue

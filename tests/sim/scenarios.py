@@ -8,33 +8,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from .constrained import fill as constrain
-from .device_load import Devices, fill
-from .gang_claims import equip
-from .gang_load import Gangs, count_in_queues
-from .gang_load import fill as gather
-from .gate_load import Gates, add_native, hold
-from .gate_shards import divide, keep_nodes, plan
-from .gpu_load import Gpus, fill_gangs
-from .gpu_load import fill as share
-from .job_load import Jobs, employ
-from .plan_load import WARM, Plans, follow, told
-from .shard_load import Shards, share_out
-from .volume_load import fill as store
-
-Body = dict[str, Any]
+from .api import Body, Load, node, pod
+from .device_load import Devices, equip, fill
+from .gang_load import Gangs, Gates, Jobs, add_native, count_in_queues, employ, gather, hold
+from .loads import Gpus, constrain, share, store
+from .loads import share_in_gangs as fill_gangs
+from .shard_load import WARM, Plans, Shards, divide, follow, keep_nodes, plan, share_out, told
 
 
 @dataclass
-class Shape:
-    """A world before it begins. `pods` are (seconds from the start, body); `acts` (seconds, method, path, body)."""
+class Shape(Load):
+    """A world before it begins."""
 
-    nodes: list[Body] = field(default_factory=list)
-    pods: list[tuple[float, Body]] = field(default_factory=list)
-    acts: list[tuple[float, str, str, Body | None]] = field(default_factory=list)
     replicas: int = 1
     workers: int = 1
     policy: str = "revalidate"
@@ -78,32 +65,6 @@ class Shape:
         )
 
 
-def node(name: str, *, cpu: int = 4, memory: str = "8Gi", pods: int = 20, **spec: Any) -> Body:
-    allocatable = {"cpu": str(cpu), "memory": memory, "pods": str(pods)}
-    labels = spec.pop("labels", {})
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": spec,
-        "status": {"allocatable": allocatable, "capacity": allocatable},
-    }
-
-
-def pod(name: str, *, cpu: int = 100, memory: str = "64Mi", lives: float | None = None, **spec: Any) -> Body:
-    """`lives`: the seconds that it runs before it succeeds; None: until it is deleted."""
-    annotations = {} if lives is None else {"agent-scheduler.io/run-seconds": str(lives)}
-    container: Body = {
-        "name": "c",
-        "image": "i",
-        "resources": {"requests": {"cpu": f"{cpu}m", "memory": memory}},
-    }
-    if port := spec.pop("host_port", None):
-        container["ports"] = [{"containerPort": 80, "hostPort": port}]
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
-    }
-
-
 def burst(rng: random.Random) -> Shape:
     """Many small pods at once, with room for all."""
     shape = _shape(rng, nodes=rng.randrange(2, 10))
@@ -131,7 +92,7 @@ def overfull(rng: random.Random) -> Shape:
             (rng.uniform(0, 3), pod(f"p{number}", cpu=rng.choice((400, 500, 1000)), lives=lives))
         )
     if rng.random() < 0.5:
-        shape.acts.append((rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late")))
+        shape.act(rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late"))
     return shape
 
 
@@ -166,7 +127,7 @@ def mixed(rng: random.Random) -> Shape:
         if rng.random() < 0.2:
             spec["schedulingGates"] = [{"name": "example.com/gate"}]
             path = f"/api/v1/namespaces/default/pods/{name}"
-            shape.acts.append((rng.uniform(1, 20), "PATCH", path, {"spec": {"schedulingGates": None}}))
+            shape.act(rng.uniform(1, 20), "PATCH", path, {"spec": {"schedulingGates": None}})
         body = pod(name, cpu=rng.choice((0, 100, 500, 1500)), lives=rng.choice((None, 3.0)), **spec)
         if rng.random() < 0.3:
             body["spec"]["priorityClassName"] = rng.choice(
@@ -182,14 +143,14 @@ def constrained(rng: random.Random) -> Shape:
     shape = _shape(rng, nodes=rng.randrange(3, 8))
     for each in shape.nodes:
         each["status"]["allocatable"]["pods"] = rng.choice(("6", "20"))
-    constrain(rng, shape.nodes, shape.pods, shape.acts, pod)
+    constrain(rng, shape)
     return shape
 
 
 def claims(rng: random.Random) -> Shape:
     """Pods with volumes: made for them, lying ready on some node, bound beforehand, for one pod at a time."""
     shape = _shape(rng, nodes=rng.randrange(2, 5))
-    store(rng, shape.nodes, shape.pods, shape.acts, pod)
+    store(rng, shape)
     return shape
 
 
@@ -201,13 +162,13 @@ def preempting(rng: random.Random) -> Shape:
     for name, value in _PRIORITIES.items():
         policy = "Never" if name == "meek" else "PreemptLowerPriority"
         body: Body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
-        shape.acts.append((0.0, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
+        shape.act(0.0, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
     for number in range(rng.choice((0, 0, 1, 2))):
         selector = {"matchLabels": {"app": f"a{number}"}}
         spec = {"selector": selector, "minAvailable": rng.choice((1, 3, "60%"))}
         body = {"metadata": {"name": f"budget-{number}"}, "spec": spec}
         path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-        shape.acts.append((0.0, "POST", path, body))
+        shape.act(0.0, "POST", path, body)
     alike = rng.random() < 0.3
     for number in range(rng.randrange(4, 9) * len(shape.nodes)):
         body = _prioritised(rng, f"low-{number}", rng.choice(("none", "low", "low", "mid")))
@@ -219,7 +180,7 @@ def preempting(rng: random.Random) -> Shape:
         kind = rng.choice(("mid", "high", "high", "highest", "meek"))
         shape.pods.append((at, _prioritised(rng, f"high-{number}", kind, cpus=(500, 1000, 2000, 3900))))
     if rng.random() < 0.2:
-        shape.acts.append((rng.uniform(5, 15), "POST", "/api/v1/nodes", node("late")))
+        shape.act(rng.uniform(5, 15), "POST", "/api/v1/nodes", node("late"))
     return shape
 
 
@@ -244,7 +205,7 @@ def devices(rng: random.Random) -> Shape:
     """Pods that need devices, by claims of their own, shared ones, and those of others."""
     shape = _shape(rng, nodes=rng.randrange(2, 5))
     shape.likely = ("claim_taken", "claim_changed", "pool_changed", "class_changed", "denied", "crash")
-    shape.devices = fill(rng, shape.nodes, shape.pods, shape.acts, pod)
+    shape.devices = fill(rng, shape)
     return shape
 
 
@@ -273,7 +234,7 @@ def sharded(rng: random.Random) -> Shape:
             shape.pods.append(
                 (start + rng.uniform(0, 40), pod(f"late-{start:g}-{number}", cpu=200, lives=lives))
             )
-    shape.shards = share_out(rng, shape.nodes, shape.pods)
+    shape.shards = share_out(rng, shape)
     shape.replicas = rng.choice((1, 1, 1, 1, 1, 2))
     shape.likely = ("slow", "failed", "crash")
     return shape
@@ -293,7 +254,7 @@ def planned(rng: random.Random) -> Shape:
         lives = rng.choice((0.5, 2.0, 5.0, None))
         body = pod(f"late-{number}", cpu=rng.choice((100, 400, 900)), memory="512Mi", lives=lives)
         shape.pods.append((rng.uniform(0, rng.choice((20, 70))), body))
-    shape.shards = follow(rng, shape.pods)
+    shape.shards = follow(rng, shape)
     shape.plans = told(rng, shape.shards)
     shape.likely = ("slow", "failed", "crash", "lost_after", "stop", "held_back")
     return shape
@@ -305,9 +266,9 @@ def batch(rng: random.Random) -> Shape:
     shape.replicas = rng.choice((1, 1, 1, 2))
     shape.stop_seconds = rng.choice((0.2, 0.2, 2.0))
     shape.likely = _OF_BATCH
-    shape.gangs = gather(rng, shape.nodes, shape.pods, shape.acts, pod)
+    shape.gangs = gather(rng, shape, len(shape.nodes))
     if rng.random() < 0.3:
-        shape.acts.append((rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late")))
+        shape.act(rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late"))
     return shape
 
 
@@ -316,9 +277,9 @@ def mixed_batch(rng: random.Random) -> Shape:
     shape = rng.choice((burst, tight, overfull, churn, preempting))(rng)
     del shape.pods[rng.choice((15, 40)) :]
     shape.likely = (*_OF_BATCH, "preemptor")
-    shape.gangs = gather(rng, shape.nodes, shape.pods, shape.acts, pod)
+    shape.gangs = gather(rng, shape, len(shape.nodes))
     if rng.random() < 0.6:
-        count_in_queues(rng, shape.gangs, shape.pods)
+        count_in_queues(rng, shape.gangs, shape)
     return shape
 
 
@@ -326,7 +287,7 @@ def batch_claims(rng: random.Random) -> Shape:
     """Gangs whose members need devices and volumes besides room."""
     shape = batch(rng)
     shape.likely = (*_OF_BATCH, "claim_taken", "pool_changed")
-    shape.devices = equip(rng, shape.nodes, shape.pods, shape.acts)
+    shape.devices = equip(rng, shape)
     return shape
 
 
@@ -337,9 +298,8 @@ def gates(rng: random.Random) -> Shape:
     shape.replicas = rng.choice((1, 1, 2))
     shape.stop_seconds = rng.choice((0.2, 2.0))
     shape.likely = (*_OF_BATCH, "slow", "failed", "stop")
-    size = [node(f"of-size-{number}") for number in range(rng.randrange(1, 6))]
-    shape.gangs = gather(rng, size, shape.pods, shape.acts, pod)
-    shape.gates = hold(rng, shape.gangs, shape.pods, pod)
+    shape.gangs = gather(rng, shape, rng.randrange(1, 6))
+    shape.gates = hold(rng, shape.gangs, shape)
     return shape
 
 
@@ -354,7 +314,7 @@ def gates_native(rng: random.Random) -> Shape:
     """The same beside gangs of Kubernetes' own groups, of both schedulers."""
     shape = gates(rng)
     assert shape.gangs is not None and shape.gates is not None, "it has both"
-    add_native(rng, shape.gangs, shape.gates, shape.pods, shape.acts, pod)
+    add_native(rng, shape.gangs, shape.gates, shape)
     return shape
 
 
@@ -363,7 +323,7 @@ def gates_shards(rng: random.Random) -> Shape:
     shape = gates(rng)
     shape.nodes += [node(f"more-{number}") for number in range(rng.choice((0, 1, 2, 3)))]
     assert shape.gangs is not None, "it has queues"
-    shape.shards = divide(rng, shape.nodes, shape.pods, shape.gangs)
+    shape.shards = divide(rng, shape, shape.gangs)
     if rng.random() < 0.3 and shape.gates is not None:
         shape.plans = plan(rng, shape.shards)
         shape.gates = keep_nodes(shape.gates)
@@ -376,9 +336,9 @@ def jobs(rng: random.Random) -> Shape:
     shape.replicas = rng.choice((1, 1, 2))
     shape.stop_seconds = rng.choice((0.2, 0.2, 2.0))
     shape.likely = (*_OF_BATCH, "slow", "failed", "stop")
-    shape.gangs = gather(rng, shape.nodes, shape.pods, shape.acts, pod)
+    shape.gangs = gather(rng, shape, len(shape.nodes))
     del shape.pods[rng.choice((0, 5, 20)) :]
-    shape.jobs = employ(rng, shape.gangs, shape.acts, pod)
+    shape.jobs = employ(rng, shape.gangs, shape)
     return shape
 
 
@@ -388,14 +348,14 @@ def gpus(rng: random.Random) -> Shape:
     del shape.pods[rng.choice((30, 60)) :]
     shape.replicas = rng.choice((1, 1, 2))
     shape.likely = (*shape.likely, "crash", "lost_after", "denied", "held_back", "bound_elsewhere", "slow")
-    shape.gpus = share(rng, shape.nodes, shape.pods)
+    shape.gpus = share(rng, shape)
     return shape
 
 
 def gpus_batch(rng: random.Random) -> Shape:
     """Gangs whose members ask for GPUs, on nodes with few of them."""
     shape = batch(rng)
-    shape.gpus = fill_gangs(rng, shape.nodes, shape.pods)
+    shape.gpus = fill_gangs(rng, shape)
     return shape
 
 

@@ -1,12 +1,26 @@
-"""Several schedulers on one cluster: whose the nodes and the pods are at the beginning."""
+"""Several schedulers on one cluster: whose the nodes and the pods are at the beginning.
+
+What the sharding controller is told: its flags and its ConfigMap, those that can be used and those that cannot.
+"""
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-Body = dict[str, Any]
+from agent_scheduler.config.sharding import parse_scheduler_configs
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings
+
+from . import gang_reading as read
+from .api import Body, Load
+from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs, Gates
+
+if TYPE_CHECKING:
+    pass
 
 #: Where the leases of all shards are.
 LEASE_NAMESPACE = "kube-system"
@@ -34,20 +48,20 @@ class Shards:
     all_return: bool = False
 
 
-def share_out(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Body]]) -> Shards:
+def _shards(rng: random.Random, modes: dict[str, str], desired: dict[str, list[str]]) -> Shards:
+    peer, after = rng.random() < 0.15, rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 8.0)))
+    return Shards(modes, desired, peer, after)
+
+
+def share_out(rng: random.Random, load: Load) -> Shards:
     """Between two to five schedulers: nodes more or less evenly, some to nobody or to two; pods by chance."""
     names = [f"agent-{number}" for number in range(rng.choice((2, 2, 2, 3, 3, 4, 5)))]
     modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
-    shards = Shards(
-        modes={name: rng.choice(modes) for name in names},
-        desired={name: [] for name in names},
-        peer=rng.random() < 0.15,
-        kind_after=rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 8.0))),
-    )
+    shards = _shards(rng, {name: rng.choice(modes) for name in names}, {name: [] for name in names})
     if shards.peer:
         shards.desired[PEER] = []
     owners = list(shards.desired)
-    for index, node in enumerate(nodes):
+    for index, node in enumerate(load.nodes):
         chance = rng.random()
         if chance < 0.05:
             continue
@@ -57,6 +71,163 @@ def share_out(rng: random.Random, nodes: list[Body], pods: list[tuple[float, Bod
             other = rng.choice(owners)
             if other != owner:
                 shards.desired[other].append(node["metadata"]["name"])
-    for _, pod in pods:
+    for _, pod in load.pods:
         pod["spec"]["schedulerName"] = rng.choice(names)
     return shards
+
+
+WARM = "node.volcano.sh/warmup"
+#: What cannot be used, made of what can.
+_UNUSABLE: tuple[Callable[[str], str | None], ...] = (
+    lambda _text: "",
+    lambda _text: None,
+    lambda _text: "schedulerConfigs: []\n",
+    lambda _text: "schedulerConfigs:\n",
+    lambda text: text[: len(text) // 2] + "\n: [",
+    lambda text: text.replace('"policies": [', '"policies": [{"name": "no-such-policy"}, ', 1),
+    lambda text: text.replace('"name"', '"name": "twice"}, {"name": "twice"}, {"name"', 1),
+    lambda text: text.replace('{"schedulerConfigs"', '{"leftover": "no-such-shard", "schedulerConfigs"', 1),
+)
+
+
+@dataclass
+class Plans:
+    """How the controller is run. `first`: what its ConfigMap says at the beginning, which `is_usable` or not; None:
+    there is none, and what `flags` say, `--scheduler-configs`, is in effect."""
+
+    #: Shards that a configuration may have.
+    names: list[str]
+    flags: str
+    sync_period: float
+    event_trigger: bool
+    #: Seconds that the lease is good for, that it is renewed within, and between attempts.
+    lease: tuple[int, float, float]
+    replicas: int = 1
+    has_first: bool = True
+    first: str | None = None
+    is_usable: bool = True
+
+
+def follow(rng: random.Random, load: Load) -> Shards:
+    """Two to four schedulers whose shards somebody else makes; pods by chance."""
+    names = [f"agent-{number}" for number in range(rng.choice((2, 2, 3, 4)))]
+    modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
+    for _, pod in load.pods:
+        pod["spec"]["schedulerName"] = rng.choice(names)
+    return _shards(rng, {name: rng.choice(modes) for name in names}, {})
+
+
+def told(rng: random.Random, shards: Shards) -> Plans:
+    names = [*shards.modes, *([PEER] if shards.peer else [])]
+    flags = ",".join(f"{name}:agent:0.0:{rng.choice((0.3, 1.0))}:false:0:0" for name in names)
+    plans = _plans(rng, names, flags, (1, 2, 2))
+    chance = rng.random()
+    plans.has_first, plans.is_usable = chance < 0.85, chance < 0.7
+    plans.first = usable(rng, names) if plans.is_usable else unusable(rng, names)
+    return plans
+
+
+def _plans(rng: random.Random, names: list[str], flags: str, replicas: tuple[int, ...], **more: Any) -> Plans:
+    period, trigger = rng.choice((2.0, 10.0, 60.0)), rng.random() < 0.7
+    lease = rng.choice(((15, 10.0, 2.0), (5, 3.0, 0.5)))
+    return Plans(names, flags, period, trigger, lease, replicas=rng.choice(replicas), **more)
+
+
+def unusable(rng: random.Random, names: list[str]) -> str | None:
+    """None: without the key."""
+    return rng.choice(_UNUSABLE)(usable(rng, names))
+
+
+def usable(rng: random.Random, names: list[str]) -> str:
+    """What a `sharding.yaml` may say, for most of the shards."""
+    chosen = rng.sample(names, len(names) if rng.random() < 0.6 else rng.randint(1, len(names)))
+    said: Body = {
+        "schedulerConfigs": [{"name": name, "policies": _plan_policies(rng)} for name in chosen],
+        "leftover": rng.choice(("", "none", rng.choice(chosen))),
+        "stickiness": {"gain": rng.choice((0, 0.1, 0.5)), "margin": rng.choice((0, 0.05, 0.3))},
+    }
+    for key in ("cordonedNodes", "notReadyNodes"):
+        said[key] = rng.choice(("exclude", "exclude", "keep", "include"))
+    if rng.random() < 0.5:
+        said["shardSyncPeriod"] = rng.choice(("2s", "10s", "45s"))
+    if rng.random() < 0.5:
+        said["enableNodeEventTrigger"] = rng.random() < 0.6
+    return json.dumps(said)
+
+
+def _plan_policies(rng: random.Random) -> list[Body]:
+    policies: list[Body] = []
+    if rng.random() < 0.6:
+        kind = rng.choice(("CPU", "CPU", "Memory"))
+        low, high = rng.choice(((0, 0.2), (0, 0.5), (0, 1), (0.1, 0.4), (0.2, 1)))
+        policies.append(
+            {"name": "allocation-rate", "arguments": {f"min{kind}Util": low, f"max{kind}Util": high}}
+        )
+    if rng.random() < 0.3:
+        policies.append({"name": "warmup", "weight": rng.choice((0, 1, 3))})
+    if rng.random() < 0.4:
+        least = rng.randrange(3)
+        limit: Body = {"minNodes": least, "maxNodes": rng.choice((0, 0, least + 1, least + 3))}
+        if rng.random() < 0.3:
+            limit["maxPercent"] = rng.choice((20, 50))
+        if rng.random() < 0.2:
+            limit["maxCapacity"] = {"cpu": rng.choice((4, 9))}
+        policies.append({"name": "node-limit", "arguments": limit})
+    return policies
+
+
+FAST, BATCH = "agent-fast", "agent-batch"
+#: Seconds for which a node that nobody uses stays, where none goes.
+FOR_EVER = 1_000_000
+
+
+def divide(rng: random.Random, load: Load, gangs: Gangs) -> Shards:
+    """Nodes in turn, one or the other to nobody or to both; pods of the fast path are mostly `FAST`'s."""
+    modes = rng.choice(
+        (("hard", "hard"), ("hard", "hard"), ("hard", "hard"), ("soft", "soft"), ("hard", "soft"))
+    )
+    shards = Shards(
+        modes=dict(zip((FAST, BATCH), modes, strict=True)),
+        desired={FAST: [], BATCH: []},
+        kind_after=rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 8.0))),
+        batch=BATCH,
+        all_return=True,
+    )
+    for number, each in enumerate(load.nodes):
+        owners = rng.choice((*(((FAST,), (BATCH,))[number % 2],) * 8, (), (FAST, BATCH)))
+        for owner in owners:
+            shards.desired[owner].append(each["metadata"]["name"])
+    for _, body in load.pods:
+        said = body["metadata"].setdefault("annotations", {})
+        if not read.is_batch(body):
+            body["spec"]["schedulerName"] = rng.choice((FAST, FAST, FAST, BATCH))
+        elif QUEUE_NAME not in said:
+            # A process without a batch scheduler does not know groups (docs/gates.md#limits).
+            group = gangs.groups.get(said.get(GROUP_NAME, ""), {})
+            said[QUEUE_NAME] = read.queue_of_group(group)
+    return shards
+
+
+def plan(rng: random.Random, shards: Shards) -> Plans:
+    """The sharding controller divides the nodes, and gives those of the autoscaler to either."""
+    shards.desired = {}
+    names = list(shards.modes)
+    flags = ",".join(f"{name}:agent:0.0:1.0:false:0:0" for name in names)
+    return _plans(rng, names, flags, (1, 2), has_first=False)
+
+
+def keep_nodes(gates: Gates) -> Gates:
+    """No node goes. Where a new one may be given to a shard whose pods did not ask for it, it would go again, and the
+    pods for which it came would ask for another, for ever (docs/sharding.md#what-a-scheduler-does-with-its-shard)."""
+    return replace(
+        gates, rules=tuple(re.sub(r"idle=[0-9.]+", f"idle={FOR_EVER}", each) for each in gates.rules)
+    )
+
+
+def flags_of(plans: Plans) -> ShardingSettings:
+    return ShardingSettings(
+        parse_scheduler_configs(plans.flags).plan,
+        plans.sync_period,
+        plans.event_trigger,
+        "--scheduler-configs",
+    )

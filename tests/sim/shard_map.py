@@ -1,32 +1,36 @@
-"""NodeShards as the API has them, read plainly, and who is behind them."""
+"""NodeShards as the API has them, read plainly, and who is behind them.
+
+The sharding controller's ConfigMap, and which NodeShards are its own: as the API has them, read plainly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 import yaml
 
+from agent_scheduler.config.sharding import FILE, load_sharding
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete
+from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 from tests.support.places import CONFIG
 
+from .api import CRDS_PATH, NODES, objects
 from .gang_load import NAME as BATCH
-from .shard_load import PEER, Shards
+from .shard_load import PEER, Plans, Shards, flags_of
 
 if TYPE_CHECKING:
+    from .controllers import Controller
     from .processes import Process
     from .world import World
 
 SHARDS = ("shard.volcano.sh", "nodeshards")
-NODES = ("", "nodes")
-PATH = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SHARDS_PATH = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
 _DEFINITION = CONFIG / "crd" / "shard.volcano.sh_nodeshards.yaml"
-MERGE = "application/merge-patch+json"
-
 Names = frozenset[str]
 
 
@@ -81,7 +85,7 @@ class ShardMap:
 
     def install(self) -> None:
         """Define the kind, and make the first shards."""
-        self._world.call("POST", _CRDS, yaml.safe_load(_DEFINITION.read_text()))
+        self._world.call("POST", CRDS_PATH, yaml.safe_load(_DEFINITION.read_text()))
         self._world.store.tables[SHARDS].subscribers.append(self._tell)
         for name, nodes in self.shape.desired.items():
             self.create(name, nodes)
@@ -136,10 +140,7 @@ class ShardMap:
 
     def works(self, shard: str) -> bool:
         """Whether a process of it may write now."""
-        return any(
-            each.leads() and each.transport is not None and not each.transport.closed
-            for each in self.processes(shard)
-        )
+        return any(each.leads() and each.is_up for each in self.processes(shard))
 
     def lasting(self, seconds: float) -> Names | None:
         """Where an autoscaler makes nodes and takes them away, again and again for gangs that do not fit into as many
@@ -147,7 +148,7 @@ class ShardMap:
         if self._world.gates is None:
             return None
         by = self._world.time_of_day(-seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
-        nodes = (orjson.loads(record.data) for record in self._world.store.tables[NODES].scan(""))
+        nodes = objects(self._world.store, NODES)
         return Names(
             node["metadata"]["name"] for node in nodes if node["metadata"]["creationTimestamp"] <= by
         )
@@ -161,10 +162,108 @@ class ShardMap:
             "metadata": {"name": name},
             "spec": {"nodesDesired": nodes},
         }
-        self._world.call("POST", PATH, body)
+        self._world.call("POST", SHARDS_PATH, body)
 
     def desire(self, name: str, nodes: Names) -> None:
-        self._world.call("PATCH", f"{PATH}/{name}", {"spec": {"nodesDesired": sorted(nodes)}}, MERGE)
+        self._world.call("PATCH", f"{SHARDS_PATH}/{name}", {"spec": {"nodesDesired": sorted(nodes)}})
 
     def delete(self, name: str) -> None:
-        self._world.call("DELETE", f"{PATH}/{name}")
+        self._world.call("DELETE", f"{SHARDS_PATH}/{name}")
+
+
+CONFIG_MAPS = ("", "configmaps")
+CONFIG_MAPS_PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+#: Whoever writes it says whether it can be used; nobody who is judged reads that.
+_USABLE = "example.com/usable"
+
+
+class Said(NamedTuple):
+    """What the ConfigMap has said since `at`. `settings`: None where it cannot be used, or is not there."""
+
+    at: float
+    is_there: bool
+    settings: ShardingSettings | None
+
+
+class PlanMap:
+    """Made with its world. Owner of what the ConfigMap has said so far."""
+
+    def __init__(self, world: World, shards: ShardMap, plans: Plans) -> None:
+        self._world = world
+        self.shards = shards
+        self.plans = plans
+        self.flags = flags_of(plans)
+        self.history = [Said(world.loop.time(), False, None)]
+        world.store.tables[CONFIG_MAPS].subscribers.append(self._changed)
+
+    def install(self) -> None:
+        self._world.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        if self.plans.has_first:
+            self.say(self.plans.first, is_usable=self.plans.is_usable)
+
+    def _changed(self, event: Event) -> None:
+        if event.record.name != CONFIG_MAP:
+            return
+        now = self._world.loop.time()
+        if event.type == "DELETED":
+            self._world.trace("", "the plan's configuration is deleted")
+            self.history.append(Said(now, False, None))
+            return
+        found = orjson.loads(event.record.data)
+        text = (found.get("data") or {}).get(FILE)
+        usable = found["metadata"]["annotations"][_USABLE] == "yes"
+        self._world.trace("", f"the plan's configuration, usable: {usable}: {text!r}")
+        self.history.append(Said(now, True, self._settings(text) if usable else None))
+
+    def _settings(self, text: str) -> ShardingSettings:
+        return complete(load_sharding(text, source=""), self.flags, source="")
+
+    # -- what administrators do
+
+    @property
+    def is_there(self) -> bool:
+        return self.history[-1].is_there
+
+    def say(self, text: str | None, *, is_usable: bool) -> None:
+        """Make the ConfigMap, or change it."""
+        body: dict[str, Any] = {
+            "metadata": {"name": CONFIG_MAP, "annotations": {_USABLE: "yes" if is_usable else "no"}},
+            "data": {FILE: text},
+        }
+        if self.is_there:
+            self._world.call("PATCH", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}", body)
+            return
+        if text is None:
+            body["data"] = {}
+        self._world.call("POST", CONFIG_MAPS_PATH, body)
+
+    def forget(self) -> None:
+        self._world.call("DELETE", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}")
+
+    # -- what there is
+
+    def controllers(self) -> Iterator[Controller]:
+        return (each for each in self._world.processes if each.is_planner)
+
+    def leader(self) -> Controller | None:
+        for each in self.controllers():
+            if each.leads() and each.is_up:
+                return each
+        return None
+
+    def may_go_by(self, since: float) -> list[ShardingSettings]:
+        """What may be in effect in a process that began then."""
+        found = []
+        for index, said in enumerate(self.history):
+            if index + 1 < len(self.history) and self.history[index + 1].at < since:
+                continue
+            if said.settings is not None:
+                found.append(said.settings)
+            elif not said.is_there:
+                found.append(self.flags)
+        return found
+
+
+def same(one: ShardingSettings, other: ShardingSettings) -> bool:
+    """Wherever they were said."""
+    return one[:3] == other[:3]

@@ -1,21 +1,28 @@
-"""Who plans the shards while they are used, and what else happens to them. Its own requests never fail."""
+"""Who plans the shards while they are used, and what else happens to them. Its own requests never fail.
+
+What happens to shards that a controller plans: its configuration, the nodes, and hands in what is its own.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.requests import Request
 
-from .scenarios import pod
-from .shard_load import FENCE, PEER
-from .shard_map import MERGE, PATH, Names, ShardMap
+from .api import NODES, PODS_PATH, pod
+from .faults import FaultMaker
+from .shard_load import FENCE, PEER, WARM, unusable, usable
+from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
 
 if TYPE_CHECKING:
     from .processes import Process
     from .world import World
 
-NODES = ("", "nodes")
 #: Seconds after which a process that has died comes back; None: never.
 _BACK_AFTER = (5.0, 20.0, 40.0, 100.0, None, None)
 _LEASE = 15.0
@@ -23,13 +30,12 @@ _LEASE = 15.0
 _STOPS = (20.0, 100.0)
 
 
-class ShardNemesis:
+class ShardNemesis(FaultMaker):
     """An administrator who cannot make up his mind, and the scheduler of `PEER`."""
 
     def __init__(self, world: World, shards: ShardMap) -> None:
-        self._world = world
+        super().__init__(world, "shard nemesis")
         self._shards = shards
-        self._rng = random.Random(f"{world.seed} shard nemesis")
         #: Seconds between two changes of the map, and when the next one is.
         self._pace = self._rng.choice((0.3, 1.0, 3.0))
         self._next_change = 0.0
@@ -48,7 +54,7 @@ class ShardNemesis:
             self._next_change = now + self._rng.expovariate(1 / self._pace)
             self._change()
         for process in self._world.processes:
-            if plan.strikes("owner_gone", now=now, share=0.3):
+            if self._strikes("owner_gone", 0.3):
                 self._take_away(process)
 
     # -- processes
@@ -57,7 +63,7 @@ class ShardNemesis:
         if not process.is_wanted:
             return
         if self._shards.is_known and len(list(self._shards.all())) > 1 and self._rng.random() < 0.5:
-            self._later(self._rng.uniform(0.0, 5.0), *self._heir(process.scheduler))
+            self._desire_later(self._rng.uniform(0.0, 5.0), *self._heir(process.scheduler))
         self._leave(process)
 
     def _leave(self, process: Process) -> None:
@@ -70,12 +76,10 @@ class ShardNemesis:
         if back is None and self._shards.shape.all_return:
             back = 100.0
         process.leave(why=f"{how}, and comes back after {back} s", kill=how == "killed")
-        world = self._world
         if back is None:
-            world.plan.lasts(world.loop.time() + _LEASE + FENCE)
+            self._world.plan.lasts(self._world.loop.time() + _LEASE + FENCE)
         else:
-            world.plan.lasts(world.loop.time() + back)
-            world.loop.call_later(back, process.come_back)
+            self._later(back, process.come_back)
 
     def _heir(self, scheduler: str) -> tuple[str, Names]:
         """Another shard, and what that desires when the nodes of this one are to be its, too."""
@@ -118,15 +122,14 @@ class ShardNemesis:
         """One write each, in any order, some time apart: in between nodes are desired by two, or by nobody."""
         at = 0.0
         for name in self._rng.sample(sorted(wanted), len(wanted)):
-            self._later(at, name, wanted[name])
+            self._desire_later(at, name, wanted[name])
             at += self._rng.choice((0.0, 0.001, 0.05, 1.0, 5.0))
 
-    def _later(self, seconds: float, name: str, nodes: Names) -> None:
-        if not seconds:
+    def _desire_later(self, seconds: float, name: str, nodes: Names) -> None:
+        if seconds:
+            self._later(seconds, self._shards.desire, name, nodes)
+        else:
             self._shards.desire(name, nodes)
-            return
-        self._world.plan.lasts(self._world.loop.time() + seconds)
-        self._world.loop.call_later(seconds, self._shards.desire, name, nodes)
 
     def _move(self) -> None:
         one, other = self._pair()
@@ -151,9 +154,9 @@ class ShardNemesis:
         self._ask_for(node, other)
         rest, more = found.desired - {node}, self._desired(other) | {node}
         self._world.loop.call_later(self._rng.uniform(0.0, 0.03), self._set, {one: rest, other: more})
-        if self._world.plan.strikes("slow", now=self._world.loop.time(), share=10.0):
+        if self._strikes("slow", 10.0):
             self._hanging[one] = self._world.loop.time() + 0.1
-        if self._world.plan.strikes("owner_gone", now=self._world.loop.time(), share=3.0):
+        if self._strikes("owner_gone", 3.0):
             for process in self._shards.processes(one):
                 self._world.loop.call_later(self._rng.uniform(0.0, 0.06), self._lose, process)
 
@@ -177,7 +180,7 @@ class ShardNemesis:
                 schedulerName=scheduler,
                 affinity={"nodeAffinity": required},
             )
-            self._world.call("POST", "/api/v1/namespaces/default/pods", body)
+            self._call("POST", PODS_PATH, body)
 
     def _swap(self) -> None:
         one, other = self._pair()
@@ -188,13 +191,13 @@ class ShardNemesis:
         mine = self._desired(other)
         self._shards.desire(other, mine | self._some(self._desired(one)))
         if self._rng.random() < 0.5:
-            self._later(self._rng.uniform(0.01, 8.0), other, mine)
+            self._desire_later(self._rng.uniform(0.01, 8.0), other, mine)
 
     def _empty(self) -> None:
         name, _ = self._pair()
         nodes = self._desired(name)
         self._shards.desire(name, frozenset())
-        self._later(self._rng.uniform(0.01, 8.0), name, nodes)
+        self._desire_later(self._rng.uniform(0.01, 8.0), name, nodes)
 
     def _unknown(self) -> None:
         """A node that is not there, or no longer."""
@@ -237,7 +240,7 @@ class ShardNemesis:
 
     def status_hangs(self, process: Process) -> bool:
         """Whether a status that is sent now is carried out when its sender has long been dead."""
-        if not self._world.plan.strikes("crash", now=self._world.loop.time(), share=2.0):
+        if not self._strikes("crash", 2.0):
             return False
         self._world.loop.call_later(self._rng.uniform(0.0, 0.002), process.kill)
         return True
@@ -251,7 +254,7 @@ class ShardNemesis:
         name = asked.path.removesuffix("/status").rpartition("/")[2]
         self._stamps += 1
         note = {"metadata": {"annotations": {"example.com/stamp": str(self._stamps)}}}
-        self._world.call("PATCH", f"{PATH}/{name}", note, MERGE)
+        self._call("PATCH", f"{SHARDS_PATH}/{name}", note)
 
     # -- a scheduler without a lease
 
@@ -277,4 +280,231 @@ class ShardNemesis:
             "nodesToAdd": sorted(own.desired - in_use),
             "nodesToRemove": [],
         }
-        self._world.call("PATCH", f"{PATH}/{PEER}/status", {"status": status}, MERGE)
+        self._call("PATCH", f"{SHARDS_PATH}/{PEER}/status", {"status": status})
+
+
+#: Seconds after which a controller that was taken away comes back.
+_CONTROLLER_BACK_AFTER = (0.0, 5.0, 20.0, 40.0)
+#: Seconds between two changes, more or less.
+_PACES = (1.0, 3.0, 10.0)
+#: Of the controller's writes such a part is in trouble, where requests may be slow.
+_TROUBLE = 0.25
+#: No more nodes than these come, and so many stay.
+_MORE_NODES, _LEAST_NODES = 4, 2
+
+
+class PlanNemesis(ShardNemesis):
+    """Administrators, none of whom asks the others. Schedulers, and the wire, it treats as its base does."""
+
+    def __init__(self, world: World, plans: PlanMap) -> None:
+        super().__init__(world, plans.shards)
+        self._plans = plans
+        self._plan_rng = random.Random(f"{world.seed} plan nemesis")
+        self._made = 0
+        self._acts: dict[str, tuple[Callable[[], None], ...]] = {
+            "plan_changed": (self._change_plan,),
+            "shard_edited": (
+                *(self._edit, self._edit, self._erase),
+                *(self._hand_over, self._foreign, self._foreign),
+            ),
+            "fleet_changed": (self._node_comes, self._node_goes, self._not_ready, self._warm, self._cordon),
+        }
+        #: Seconds between two acts of each kind, and when the next one is.
+        self._paces = {name: self._plan_rng.choice(_PACES) for name in self._acts}
+        self._next = dict.fromkeys(self._acts, 0.0)
+        #: Controller -> what goes wrong with all that it writes into shards, and until when.
+        self._troubles: dict[str, tuple[str, float]] = {}
+
+    def strike(self) -> None:
+        plan, now = self._world.plan, self._world.loop.time()
+        for name, acts in self._acts.items():
+            if now >= self._next[name] and plan.happens(name, now=now):
+                self._next[name] = now + self._plan_rng.expovariate(1 / self._paces[name])
+                self._plan_rng.choice(acts)()
+        for process in self._world.processes:
+            if self._strikes("owner_gone", 0.3 * process.exposure):
+                self._take_away(process)
+
+    # -- processes
+
+    def _take_away(self, process: Process) -> None:
+        if not process.is_wanted:
+            return
+        if not process.is_planner:
+            self._leave(process)
+            return
+        rng = self._plan_rng
+        if rng.random() < 0.3:
+            self._world.stop(process, rng.choice((12.0, 20.0, 100.0)))
+            return
+        back, kill = rng.choice(_CONTROLLER_BACK_AFTER), rng.random() < 0.6
+        process.leave(why=f"{'killed' if kill else 'asked to end'}, and comes back after {back} s", kill=kill)
+        self._later(back, process.come_back)
+
+    # -- the configuration
+
+    def _change_plan(self) -> None:
+        rng, plans = self._plan_rng, self._plans
+        names = plans.plans.names
+        chance = rng.random()
+        if chance < 0.6:
+            plans.say(usable(rng, names), is_usable=True)
+            return
+        if chance < 0.8 or not plans.is_there:
+            plans.say(unusable(rng, names), is_usable=False)
+        else:
+            plans.forget()
+        if rng.random() < 0.85:
+            text = usable(rng, names)
+            self._later(rng.choice((0.0, 0.5, 3.0, 15.0)), lambda: plans.say(text, is_usable=True))
+
+    # -- nodes
+
+    def _some_node(self) -> tuple[str, dict[str, Any]] | None:
+        records = list(self._world.store.tables[NODES].scan(""))
+        if not records:
+            return None
+        record = self._plan_rng.choice(records)
+        return f"/api/v1/nodes/{record.name}", orjson.loads(record.data)
+
+    def _node_comes(self) -> None:
+        if self._made < _MORE_NODES:
+            self._made += 1
+            amounts = {"cpu": "4", "memory": "8Gi", "pods": "20"}
+            labels = {WARM: "true"} if self._plan_rng.random() < 0.5 else {}
+            status = {"allocatable": amounts, "capacity": amounts}
+            metadata = {"name": f"more-{self._made}", "labels": labels}
+            self._call("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
+
+    def _node_goes(self) -> None:
+        found = self._some_node()
+        if found is not None and len(self._nodes()) > _LEAST_NODES:
+            self._call("DELETE", found[0], {"gracePeriodSeconds": 0})
+
+    def _not_ready(self) -> None:
+        if (found := self._some_node()) is None:
+            return
+        path, node = found
+        self._set_ready(path, node, "Unknown")
+        if self._plan_rng.random() < 0.8:
+            self._later(self._plan_rng.choice((0.1, 2.0, 10.0)), self._set_ready, path, node, "True")
+
+    def _set_ready(self, path: str, node: dict[str, Any], status: str) -> None:
+        conditions = [
+            {**each, "status": status} if each["type"] == "Ready" else each
+            for each in node["status"].get("conditions") or ()
+        ]
+        self._call("PATCH", f"{path}/status", {"status": {"conditions": conditions}})
+
+    def _warm(self) -> None:
+        if (found := self._some_node()) is not None:
+            path, node = found
+            is_warm = WARM in (node["metadata"].get("labels") or {})
+            self._call("PATCH", path, {"metadata": {"labels": {WARM: None if is_warm else "true"}}})
+
+    def _cordon(self) -> None:
+        if (found := self._some_node()) is None:
+            return
+        path, _ = found
+        self._call("PATCH", path, {"spec": {"unschedulable": True}})
+        if self._plan_rng.random() < 0.8:
+            back = {"spec": {"unschedulable": None}}
+            self._call_later(self._plan_rng.choice((0.1, 2.0, 10.0)), "PATCH", path, back)
+
+    # -- hands in shards
+
+    def _one_of_ours(self) -> str | None:
+        names = [each.name for each in self._shards.managed()]
+        return self._plan_rng.choice(names) if names else None
+
+    def _any_nodes(self) -> Names:
+        nodes = self._nodes()
+        return frozenset(self._plan_rng.sample(nodes, self._plan_rng.randint(0, len(nodes))))
+
+    def _edit(self) -> None:
+        if (name := self._one_of_ours()) is not None:
+            nodes = self._any_nodes()
+            how = self._plan_rng.choice(("more", "less", "other"))
+            desired = self._desired(name)
+            more = desired | nodes if how == "more" else desired - nodes if how == "less" else nodes
+            self._shards.desire(name, more)
+
+    def _erase(self) -> None:
+        if (name := self._one_of_ours()) is not None:
+            self._shards.delete(name)
+
+    def _hand_over(self) -> None:
+        """A shard comes to belong to somebody else, for a while or for good."""
+        if (name := self._one_of_ours()) is not None:
+            self._label(name, None)
+            if self._plan_rng.random() < 0.7:
+                self._later(self._plan_rng.choice((0.0, 1.0, 10.0)), self._label, name, OWNER)
+
+    def _label(self, name: str, owner: str | None) -> None:
+        self._call("PATCH", f"{SHARDS_PATH}/{name}", {"metadata": {"labels": {OWNER_LABEL: owner}}})
+
+    def _foreign(self) -> None:
+        """Somebody makes a shard of their own, which may have a name that is configured."""
+        if not self._shards.is_known:
+            return
+        names = [*self._plans.plans.names, "foreign-a", "foreign-b"]
+        name = self._plan_rng.choice(names)
+        if self._shards.get(name) is not None:
+            if name.startswith("foreign"):
+                self._shards.desire(name, self._any_nodes())
+            return
+        self._shards.create(name, sorted(self._any_nodes()))
+        if name not in self._plans.plans.names:
+            return
+        self._world.states.reached("foreign shard of a configured name")
+        if self._plan_rng.random() < 0.7:
+            self._later(self._plan_rng.choice((0.5, 10.0)), self._remove, name)
+
+    def _remove(self, name: str) -> None:
+        found = self._shards.get(name)
+        if found is not None and all(each.name != name for each in self._shards.managed()):
+            self._shards.delete(name)
+
+    # -- in the way of a write
+
+    def status_hangs(self, process: Process) -> bool:
+        """So may be a spec; or the controller can write nothing for as long as it tries, and what it decided on changes
+        meanwhile; or both."""
+        if not process.is_planner:
+            return super().status_hangs(process)
+        plan, rng, now = self._world.plan, self._plan_rng, self._world.loop.time()
+        if self.trouble(process) or rng.random() > _TROUBLE or not plan.happens("slow", now=now):
+            return False
+        hangs = rng.random() < 0.7
+        if hangs and rng.random() < 0.4:
+            self._world.loop.call_later(rng.uniform(0.0, 0.002), process.kill)
+        else:
+            until = now + rng.choice((5.0, 15.0, 36.0))
+            fate = rng.choice(("denied", "denied", "throttled", "lost_before"))
+            self._troubles[process.identity] = fate, until
+            plan.lasts(until)
+            if rng.random() < 0.5 and plan.happens("stop", now=now):
+                # It will try again, and may no longer lead when it wakes up.
+                seconds = self._plans.plans.lease[0] + rng.uniform(1.0, 10.0)
+                self._world.loop.call_later(rng.uniform(0.01, 5.0), self._world.stop, process, seconds)
+                plan.lasts(now + 5.0 + seconds)
+        if plan.enabled("plan_changed") and rng.random() < 0.7:
+            self._later(rng.uniform(0.0, 15.0), self._change_plan)
+        return hangs
+
+    def trouble(self, process: Process) -> str:
+        fate, until = self._troubles.get(process.identity, ("", 0.0))
+        return fate if self._world.loop.time() < until else ""
+
+    def shard_written(self, asked: Request) -> None:
+        if asked.method != "POST":
+            super().shard_written(asked)
+            return
+        name = orjson.loads(asked.body)["metadata"]["name"]
+        if self._shards.get(name) is None:
+            self._shards.create(name, sorted(self._any_nodes()))
+            after = self._plan_rng.choice((0.5, 10.0))
+            if self._plan_rng.random() < 0.5:
+                self._later(after, self._label, name, OWNER)
+            else:
+                self._later(after, self._remove, name)

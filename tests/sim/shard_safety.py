@@ -1,10 +1,5 @@
-"""What may never be seen of nodes that are shared, in mode hard; judged from requests as they leave and from commits.
-
-S19 no node has binds of two schedulers in flight: from the moment a scheduler sends a bind to a node, and until that is
-    carried out or can no longer be, no other one sends a bind there
-S20 a scheduler sends binds only to nodes that stand in nodesInUse of its own shard at that time
-    and a status gives no node back to which a bind of that shard is still on its way
-S21 a node that its scheduler uses stays with it for as long as its shard desires it and the scheduler works
+"""What may never be seen of nodes that are shared in mode hard (S19 to S21 of docs/reliability.md), and of a controller
+that plans shards (S22 to S24); judged from requests as they leave and from commits.
 
 Excepted is what an administrator takes away together with the claims that it stood on: binds of the scheduler of a
 deleted shard, until it has seen that.
@@ -21,14 +16,16 @@ import orjson
 
 from embedded_kubernetes.store import Event
 
+from .api import PODS
+from .judge import Judge
 from .shard_load import PEER
-from .shard_map import PATH, ShardMap, view
+from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap, View, is_managed, same, view
 
 if TYPE_CHECKING:
+    from .controllers import Controller
     from .processes import Process
     from .world import World
 
-PODS = ("", "pods")
 #: Seconds from the answer to a list of the shards to the last bind that was decided before it.
 _SEEN_WITHIN = 1.0
 
@@ -46,11 +43,11 @@ class Sent:
     excepted: bool = False
 
 
-class ShardSafety:
+class ShardSafety(Judge):
     """Owner of the binds in flight of all schedulers in mode hard."""
 
     def __init__(self, world: World, shards: ShardMap) -> None:
-        self._world = world
+        super().__init__(world)
         self._shards = shards
         self._in_flight: dict[str, list[Sent]] = {}
         #: Scheduler -> how often its shard was deleted; and those which have not seen that yet.
@@ -83,11 +80,11 @@ class ShardSafety:
             node,
             binding["metadata"].get("uid", ""),
             f"{namespace}/{name}",
-            self._world.loop.time(),
-            scheduler in self._robbed or self._world.backups.is_unaware(process),
+            self.world.loop.time(),
+            scheduler in self._robbed or self._is_unaware(process),
         )
         if sent.excepted:
-            self._world.safety.not_ours.add(node)
+            self.world.safety.not_ours.add(node)
         else:
             self._judge(sent)
         shard = self._shards.get(scheduler)
@@ -107,18 +104,18 @@ class ShardSafety:
     def listed(self, process: Process, deleted: int) -> None:
         """A process is told of all shards as they were when its own had been deleted so often."""
         if process.scheduler in self._robbed:
-            self._world.loop.call_later(_SEEN_WITHIN, self._saw, process.scheduler, deleted)
+            self.world.loop.call_later(_SEEN_WITHIN, self._saw, process.scheduler, deleted)
 
     def _saw(self, scheduler: str, deleted: int) -> None:
         if self._deleted[scheduler] == deleted:
             self._robbed.discard(scheduler)
 
     def _judge(self, sent: Sent) -> None:
-        checked = self._world.safety.checked
+        checked = self.world.safety.checked
         checked["S19"] += 1
         for other in self.in_flight(sent.node):
             if other.scheduler != sent.scheduler and not other.excepted:
-                self._world.safety.violated(
+                self._violated(
                     "S19",
                     f"{sent.identity} sends a bind of {sent.key} to {sent.node}, while that of {other.key} is on its "
                     f"way there, which {other.identity} has sent at {other.at:.6f}",
@@ -127,14 +124,12 @@ class ShardSafety:
         shard = self._shards.get(sent.scheduler)
         if shard is None or sent.node not in shard.in_use:
             claims = "has no shard" if shard is None else f"uses {sorted(shard.in_use)}"
-            self._world.safety.violated(
-                "S20", f"{sent.identity} sends a bind of {sent.key} to {sent.node} and {claims}"
-            )
+            self._violated("S20", f"{sent.identity} sends a bind of {sent.key} to {sent.node} and {claims}")
 
     def in_flight(self, node: str) -> Iterator[Sent]:
         """Binds to a node that can still be carried out."""
         for sent in self._in_flight.get(node, ()):
-            record = self._world.store.tables[PODS].records.get(sent.key)
+            record = self.world.store.tables[PODS].records.get(sent.key)
             if (
                 record is not None
                 and record.uid == sent.uid
@@ -146,9 +141,9 @@ class ShardSafety:
     # -- commits
 
     def _changed(self, event: Event) -> None:
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
-        world, name = self._world, event.record.name
+        world, name = self.world, event.record.name
         now = view(event.record)
         world.trace(
             "",
@@ -195,7 +190,7 @@ class ShardSafety:
 
     def _rob(self, name: str) -> None:
         """The shard is deleted: its scheduler's claims are gone, and it cannot know that yet."""
-        self._world.states.reached("shard deleted")
+        self._reached("shard deleted")
         self._robbed.add(name)
         self._deleted[name] += 1
         for process in self._shards.processes(name):
@@ -204,21 +199,19 @@ class ShardSafety:
             for sent in all_sent:
                 sent.excepted |= sent.scheduler == name
         # Of what is bound there by then nobody who claims these nodes can know.
-        self._world.safety.not_ours.update(
+        self.world.safety.not_ours.update(
             sent.node for all_sent in self._in_flight.values() for sent in all_sent if sent.excepted
         )
 
     def _judge_author(self, actor: Process, name: str, spec_stays: bool) -> None:
         if actor.scheduler != name or not spec_stays:
-            self._world.safety.violated("S20", f"{actor.identity} wrote what is not its own of shard {name}")
+            self._wrong("S20", actor, f"wrote what is not its own of shard {name}")
 
     def _judge_kept(self, actor: Process, name: str, left: frozenset[str], desired: frozenset[str]) -> None:
-        self._world.safety.checked["S21"] += 1
+        self._look("S21")
         used = self._used.get(actor.identity, set())
         if (given := left & desired & used) and not actor.is_ending and name not in self._robbed:
-            self._world.safety.violated(
-                "S21", f"{actor.identity} gives {sorted(given)} back, which it has used and its shard desires"
-            )
+            self._wrong("S21", actor, f"gives {sorted(given)} back, which it has used and its shard desires")
 
 
 def is_version_asked(query: str) -> bool:
@@ -228,4 +221,126 @@ def is_version_asked(query: str) -> bool:
 
 def is_list(method: str, path: str, query: str) -> bool:
     """Whether a request lists the shards, and does not merely ask for the version of the list."""
-    return method == "GET" and path.partition("?")[0] == PATH and not is_version_asked(query)
+    return method == "GET" and path.partition("?")[0] == SHARDS_PATH and not is_version_asked(query)
+
+
+class PlanSafety(Judge):
+    """Owner of what others have written into shards of the controller."""
+
+    def __init__(self, world: World, plans: PlanMap) -> None:
+        super().__init__(world)
+        self._plans = plans
+        self._shards = plans.shards
+        #: Shard -> nodes that somebody else put there, and that the controller has not decided on since.
+        self._by_hand: dict[str, Names] = {}
+        #: Identities of controllers that have gone by a ConfigMap.
+        self._told: set[str] = set()
+        #: Who wrote last.
+        self._last = ""
+        #: Writes of the controller that were committed.
+        self.writes = 0
+        self._shards.subscribers.append(self._changed)
+
+    def went_back(self) -> None:
+        """The store has: in which order what it says came to be there nobody knows."""
+        self._by_hand = {each.name: each.desired for each in self._shards.managed()}
+
+    # -- requests
+
+    def sent(self, process: Controller, method: str, path: str) -> None:
+        """A write of a NodeShard leaves a controller."""
+        if self._is_unaware(process):
+            return
+        if path.partition("?")[0].endswith("/status"):
+            self._wrong("S23", process, f"sends {method} {path}")
+        self._look("S24")
+        goes_by = process.in_effect
+        if goes_by is None:
+            self._wrong("S24", process, f"sends {method} {path} and goes by nothing")
+            return
+        if not any(same(goes_by, said) for said in self._plans.may_go_by(process.began)):
+            self._violated(
+                "S24",
+                f"{process.identity} goes by what no ConfigMap said since {process.began:.6f}: {goes_by}",
+            )
+        if not same(goes_by, self._plans.flags):
+            self._told.add(process.identity)
+        elif process.identity in self._told:
+            self._wrong("S24", process, "goes by its flags, although it had a ConfigMap")
+
+    # -- commits
+
+    def _changed(self, event: Event) -> None:
+        if self.world.backups.restoring:
+            return
+        actor, may = self.world.safety.author()
+        name, before = event.record.name, event.previous
+        had = view(before) if before is not None and is_managed(before) else None
+        has = view(event.record) if event.type != "DELETED" and is_managed(event.record) else None
+        if actor is None or not actor.is_planner or self._is_unaware(actor):
+            self._written_by_others(name, had, has)
+            return
+        self.writes += 1
+        if self._last and self._last != actor.identity:
+            self._reached("shard written by the next controller")
+        self._last = actor.identity
+        self._judge_kind(actor, event)
+        if event.type == "DELETED":
+            self._by_hand.pop(name, None)
+            # One that was sent before the process lost its right or its life went by what was said until then.
+            self._judge_deletion(actor, view(event.record), since=actor.began if may else 0.0)
+        elif not may:
+            # It was sent before the process lost its right or its life, and whoever follows cannot know of it before
+            # it is seen.
+            self._reached("late write of a shard")
+            self._written_by_others(name, had, has)
+        elif has is not None:
+            self._judge_overlap(actor, name, had, has)
+
+    def _written_by_others(self, name: str, had: View | None, has: View | None) -> None:
+        if has is None:
+            self._by_hand.pop(name, None)
+            return
+        known = self._by_hand.get(name, frozenset())
+        gained = has.desired - (had.desired if had is not None else frozenset())
+        self._by_hand[name] = (known | gained) & has.desired
+
+    def _judge_kind(self, actor: Controller, event: Event) -> None:
+        self._look("S23")
+        before = event.previous
+        if not is_managed(event.record) or (before is not None and not is_managed(before)):
+            self._wrong("S23", actor, f"writes {event.record.name}, which is not its own")
+        if event.type == "DELETED" or before is None:
+            return
+        was, now = (orjson.loads(each.data).get("status") for each in (before, event.record))
+        if was != now:
+            self._wrong("S23", actor, f"writes the status of {event.record.name}: {now}")
+
+    def _judge_overlap(self, actor: Controller, name: str, had: View | None, has: View) -> None:
+        self._look("S22")
+        gained = has.desired - (had.desired if had is not None else frozenset())
+        held: Names = frozenset()
+        for other in self._shards.managed():
+            if other.name == name:
+                continue
+            held |= other.desired
+            if twice := gained & other.desired - self._by_hand.get(other.name, frozenset()):
+                self._wrong("S22", actor, f"gives {sorted(twice)} to {name}, which {other.name} desires")
+        by_hand = self._by_hand.pop(name, frozenset())
+        if by_hand - has.desired:
+            self._reached("edit by hand put right")
+        if left := by_hand & has.desired & held:
+            self._by_hand[name] = left
+        if had is not None and gained and had.desired - has.desired:
+            self._reached("nodes of a shard exchanged at once")
+
+    def _judge_deletion(self, actor: Controller, was: View, *, since: float) -> None:
+        self._reached("shard retired")
+        if was.desired:
+            self._wrong("S23", actor, f"deletes {was.name}, which desires {sorted(was.desired)}")
+        if was.in_use and (was.name == PEER or self._shards.works(was.name)):
+            self._wrong("S23", actor, f"deletes {was.name}, which uses {sorted(was.in_use)}")
+        if was.in_use:
+            self._reached("shard of a dead scheduler retired")
+        if all(was.name in said.plan.names for said in self._plans.may_go_by(since)):
+            self._wrong("S24", actor, f"deletes {was.name}, which is configured")

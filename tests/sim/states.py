@@ -1,8 +1,13 @@
-"""The rare states that runs must reach between them: a fault that never led anywhere has tested nothing."""
+"""The rare states that runs must reach between them: a fault that never led anywhere has tested nothing.
+
+What happened, line by line, and its digest: two runs of one seed have the same.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -40,14 +45,12 @@ _PARTS = {
     '"duplicate"': "duplicate event",
     '"aggregated"': "event repeated",
 }
-
 #: What an event that woke somebody begins with -> what it says.
 _EVENTS = {
     "AssignedPodDelete": "woken by an event",
     "ResourceSlice": "woken by a slice",
     "DeviceClass": "woken by a class",
 }
-
 #: What the runs of all scenarios must have reached between them.
 WANTED = (
     *("bind bound", "bind bound_elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
@@ -67,38 +70,20 @@ WANTED = (
     *("started over as the store went back", "bind undone with the store"),
     *("device attached late", "device could not be attached"),
     *("old token refused", "old certificate refused", "unknown authority"),
-    *(
-        "crash between claims and bind",
-        "extended resource met by devices",
-        "woken by a slice",
-        "woken by a class",
-    ),
-)
-
-#: What the runs of `sharded` must have reached between them.
-WANTED_OF_SHARDS = (
-    "hand-over while binds in flight",
-    "dead owner's nodes taken",
-    "overlap settled",
-    "late status write",
-    "shard deleted",
-    "shard full at rest, and others not",
-)
-
-#: What the runs of `planned` must have reached between them.
-WANTED_OF_PLANS = (
+    *("crash between claims and bind", "extended resource met by devices"),
+    *("woken by a slice", "woken by a class"),
+    # Those of `sharded`.
+    *("hand-over while binds in flight", "dead owner's nodes taken", "overlap settled"),
+    *("late status write", "shard deleted", "shard full at rest, and others not"),
+    # Of `planned`.
     *("nodes of a shard exchanged at once", "edit by hand put right", "late write of a shard"),
     *("foreign shard of a configured name", "shard retired", "shard written by the next controller"),
     *("plan refused as it was written", "plan not written"),
-)
-#: What the runs of `batch` and `mixed-batch` must have reached between them.
-WANTED_OF_GANGS = (
+    # Of `batch` and `mixed-batch`.
     *("gang evicted for another", "gang waits at rest", "members deleted in mid-session"),
     *("queue changed in mid-session", "crash in mid-session", "status of a group refused"),
     "crash between status of a group and answer",
-)
-#: What the runs of `gates`, `gates-slow` and `gates-native` must have reached between them.
-WANTED_OF_GATES = (
+    # Of `gates`, `gates-slow` and `gates-native`.
     *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
     "held pod told",
     *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
@@ -107,23 +92,19 @@ WANTED_OF_GATES = (
     *("gate that comes late", "pod came without its gate after a timeout"),
     "pod refused as the webhook was late",
     *("gang of Kubernetes' own let past", "gang of Kubernetes' own behind its gate at rest"),
-)
-#: What the runs of `gates-shards` must have reached between them.
-WANTED_OF_SHARED_GATES = (
+    # Of `gates-shards`.
     *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
     *("shard full, and others not", "turn to remove gates lost while a gate was to go"),
-)
-#: What the runs of `jobs` must have reached between them.
-WANTED_OF_JOBS = (
+    # Of `jobs`.
     *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
     *("pod of a later stage begins", "pod of a later stage stands by"),
     "crash between a write for a job and answer",
-)
-#: What the runs of `gpus` and `gpus-batch` must have reached between them.
-WANTED_OF_GPUS = (
+    # Of `gpus` and `gpus-batch`.
     *("GPU shared", "GPUs found again after a restart", "GPU lost that is in use"),
     *("annotation of GPUs edited", "pod waits for a GPU of which parts are free"),
 )
+#: Scenario -> what its own runs must have reached.
+WANTED_THERE = {"jobs": ("gang evicted for another", "eviction failed")}
 #: Of which the few worlds of a commit need not reach each; those of a soak do.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),
@@ -132,17 +113,6 @@ SELDOM = (
     *("shard retired", "plan not written", "plan refused as it was written", "overlap settled"),
     *("started over as the store went back", "bind undone with the store"),
     *("status of a group refused", "crash between status of a group and answer"),
-)
-#: Of all of them.
-WANTED_IN_ALL = (
-    *WANTED,
-    *WANTED_OF_SHARDS,
-    *WANTED_OF_PLANS,
-    *WANTED_OF_GANGS,
-    *WANTED_OF_GATES,
-    *WANTED_OF_SHARED_GATES,
-    *WANTED_OF_JOBS,
-    *WANTED_OF_GPUS,
 )
 
 
@@ -216,3 +186,22 @@ def samples(process: Process) -> dict[str, float]:
     body, _ = process.metrics.exposition()
     lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+class Trace:
+    """`keep` keeps the lines to show them; the digest is always of all of them."""
+
+    def __init__(self, clock: Callable[[], float], *, keep: bool = False) -> None:
+        self._clock = clock
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.lines: list[str] | None = [] if keep else None
+
+    def __call__(self, who: str, what: str) -> None:
+        line = f"{self._clock():14.6f} {who or 'world':12} {what}"
+        self._digest.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()

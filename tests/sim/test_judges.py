@@ -1,62 +1,346 @@
-"""The judges of worlds see a scheduler that lets a pod go where it may not."""
+"""The judges of worlds see a product that breaks what it promises: each case breaks it in one way.
+
+One case for each promise is in `make test`, the others are wide.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 
+from agent_scheduler.batch.committing import Evictions
 from agent_scheduler.binding.binder import Binder
-from agent_scheduler.binding.claim_writer import ClaimWriter
-from agent_scheduler.binding.device_waits import DeviceWaits
-from agent_scheduler.cluster import informers
+from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.binding.queue_admission import Always
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.dra import pools
-from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.framework.plugin import Filter
-from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
-from agent_scheduler.engine.plugins.node_affinity import NodeAffinity
-from agent_scheduler.engine.plugins.node_ports import NodePorts
-from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
-from agent_scheduler.engine.plugins.node_unschedulable import NodeUnschedulable
-from agent_scheduler.engine.plugins.node_volume_limits import NodeVolumeLimits
-from agent_scheduler.engine.plugins.pod_topology_spread import PodTopologySpread
-from agent_scheduler.engine.plugins.taint_toleration import TaintToleration
-from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
-from agent_scheduler.engine.plugins.volume_zone import VolumeZone
-from agent_scheduler.kube import lease, reflector
-from agent_scheduler.kube.tls import Tls
+from agent_scheduler.cluster.gang_choice import GangChoice
+from agent_scheduler.controllers.jobs.carrying import Carrying
+from agent_scheduler.controllers.jobs.states import COMPLETED, ENDED, RESTART_JOB, RUNNING
+from agent_scheduler.engine.gangs.group import INQUEUE, PENDING
+from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.state.columns import Columns
+from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
+from agent_scheduler.engine.state.queueusage import QueueUsage
+from agent_scheduler.kube.bind import Binds
 
-from .judging import found
+from .api import pod
+from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH
+from .many import found
+from .world import Options, World, run
+
+#: Makes of what stands at a place what stands there in a broken product.
+Make = Callable[[Any], Any]
 
 
-@pytest.mark.parametrize(
-    ("plugin", "scenario", "invariant"),
-    [
-        (NodeAffinity, "constrained", "S25"),
-        (TaintToleration, "constrained", "S25"),
-        (NodeUnschedulable, "constrained", "S25"),
-        (NodePorts, "constrained", "S25"),
-        (PodTopologySpread, "constrained", "S25"),
-        (InterPodAffinity, "constrained", "S25"),
-        (NodeResourcesFit, "tight", "S25"),
-        (NodeVolumeLimits, "claims", "S25"),
-        (VolumeRestrictions, "claims", "S25"),
-        (VolumeZone, "claims", "S25"),
-    ],
+class Broken(NamedTuple):
+    """`places`: what is broken, and by which `Make`; in `agent_scheduler` where nothing else is named."""
+
+    head: re.Match[str]
+    places: dict[str, Make]
+
+
+#: Codes of the promises of which one is violated, the scenario in which that shows, with which faults ("any": what
+#: a seed draws; else none but these), a seed of such a world, what is broken, and a part of what is said.
+_HEAD = re.compile(
+    r"(?P<promises>[SL\d ]+) (?P<scenario>[a-z-]+)(?: with (?P<faults>[a-z_, ]+?))?(?: from (?P<first>\d+))?"
+    r": (?P<what>.+?)(?: => (?P<says>.+))?"
 )
-def test_a_filter_that_lets_everything_through_is_seen(
-    monkeypatch: pytest.MonkeyPatch, plugin: type[Filter], scenario: str, invariant: str
-) -> None:
-    everywhere = lambda _self, _state, _nodes, rows: np.ones(rows.shape[0], dtype=np.bool_)  # noqa: E731
-    monkeypatch.setattr(plugin, "feasible", everywhere)
-    monkeypatch.setattr(plugin, "feasible_row", lambda *_args: True)
-    assert found(scenario, faults=None).startswith(f"{invariant}:")
+CASES: list[Any] = []
 
 
-def test_counters_of_devices_that_are_not_added_up_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def last_alone(pool: Any) -> dict[Any, int]:
+def add(head: str, places: dict[str, Make], *, wide: bool) -> None:
+    """`head` as `_HEAD` has it."""
+    found = _HEAD.fullmatch(head)
+    assert found is not None, head
+    marks = [pytest.mark.promise(*found["promises"].split()), *([pytest.mark.wide] if wide else [])]
+    CASES.append(pytest.param(Broken(found, places), id=found["what"], marks=marks))
+
+
+def breaks(
+    head: str, place: str, *, says: str = "", also: dict[str, Make] | None = None, wide: bool = False
+) -> Callable[[Make], Make]:
+    """A `Make` whose name says what it breaks. `also`: other places that have to be broken."""
+
+    def added(make: Make) -> Make:
+        what = make.__name__.replace("_", " ")
+        add(f"{head}: {what}" + (f" => {says}" if says else ""), {place: make, **(also or {})}, wide=wide)
+        return make
+
+    return added
+
+
+def gives(value: Any) -> Make:
+    return lambda _was: lambda *_args, **_more: value
+
+
+def gives_later(value: Any) -> Make:
+    async def given(*_args: Any, **_more: Any) -> Any:
+        return value
+
+    return lambda _was: given
+
+
+def everywhere(_was: Any) -> Any:
+    return lambda _self, _state, _nodes, rows: np.ones(rows.shape[0], dtype=np.bool_)
+
+
+def lets_through(plugin: str) -> dict[str, Make]:
+    name = f"engine.plugins.{plugin}"
+    return {f"{name}.feasible": everywhere, f"{name}.feasible_row": gives(True)}
+
+
+def _next_of(binder: Binder, node_name: str) -> str:
+    names = sorted(binder._cluster.ledger.rows)
+    return names[(names.index(node_name) + 1) % len(names)]
+
+
+def half_of(native: bool) -> Make:
+    def make(choose: Any) -> Any:
+        def half(self: GangChoice, key: Any, gated: Any, reserved: Any) -> Choice | None:
+            choice = choose(self, key, gated, reserved)
+            if choice is None or len(choice.needed) < 2 or key.native is not native:
+                return choice
+            return Choice(choice.needed[:1], (), choice.at_least)
+
+        return half
+
+    return make
+
+
+def forgetful(*, native_alone: bool) -> Make:
+    def make(set_pod: Any) -> Any:
+        def forgets(self: GatedPods, pod: Any) -> None:
+            other = native_alone and (pod.group is None or not pod.group.native)
+            if pod.gates or pod.uid in self or other:
+                set_pod(self, pod)
+
+        return forgets
+
+    return make
+
+
+#: Everything fits into every queue.
+_ENDLESS_QUEUES = {
+    f"engine.quotas.{place}": gives(None)
+    for place in (
+        *("book.QuotaBook.shortfall", "book.Headroom.shortfall"),
+        *("capacity.CapacityAccounts.cannot_allocate", "proportion.ProportionAccounts.cannot_allocate"),
+    )
+}
+_TRUE_OF_OTHERS: dict[str, Make] = {
+    "cluster.cluster.Cluster._counts_of_others": lambda was: (
+        lambda self, pod: bool(pod.gates) and was(self, pod)
+    )
+}
+#: Those that `make test` has.
+_QUICK: dict[str, dict[str, Make]] = {
+    "S25 tight with any: no node is too full": lets_through("node_resources_fit.NodeResourcesFit"),
+    "S1 S6 S7 S25 tight with any: a pod is bound behind its gate": {
+        "engine.decide.decide._passes": gives(True)
+    },
+    "S18 devices with not_attached: a pod is bound before its devices are ready": {
+        "binding.device_waits.DeviceWaits.wait": gives_later("")
+    },
+    "L14 replicas with unlistable, crash from 6: a leader waits for a list that it may not have => decides nothing": {
+        "cluster.informers.OTHERS_PATIENCE": lambda _was: 1e9
+    },
+    "S28 batch from 1: a queue is above its capability => has": _ENDLESS_QUEUES,
+    "L16 batch: no session is due": {
+        "batch.waiting.WaitingPods.group_changed": gives(None),
+        "batch.waiting.WaitingPods.move_all": gives(0),
+    },
+    # Gates of queues.
+    "S32 gates: half a gang is let past => whose gang has": {
+        "cluster.gang_choice.GangChoice.__call__": half_of(False)
+    },
+    "S34 gates with webhook_down, crash: a reservation is forgotten at a restart => keeps no room": {
+        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=False)
+    },
+    "L17 gates: gates are left => behind": {
+        "binding.queue_admission.QueueAdmission._remove": gives_later(None)
+    },
+    "L18 gates-shards from 5: a gang of a full shard wants nodes, and others have room => that nodes are missing": {
+        "engine.session.written._held_by_shard": gives({})
+    },
+    # GPUs that pods share.
+    "S39 gpus from 1: every GPU has room => reserves": lets_through("gpu_share.GPUShare"),
+    "S38 gpus: all pods have one device => gave more of a device": {
+        "engine.state.ledger.text_of": gives("0")
+    },
+    "L20 gpus with bound_elsewhere, denied: only the scheduler gives a pod its devices => it names ()": {
+        "engine.state.ledger.Ledger._regive": lambda was: (
+            lambda self, at, gpus: bool(gpus) and was(self, at, gpus)
+        )
+    },
+    # Jobs.
+    "S35 jobs: a stage begins before its turn => before its turn": {
+        "controllers.jobs.carrying.waiting_tasks": gives({})
+    },
+}
+_WIDE: dict[str, dict[str, Make]] = {
+    **{
+        f"S25 {scenario} with any: {plugin} lets everything through": lets_through(plugin)
+        for scenario, plugins in (
+            ("constrained", "node_affinity.NodeAffinity taint_toleration.TaintToleration"),
+            ("constrained", "node_unschedulable.NodeUnschedulable node_ports.NodePorts"),
+            ("constrained", "pod_topology_spread.PodTopologySpread inter_pod_affinity.InterPodAffinity"),
+            ("claims", "node_volume_limits.NodeVolumeLimits volume_zone.VolumeZone"),
+            ("claims", "volume_restrictions.VolumeRestrictions"),
+        )
+        for plugin in plugins.split()
+    },
+    "S25 burst with any: a bind goes to another node than the reserved one": {
+        "binding.binder.Binder._sent_at_once": lambda was: (
+            lambda self, done, node: was(self, done, _next_of(self, node))
+        ),
+        "binding.binder.Binder._carry_out": lambda was: (
+            lambda self, done, node, sent: was(self, done, _next_of(self, node), sent)
+        ),
+    },
+    "L1 L10 devices with not_attached from 25: a device that failed is kept": {
+        "engine.dra.catalogue.Devices.binding_failed": gives(False),
+        "binding.claim_writer.ClaimWriter.take_back": gives_later(None),
+    },
+    "S L replicas with rolled_back from 6: what was undone with the store counts": {
+        "kube.reflector.version_of": gives_later(""),
+        "kube.lease.is_older": gives(False),
+    },
+    "L1 L13 churn with rotated: files are never read again": {"kube.tls.Tls._look": gives(None)},
+    "S28 mixed-batch from 26: a queue of both schedulers is too => has": _ENDLESS_QUEUES,
+    "S30 batch: a gang loses some of its minimum => leaves": {
+        "engine.session.victims._Spare.take": gives(True),
+        "engine.session.plugins.gang._protected": lambda _was: lambda _preemptor, tasks: tasks,
+    },
+    "S32 gates-native: half a gang of Kubernetes' own is let past => whose gang has": {
+        "cluster.gang_choice.GangChoice.__call__": half_of(True)
+    },
+    "L17 gates with any from 5003273: pods ask for nodes while a queue has lost its parent => lies in above-1": {
+        "engine.session.written._asking_queues": gives([])
+    },
+    "L17 gates with webhook_down from 11: pods wait for one another's reservations => nodes to come": {
+        "engine.quotas.book._covers": gives(False)
+    },
+    "L17 gates: no node comes => to come": {
+        "embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)
+    },
+    "S33 gates-native with any from 115: a gang of the fast path is not asked as a whole => and of its gang queue": {
+        "engine.state.queueusage.QueueUsage.gang_full": gives(None)
+    },
+    "L17 gates-native: gates are left on a gang of Kubernetes' own => of scheduling.k8s.io/": {
+        "cluster.gang_choice.GangChoice._group": lambda was: (
+            lambda self, key, gated: None if key.native else was(self, key, gated)
+        )
+    },
+    "S27 gates-native: part of a gang of Kubernetes' own is bound => binds a member of scheduling.k8s.io/": {
+        "binding.binder.Binder.commit_group": lambda was: (
+            lambda self, members, _least, admission: was(self, members, 0, admission)
+        ),
+        "fastpath.gangs.is_feasible": lambda _was: (
+            lambda tried: any(each.node_name for each in tried) and not any(each.attempt for each in tried)
+        ),
+    },
+    "S34 gates-native with webhook_down, crash: what a gang of Kubernetes' own has is forgotten => keeps no room": {
+        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=True)
+    },
+    "S34 gates-native from 4: room that is given back still counts => given its room back": {
+        "engine.state.queueusage.QueueUsage.unreserve": gives(None)
+    },
+    "S L gates-native: groups of either kind are taken for one another": {
+        "engine.state.batchinfo.GroupKey.text": lambda _was: property(
+            lambda self: f"{self.namespace}/{self.name}"
+        )
+    },
+    # Gates, nodes and queues that two processes share.
+    "S32 gates-shards from 3: a process without a batch scheduler removes gates => has no batch scheduler": {
+        "fastpath.settings._removes_gates": gives(True)
+    },
+    "S32 gates-shards: gates go by a process that does not hold the lease => removes a gate while": {
+        "process.runtime.gates_turn": lambda _was: lambda *_, **__: Always()
+    },
+    "S34 gates-shards: one process gives away what the other has reserved => agent-fast": _TRUE_OF_OTHERS,
+    # By what the queues hold in the end, it is seen as well.
+    "S32 gates-shards from 11: what the other has reserved is given away, and not looked at => takes the gate of": {
+        **_TRUE_OF_OTHERS,
+        "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
+        "tests.sim.gate_safety.GateSafety._refuses": gives(""),
+    },
+    "S34 gates-shards with pod_deleted, webhook_down: room is kept for another's pod that is gone => waits no more": {
+        "engine.state.queueusage.QueueUsage.left": lambda was: (
+            lambda self, uid: None if uid in self.gated.reserved else was(self, uid)
+        )
+    },
+    "S28 gates-shards with webhook_down from 18: the fast process fills a queue beyond its limits => room, and queue": {
+        "engine.state.queueusage.QueueUsage.full": gives(None),
+        "engine.state.queueusage.QueueUsage.admit": gives(""),
+    },
+    "S33 gates-shards: nodes outside would not do => would do": {
+        "fastpath.outside.OutsideShard.full": gives("")
+    },
+    "S33 gates-shards: nodes outside would do => would do": {
+        "fastpath.outside.OutsideShard.full": gives("is full")
+    },
+    "S33 gates-shards: a pod of a full shard wants a node where others have room => outside would do: None": {
+        "binding.failure.FailureHandler.shard_full": gives("")
+    },
+    # The other nodes are gone, and no new one comes.
+    "L17 gates-shards from 13: words of full shards are not looked at again => fits on a node to come": {
+        "fastpath.outside.OutsideShard._look": gives_later(None)
+    },
+    "S39 gpus-batch from 11: every GPU has room for a gang => reserves": lets_through("gpu_share.GPUShare"),
+    "S39 gpus with crash, pod_deleted: devices are forgotten with a restart => reserves the devices": {
+        "engine.state.podinfo.indices_in": gives(())
+    },
+    "S39 S25 L20 L13 gpus with gpu_taken, crash from 7: devices of others are not counted": {
+        "engine.state.podinfo.indices_in": lambda was: lambda text: was(text)[:1]
+    },
+    # Though the judge asks what the controller knew.
+    "S35 jobs with lagging, job_changed: a stage begins with pods that are not ready => begins before its turn": {
+        "controllers.jobs.depends.is_ready": lambda _was: lambda pod: pod.metadata.deletion_timestamp is None
+    },
+    "S37 jobs with pod_failed from 4: a Job is tried for ever => is tried again for the": {
+        "controllers.jobs.states.max_retry": gives(100)
+    },
+    "L19 jobs from 9: Jobs stay when their time is over => was to go": {
+        "controllers.jobs.controller.JobController._expire": gives_later(True)
+    },
+    "L19 jobs with job_commanded: no command is carried out => command": {
+        "controllers.jobs.controller.JobController._next_command": gives(None)
+    },
+    "L5 jobs with any from 4004692: pods stand by with room that their first stage lacks => binds are in flight": {
+        "engine.session.tiers.Tiers.in_pending_order": lambda _was: (
+            lambda self, _job, tasks: self.in_task_order(tasks)
+        ),
+        "engine.session.plugins.gang._somebody_runs": gives(True),
+        "cluster.standing_by.StandingBy.left_alone": gives(None),
+    },
+}
+for _head, _places in _QUICK.items():
+    add(_head, _places, wide=False)
+for _head, _places in _WIDE.items():
+    add(_head, _places, wide=True)
+
+
+# What it leads to shows in other worlds before.
+@breaks("S26 constrained with any", place="cluster.cluster.Cluster.set_node")
+def a_change_of_a_node_is_not_taken_in(set_node: Any) -> Any:
+    def once(cluster: Cluster, node: Any) -> None:
+        if cluster.ledger.node(node.name) is None:
+            set_node(cluster, node)
+
+    return once
+
+
+@breaks("S17 devices with any", place="engine.dra.pools.Pool.counters_used", wide=True)
+def counters_of_devices_are_not_added_up(_was: Any) -> Any:
+    def counters_used(pool: Any) -> dict[Any, int]:
         names = pool.exclusive.keys() | pool.shares.keys()
         return {
             counter: size
@@ -64,73 +348,274 @@ def test_counters_of_devices_that_are_not_added_up_are_seen(monkeypatch: pytest.
             for counter, size in pool.devices[name][0].consumes
         }
 
-    monkeypatch.setattr(pools.Pool, "counters_used", property(last_alone))
-    assert found("devices", faults=None).startswith("S17:")
+    return property(counters_used)
 
 
-def test_a_change_of_a_node_that_is_not_taken_in_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_node = Cluster.set_node
+# Gangs and sessions.
+@breaks(
+    "S27 batch",
+    says="members",
+    place="engine.session.session.Session.bind",
+    also={
+        "engine.session.plugins.gang._ready": gives(True),
+        "engine.session.plugins.gang._is_ready": gives(True),
+    },
+)
+def a_gang_is_bound_bit_by_bit(bind: Any) -> Any:
+    def bound(session: Session, tasks: Any) -> None:
+        job = tasks[0].job
+        least, job.minimum = job.minimum, 0
+        try:
+            bind(session, tasks)
+        finally:
+            job.minimum = least
 
-    def once(cluster: Cluster, node: Any) -> None:
-        if cluster.ledger.node(node.name) is None:
-            set_node(cluster, node)
-
-    monkeypatch.setattr(Cluster, "set_node", once)
-    # What it leads to shows in other worlds before.
-    assert found("constrained", "S26:", faults=None)
-
-
-def test_who_goes_by_what_was_undone_with_the_store_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unknown(*_: Any) -> str:
-        return ""
-
-    monkeypatch.setattr(reflector, "version_of", unknown)
-    monkeypatch.setattr(lease, "is_older", lambda *_: False)
-    assert found("replicas", faults=("rolled_back",), first=6)
-
-
-def test_files_that_are_never_read_again_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tls, "_look", lambda _self: None)
-    assert found("churn", faults=("rotated",)).startswith(("L1:", "L13:"))
+    return bound
 
 
-def test_a_bind_before_its_devices_are_ready_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(*_: Any, **__: Any) -> str:
-        return ""
-
-    monkeypatch.setattr(DeviceWaits, "wait", at_once)
-    assert found("devices", faults=("not_attached",)).startswith("S18:")
+@breaks("S29 batch", place="engine.decide.trial.Trial.rollback")
+def a_trial_is_not_taken_back(rollback: Any) -> Any:
+    return lambda trial, mark: rollback(trial, max(mark, 1) if len(trial._journal) else mark)
 
 
-def test_a_device_that_failed_and_is_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: Any, **__: Any) -> None:
-        return None
-
-    monkeypatch.setattr(Devices, "binding_failed", lambda *_: False)
-    monkeypatch.setattr(ClaimWriter, "take_back", nothing)
-    assert found("devices", faults=("not_attached",), first=25).startswith(("L1:", "L10:"))
+@breaks("S30 batch from 32", says="of higher priority", place="engine.session.plugins.priority._preemptable")
+def pods_are_evicted_for_equals(_was: Any) -> Any:
+    return lambda preemptor, tasks: [task for task in tasks if task.job.priority >= preemptor.job.priority]
 
 
-def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, carry_out = Binder._sent_at_once, Binder._carry_out
+@breaks("S31 batch", place="engine.session.close._phase")
+def a_group_is_sent_back_from_its_queue(phase: Any) -> Any:
+    def back(session: Any, job: Any) -> str:
+        now = phase(session, job)
+        return PENDING if now == job.group.status.phase == INQUEUE else now
 
-    def elsewhere(binder: Binder, node_name: str) -> str:
-        names = sorted(binder._cluster.ledger.rows)
-        return names[(names.index(node_name) + 1) % len(names)]
-
-    def begins(binder: Binder, result: Any, node_name: str) -> bool:
-        return begun(binder, result, elsewhere(binder, node_name))
-
-    async def carries_out(binder: Binder, result: Any, node_name: str, sent: Any) -> None:
-        await carry_out(binder, result, elsewhere(binder, node_name), sent)
-
-    monkeypatch.setattr(Binder, "_sent_at_once", begins)
-    monkeypatch.setattr(Binder, "_carry_out", carries_out)
-    assert found("burst", faults=None).startswith("S25:")
+    return back
 
 
-def test_a_leader_that_waits_for_a_list_which_it_may_not_have_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(informers, "OTHERS_PATIENCE", 1e9)
-    assert "decides nothing" in found("replicas", "L14:", faults=("unlistable", "crash"), first=6)
+@breaks("L16 batch with denied, failed from 15", place="batch.committing.Evictions._one", wide=True)
+def victims_are_never_forgotten(one: Any) -> Any:
+    async def keeps(evictions: Evictions, *about: Any) -> None:
+        leaving = set(evictions._leaving)
+        await one(evictions, *about)
+        evictions._leaving |= leaving
+
+    return keeps
+
+
+@breaks("S32 gates", says="would have", place="engine.state.gatedpods.GatedPods._put", wide=True)
+def pods_are_let_past_into_a_full_queue(put: Any) -> Any:
+    def at_once(self: GatedPods, key: Any, members: Any) -> None:
+        put(self, key, members)
+        self.let_past([*self._waits_as.get(key, ())])
+
+    return at_once
+
+
+@breaks(
+    "S32 gates with webhook_lies",
+    says="asks: False",
+    place="engine.state.queueusage.QueueUsage.seen",
+    wide=True,
+)
+def a_gate_goes_of_a_pod_that_did_not_ask(seen: Any) -> Any:
+    def sees(self: QueueUsage, pod: Any) -> None:
+        seen(self, pod)
+        if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
+            self.gated.on_admitted([pod])
+
+    return sees
+
+
+@breaks(
+    "S33 gates",
+    says="says Unschedulable",
+    place="binding.failure.FailureHandler.queue_full",
+    also={"engine.session.written._held_by_queue": gives({})},
+)
+def a_full_queue_asks_for_nodes(_was: Any) -> Any:
+    def full(self: FailureHandler, entry: Any, pod: Any, short: Any, *, started: float) -> None:
+        self._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
+
+    return full
+
+
+@breaks(
+    "S32 gates-native from 42",
+    says="would have",
+    place="engine.state.queueusage.QueueUsage.wait_for",
+    wide=True,
+)
+def a_gang_asks_one_of_its_queues_alone(wait_for: Any) -> Any:
+    def for_one(self: QueueUsage, name: str, wanted: Any, first: Any) -> None:
+        queue = self.queue_of(first)
+        wait_for(self, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
+
+    return for_one
+
+
+@breaks(
+    "L17 gates-native with queue_changed from 76",
+    says="has no room for its gang",
+    place="binding.messenger.KubeMessenger.refused",
+    wide=True,
+)
+def words_of_a_gang_are_left_that_are_not_true_any_longer(refused: Any) -> Any:
+    def of_others(self: KubeMessenger, pod: Any, reason: str, message: str, **more: Any) -> None:
+        if reason != "QueueFull" or pod.group is None or not pod.group.native:
+            refused(self, pod, reason, message, **more)
+
+    return of_others
+
+
+@breaks(
+    "L17 gates-native from 15",
+    says="of scheduling.k8s.io/",
+    place="binding.failure.FailureHandler.unschedulable",
+    wide=True,
+)
+def no_node_comes_for_a_gang_of_kubernetes_own(tell: Any) -> Any:
+    def quiet(self: FailureHandler, entry: Any, pod: Any, refusal: Any, **more: Any) -> Any:
+        if pod.group is None or not pod.group.native:
+            return tell(self, entry, pod, refusal, **more)
+        return self._failed(entry, pod, "Waiting", "", plugins=refusal.plugins, started=more["started"])
+
+    return quiet
+
+
+@breaks(
+    "S33 gates-shards", says="says Unschedulable", place="binding.messenger.KubeMessenger.held", wide=True
+)
+def a_pod_behind_its_gate_says_unschedulable(_was: Any) -> Any:
+    def held(self: KubeMessenger, pods: Any, why: str) -> None:
+        for each in pods:
+            self.refused(each, "Unschedulable", why)
+
+    return held
+
+
+@breaks("S7 gpus with any", place="engine.state.columns.Columns.recount_gpus")
+def devices_are_not_given_back(recount: Any) -> Any:
+    def never_more(columns: Columns, row: int, placements: Any) -> None:
+        before = columns.gpus.get(row, ())
+        recount(columns, row, placements)
+        if len(before) == len(columns.gpus.get(row, ())):
+            columns.set_gpus(row, tuple(map(min, before, columns.gpus.get(row, ()))))
+
+    return never_more
+
+
+@breaks("S39 gpus", says="with the devices ()", place="kube.bind.Binds.send_bind", wide=True)
+def no_binding_names_devices(begin: Any) -> Any:
+    def without(binds: Binds, *about: Any) -> bool:
+        binds._annotations = {}
+        return begin(binds, *about)
+
+    return without
+
+
+# What has succeeded counts when a Job is resumed, and when it is restarted it does not.
+@breaks(
+    "S35 jobs with pod_failed from 23",
+    says="begins before its turn",
+    place="controllers.jobs.controller.kill_for",
+    wide=True,
+)
+def a_stage_begins_with_pods_of_before_a_restart(kill_for: Any) -> Any:
+    def keeps(job: Any, action: str) -> Any:
+        kill = kill_for(job, action)
+        return replace(kill, retain=ENDED) if kill is not None and action == RESTART_JOB else kill
+
+    return keeps
+
+
+@breaks("S36 jobs", says="is one of", place="controllers.jobs.carrying.wanted_pods")
+def a_job_has_one_pod_too_many(wanted: Any) -> Any:
+    def more(job: Any) -> Any:
+        pods = wanted(job)
+        task, index = next(reversed(pods.values()))
+        return pods | {f"{job.metadata.name}-{task.name}-{index + 1}": (task, index + 1)}
+
+    return more
+
+
+@breaks("S37 jobs", says="from Completed to Running", place="controllers.jobs.carrying.next_phase")
+def a_phase_goes_where_it_does_not_lead(next_phase: Any) -> Any:
+    def back(job: Any, status: Any) -> str:
+        now = next_phase(job, status)
+        return RUNNING if now == COMPLETED and status.state.phase == COMPLETED else now
+
+    return back
+
+
+@breaks("L19 jobs", says="lacks", place="controllers.jobs.carrying.Carrying._make_pods")
+def pods_are_not_made_again(make: Any) -> Any:
+    async def few(self: Carrying, job: Any, missing: Any, *more: Any) -> bool:
+        return await make(self, job, [each for each in missing if each[1] == 0], *more)
+
+    return few
+
+
+@breaks("L19 jobs", says="says 0 running", place="controllers.jobs.carrying.counted", wide=True)
+def numbers_are_not_counted(counted: Any) -> Any:
+    return lambda status, pods: msgspec.structs.replace(counted(status, pods), running=0)
+
+
+@pytest.mark.parametrize("broken", CASES)
+def test_a_judge_sees_that(monkeypatch: pytest.MonkeyPatch, broken: Broken) -> None:
+    for place, make in broken.places.items():
+        whole = place if place.startswith(("embedded_kubernetes.", "tests.")) else f"agent_scheduler.{place}"
+        owner, _, name = whole.rpartition(".")
+        monkeypatch.setattr(whole, make(getattr(resolve_name(owner), name)))
+    head, drawn = broken.head, broken.head["faults"]
+    faults = None if drawn == "any" else tuple((drawn or "").replace(",", " ").split())
+    codes = tuple(f"{code}:" if code[1:] else code for code in head["promises"].split())
+    violation = found(head["scenario"], codes, faults=faults, first=int(head["first"] or 0))
+    assert violation and (head["says"] or "") in violation
+
+
+#: Worlds without faults, or with those that lead to the moments at which most can go wrong.
+_HARD = ("crash", "queue_changed", "group_changed", "members_deleted", "webhook_down", "lost_after", "denied")
+_AND_HARDER = (*_HARD, "recreated", "bound_elsewhere", "node_again", "sigterm")
+_HARD_FOR_TWO = ("crash", "sigterm", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("scenario", "seed", "faults"),
+    [
+        *((scenario, seed, ()) for scenario in ("batch", "jobs") for seed in (0, 3, 7, 11, 14)),
+        *((scenario, seed, ()) for scenario in ("gpus", "gpus-batch") for seed in range(3)),
+        *(("gates", seed, _AND_HARDER) for seed in range(100, 104)),
+        *(("gates-shards", seed, _HARD_FOR_TWO) for seed in range(100, 103)),
+    ],
+)
+def test_all_is_well_in_what_they_see_otherwise(scenario: str, seed: int, faults: tuple[str, ...]) -> None:
+    assert run(Options(seed=seed, scenario=scenario, faults=faults)).violations == []
+
+
+def _task(name: str, replicas: int, *, cpu: int, **more: Any) -> dict[str, Any]:
+    template = pod(name, cpu=cpu, restartPolicy="Never")
+    del template["metadata"]["name"], template["spec"]["schedulerName"]
+    return {"name": name, "replicas": replicas, "template": template, **more}
+
+
+@pytest.mark.promise("L5", "L19")
+def test_pods_may_stand_by_with_room_for_as_long_as_others_run_before_them() -> None:
+    world = World(Options(seed=3, scenario="jobs", faults=()))
+    world.shape.pods.clear()
+    tasks = [
+        # Some of these run for ever, and the others fit nowhere.
+        _task("a", 10 * len(world.shape.nodes), cpu=900),
+        _task("b", 1, cpu=50, dependsOn={"name": ["a"], "iteration": "all"}),
+    ]
+    job = {
+        "apiVersion": JOB_VERSION,
+        "kind": "Job",
+        "metadata": {"name": "j", "annotations": {DEPENDS_ON_GANG: "reserve"}},
+        "spec": {"schedulerName": "volcano", "queue": "default", "minAvailable": 1, "tasks": tasks},
+    }
+    world.shape.acts[:] = [each for each in world.shape.acts if "/jobs" not in each[2]]
+    world.shape.acts.append((2.0, "POST", JOBS_PATH, job))
+    verdict = world.run()
+    assert verdict.violations == []
+    assert verdict.states["pod stands by at rest"]

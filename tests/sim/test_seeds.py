@@ -1,22 +1,25 @@
-"""Some two hundred worlds in every run of the tests: no promise broken, every fault fired, every rare state reached."""
+"""Worlds from seeds: in `make test` new ones, whose seeds come from the commit, of each scenario; in `make verify` some
+two hundred that are always the same, in which every fault fires and every rare state is reached."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.places import DOCS
 
 from .faults import KINDS
-from .profiles import kept, worlds
+from .many import kept, worlds
 from .scenarios import SCENARIOS
-from .states import SELDOM, WANTED_IN_ALL
+from .states import SELDOM, WANTED, WANTED_THERE
 from .world import Options, Verdict, run, shrink
 
 #: Seconds for a world and, if it fails, for smaller ones, on a machine that does other things as well.
@@ -25,7 +28,7 @@ pytestmark = pytest.mark.timeout(600)
 _AT_LEAST = 5
 
 _WORLDS = worlds()
-_KEPT = {(options.scenario, options.seed) for options in kept()}
+_KEPT = set(kept())
 
 
 @pytest.fixture(scope="session")
@@ -38,25 +41,31 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.parametrize(
-    "options", _WORLDS, ids=[f"{options.scenario}-{options.seed}" for options in _WORLDS]
-)
+def _case(options: Options) -> Any:
+    marks = [pytest.mark.wide] if options in _KEPT else []
+    faults = "" if options.faults is None else f"-{len(options.faults)}"
+    return pytest.param(options, id=f"{options.scenario}-{options.seed}{faults}", marks=marks)
+
+
+@pytest.mark.parametrize("options", [_case(options) for options in _WORLDS])
 def test_a_world_breaks_no_promise(options: Options, told: Path) -> None:
     verdict = run(options)
     if verdict.violations:
         smaller = shrink(verdict, attempts=30)
         pytest.fail(f"{verdict.violations[0]}\nagain: {smaller.options.command()}", pytrace=False)
-    if (options.scenario, options.seed) in _KEPT:
+    if options in _KEPT:
         _tell(told, verdict)
         _check_all_together(told)
 
 
 def _tell(told: Path, verdict: Verdict) -> None:
     options = verdict.options
-    text = json.dumps({"fired": verdict.fired, "states": verdict.states})
-    being_written = told / f".{options.scenario}-{options.seed}"
-    being_written.write_text(text)
-    being_written.rename(told / f"{options.scenario}-{options.seed}.json")
+    name = f"{options.scenario}-{options.seed}-{len(options.faults or ())}"
+    being_written = told / f".{name}"
+    being_written.write_text(
+        json.dumps({"scenario": options.scenario, "fired": verdict.fired, "states": verdict.states})
+    )
+    being_written.rename(told / f"{name}.json")
 
 
 def _check_all_together(told: Path) -> None:
@@ -67,53 +76,76 @@ def _check_all_together(told: Path) -> None:
         return
     fired: Counter[str] = Counter()
     states: Counter[str] = Counter()
+    there: dict[str, Counter[str]] = {scenario: Counter() for scenario in SCENARIOS}
     for file in files:
         found = json.loads(file.read_text())
         fired.update(found["fired"])
         states.update(found["states"])
+        there[found["scenario"]].update(found["states"])
     assert {name: fired[name] for name in KINDS if fired[name] < _AT_LEAST} == {}
-    assert [state for state in WANTED_IN_ALL if not states[state] and state not in SELDOM] == []
+    assert [state for state in WANTED if not states[state] and state not in SELDOM] == []
+    assert [
+        state for name, wanted in WANTED_THERE.items() for state in wanted if not there[name][state]
+    ] == []
 
 
 def test_every_scenario_is_played() -> None:
     assert {options.scenario for options in _WORLDS} == set(SCENARIOS)
 
 
-def test_every_fault_is_in_the_documentation() -> None:
+def test_the_documentation_lists_every_fault_once() -> None:
     page = (DOCS / "reliability.md").read_text()
-    missing = [
-        name for name, kind in KINDS.items() if f"| {kind.number} | `{name}` | {kind.about} |" not in page
-    ]
-    assert not missing
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| .+ \|$", page, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, len(KINDS) + 1))
+    assert sorted(name for _, name in rows) == sorted(KINDS)
+
+
+def test_every_promise_of_the_documentation_is_looked_at_by_a_judge() -> None:
+    page = (DOCS / "reliability.md").read_text()
+    promised = {
+        code
+        for codes in re.findall(r"^\| ([SL][\dSL, ]+) \|", page, re.MULTILINE)
+        for code in codes.split(", ")
+    }
+    judges = "".join(
+        file.read_text() for file in Path(__file__).parent.glob("*.py") if file.stem[:5] != "test_"
+    )
+    looked_at = set(re.findall(r'"([SL]\d+)"', judges))
+    # Backoff is shown by the queue's model (tests/unit/engine/queueing), step by step.
+    assert promised - looked_at == {"S11", "S12"}
+
+
+#: Worlds in which the order of sets decided once, in the product too, and others.
+_TWICE = [Options(seed=83, scenario="gates"), Options(seed=4, scenario="planned")]
+_TWICE_IN_ALL = [
+    *(
+        Options(seed=seed, scenario=scenario)
+        for seed, scenario in (
+            *((2, "preempting"), (12, "devices"), (8, "sharded"), (3, "batch"), (9, "mixed-batch")),
+            *((5, "gates"), (5, "gates-native"), (7, "gates-shards"), (8, "gpus"), (8, "jobs")),
+        )
+    ),
+    *(
+        each
+        for each in kept()
+        if (each.scenario, each.seed) in (("gates", 129), ("gates", 155), ("devices", 101))
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("seed", "scenario"),
-    [
-        (2, "preempting"),
-        (12, "devices"),
-        (8, "sharded"),
-        (4, "planned"),
-        (3, "batch"),
-        (9, "mixed-batch"),
-        (5, "gates"),
-        (5, "gates-native"),
-        (7, "gates-shards"),
-        (8, "gpus"),
-    ],
+    "worlds", [_TWICE, pytest.param(_TWICE_IN_ALL, marks=pytest.mark.wide)], ids=["few", "many"]
 )
-def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:
-    code = (
-        "from tests.sim.world import Options, run; "
-        f"print(run(Options(seed={seed}, scenario={scenario!r})).digest)"
-    )
+def test_a_seed_has_one_history_whatever_the_hashes(worlds: list[Options]) -> None:
+    code = f"from tests.sim.world import Options, run\nfor options in {worlds!r}: print(run(options).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "2"}
     answer = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == run(Options(seed=seed, scenario=scenario)).digest
+    assert answer.stdout.split() == [run(options).digest for options in worlds]
 
 
+@pytest.mark.wide
 def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.engine.decide.decide._passes", lambda *_args: True)
     found = next(
@@ -124,3 +156,47 @@ def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: 
     assert smaller.pods <= found.pods and len(smaller.faults) <= len(found.faults)
     again = run(smaller.options)
     assert again.violations == smaller.violations and again.digest == smaller.digest
+
+
+# -- the HTTP transport that ships, in worlds
+
+
+def test_some_worlds_of_each_run_speak_http() -> None:
+    assert sum(options.wired for options in _WORLDS) > 10
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "churn",
+        pytest.param("replicas", marks=pytest.mark.wide),
+        pytest.param("devices", marks=pytest.mark.wide),
+    ],
+)
+def test_a_world_breaks_no_promise_whatever_befalls_its_bytes(scenario: str) -> None:
+    faults = ("mangled", "lost_after", "slow_credentials")
+    verdicts = [run(Options(seed=seed, scenario=scenario, faults=faults)) for seed in range(3)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 3
+    assert sum(verdict.fired["mangled"] for verdict in verdicts)
+
+
+@pytest.mark.wide
+def test_credentials_that_are_replaced_are_no_trouble() -> None:
+    verdicts = [run(Options(seed=seed, scenario="churn", faults=("rotated", "crash"))) for seed in range(6)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 6
+    for state in ("old token refused", "old certificate refused", "unknown authority"):
+        assert sum(verdict.states[state] for verdict in verdicts), state
+
+
+@pytest.mark.wide
+def test_the_sharding_controller_speaks_http_in_such_worlds_too() -> None:
+    faults = ("rotated", "mangled")
+    verdicts = [run(Options(seed=seed, scenario="planned", faults=faults)) for seed in range(2)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 2
+    assert sum(verdict.checked["S24"] for verdict in verdicts)
+
+
+@pytest.mark.wide
+def test_connections_that_are_idle_for_exactly_long_enough_are_closed() -> None:
+    """A pool that looks when they are, and finds by a rounding that they are not yet, looks again at once for ever."""
+    assert run(Options(seed=1, scenario="replicas", faults=("mangled",))).violations == []

@@ -31,38 +31,31 @@ from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.support.loop import START, Deadlock, SimLoop
 
 from .allocations import Allocations
+from .api import MERGE, pod
 from .backups import Backups
-from .certificates import Certificates
 from .configuring import File, ask_for_more
-from .device_cluster import DeviceCluster
-from .device_nemesis import DeviceNemesis
+from .controllers import Controller, GangController
+from .device_cluster import DeviceCluster, DeviceNemesis
 from .evictions import Evictions
-from .faults import OF_WIRE, Plan, draw
-from .gang_cluster import GangCluster
-from .gang_nemesis import GangNemesis
-from .gang_process import GangController
+from .faults import FAMILIES, FaultMaker, Plan, draw
 from .gang_safety import GangSafety
+from .gangs import GangCluster, GangNemesis, JobNemesis
 from .gate_cluster import GateCluster
 from .gate_safety import GateSafety
-from .gpu_nemesis import GpuNemesis
-from .gpu_safety import GpuSafety
-from .job_nemesis import JobNemesis
-from .job_safety import JobSafety
+from .gpus import GpuNemesis, GpuSafety
+from .job_judges import JobSafety
+from .judge import Judge
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .nemesis import Nemesis
-from .plan_map import PlanMap
-from .plan_nemesis import PlanNemesis
-from .plan_process import Controller
-from .plan_safety import PlanSafety
 from .processes import Process, Scheduler
 from .safety import Safety
-from .scenarios import DRAWN, SCENARIOS, Shape, pod
-from .shard_map import ShardMap
-from .shard_nemesis import ShardNemesis
-from .shard_safety import ShardSafety
-from .states import States
-from .trace import Trace
+from .scenarios import DRAWN, SCENARIOS, Shape
+from .shard_map import PlanMap, ShardMap
+from .shard_nemesis import PlanNemesis, ShardNemesis
+from .shard_safety import PlanSafety, ShardSafety
+from .states import States, Trace
+from .wire import Certificates
 
 #: The time of day at which every world begins.
 _MORNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -95,7 +88,7 @@ class Options:
     def wired(self) -> bool:
         """Whether processes speak HTTP."""
         drawn = random.Random(f"{self.seed} wire").random() < _WIRED
-        return drawn or any(name in OF_WIRE for name in self.faults or ())
+        return drawn or any(name in FAMILIES["wired"][1] for name in self.faults or ())
 
     def command(self) -> str:
         parts = [f"python -m tests.sim --seed {self.seed}"]
@@ -140,18 +133,22 @@ class World:
         self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
         #: Whether processes speak HTTP, on connections in memory.
         self.wired = options.wired
+        shape = self.shape
+        families = {
+            "wired": self.wired,
+            "shards": shape.shards,
+            "gangs": shape.gangs,
+            "gates": shape.gates,
+            # By edited plans a scheduler may have no nodes for good, and its pods bring none.
+            "plans": shape.plans and not shape.gates,
+            "jobs": shape.jobs,
+            "gpus": shape.gpus,
+        }
         names = draw(
             random.Random(f"{options.seed} faults"),
             only=options.faults or (),
-            likely=self.shape.likely,
-            shards=self.shape.shards is not None,
-            # By edited plans a scheduler may have no nodes for good, and its pods bring none.
-            plans=self.shape.plans is not None and self.shape.gates is None,
-            gangs=self.shape.gangs is not None,
-            gates=self.shape.gates is not None,
-            jobs=self.shape.jobs is not None,
-            gpus=self.shape.gpus is not None,
-            wired=self.wired,
+            likely=shape.likely,
+            families=[name for name, there in families.items() if there],
         )
         if options.faults == ():
             names = []
@@ -186,50 +183,43 @@ class World:
         self.legality = Legality(self)
         self.safety = Safety(self)
         self.nemesis = Nemesis(self)
-        self.devices: DeviceCluster | None = None
-        self.device_nemesis: DeviceNemesis | None = None
-        self.allocations: Allocations | None = None
-        if self.shape.devices is not None:
-            self.devices = DeviceCluster(self, self.shape.devices)
-            self.device_nemesis = DeviceNemesis(self, self.devices)
-            self.allocations = Allocations(self, self.devices.reading)
-        self.shards: ShardMap | None = None
-        self.shard_safety: ShardSafety | None = None
-        self.shard_nemesis: ShardNemesis | None = None
-        self.plans: PlanMap | None = None
-        self.plan_safety: PlanSafety | None = None
-        if self.shape.shards is not None:
-            self.shards = ShardMap(self, self.shape.shards)
-            self.shard_safety = ShardSafety(self, self.shards)
-            if self.shape.plans is None:
-                self.shard_nemesis = ShardNemesis(self, self.shards)
-            else:
-                self.plans = PlanMap(self, self.shards, self.shape.plans)
-                self.plan_safety = PlanSafety(self, self.plans)
-                self.shard_nemesis = PlanNemesis(self, self.plans)
+        # Each of these is there where the shape has what it is about. Requests ask whether there are gates.
         self.gates: GateCluster | None = None
-        self.gate_safety: GateSafety | None = None
-        self.gangs: GangCluster | None = None
-        self.gang_safety: GangSafety | None = None
-        self.gang_nemesis: GangNemesis | None = None
-        if self.shape.gangs is not None:
-            self.gangs = GangCluster(self, self.shape.gangs)
-            self.gang_safety = GangSafety(self, self.gangs)
-            self.gang_nemesis = GangNemesis(self, self.gangs)
-            if self.shape.gates is not None:
-                self.gates = GateCluster(self, self.shape.gates)
-                self.gate_safety = GateSafety(self, self.gang_safety, self.gates)
+        self.devices = DeviceCluster(self, shape.devices) if shape.devices else None
+        self.device_nemesis = DeviceNemesis(self, self.devices) if self.devices else None
+        self.allocations = Allocations(self, self.devices.reading) if self.devices else None
+        self.shards = ShardMap(self, shape.shards) if shape.shards else None
+        self.shard_safety = ShardSafety(self, self.shards) if self.shards else None
+        self.plans = PlanMap(self, self.shards, shape.plans) if self.shards and shape.plans else None
+        self.plan_safety = PlanSafety(self, self.plans) if self.plans else None
+        self.shard_nemesis: ShardNemesis | None = None
+        if self.shards:
+            self.shard_nemesis = (
+                PlanNemesis(self, self.plans) if self.plans else ShardNemesis(self, self.shards)
+            )
+        self.gangs = GangCluster(self, shape.gangs) if shape.gangs else None
+        self.gang_safety = GangSafety(self, self.gangs) if self.gangs else None
+        self.gang_nemesis = GangNemesis(self, self.gangs) if self.gangs else None
+        self.gates = GateCluster(self, shape.gates) if self.gangs and shape.gates else None
+        self.gate_safety = (
+            GateSafety(self, self.gang_safety, self.gates) if self.gang_safety and self.gates else None
+        )
         self._collecting: CollectorTurns | None = None
-        self.job_safety: JobSafety | None = None
-        self.job_nemesis: JobNemesis | None = None
-        if self.shape.jobs is not None and self.gangs is not None:
-            self.job_safety = JobSafety(self)
-            self.job_nemesis = JobNemesis(self, self.gangs)
-        self.gpu_safety: GpuSafety | None = None
-        self.gpu_nemesis: GpuNemesis | None = None
-        if self.shape.gpus is not None:
-            self.gpu_safety = GpuSafety(self)
-            self.gpu_nemesis = GpuNemesis(self, self.gpu_safety)
+        self.job_safety = JobSafety(self) if shape.jobs and self.gangs else None
+        self.job_nemesis = JobNemesis(self, self.gangs) if shape.jobs and self.gangs else None
+        self.gpu_safety = GpuSafety(self) if shape.gpus else None
+        self.gpu_nemesis = GpuNemesis(self, self.gpu_safety) if self.gpu_safety else None
+        nemeses = (
+            *(self.device_nemesis, self.shard_nemesis),
+            *(self.gang_nemesis, self.job_nemesis, self.gpu_nemesis),
+        )
+        judges = (
+            *(self.evictions, self.legality, self.allocations, self.shard_safety, self.plan_safety),
+            *(self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety),
+        )
+        #: Who strikes while faults last, besides `nemesis`, and who judges, besides `safety`, in this order.
+        self.nemeses: list[FaultMaker] = [each for each in nemeses if each is not None]
+        self.judges: list[Judge] = [each for each in judges if each is not None]
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -247,6 +237,12 @@ class World:
     def time_of_day(self, off: float = 0.0) -> datetime:
         """Off by so many seconds, as a process's clock may be."""
         return _MORNING + timedelta(seconds=self.loop.time() - START + off)
+
+    def drop_streams(self) -> None:
+        """All watches of all processes end now, without an error."""
+        for process in self.processes:
+            if process.transport is not None:
+                process.transport.drop_streams()
 
     def stop(self, process: Process, seconds: float) -> None:
         """SIGSTOP for a while."""
@@ -272,20 +268,10 @@ class World:
         """The store has; who judges it has seen another history, and what was on its way there is lost."""
         self._commits = [(0.0, self.store.rv)]
         self.safety.went_back()
-        self.evictions.went_back()
-        self.legality.went_back()
-        if self.allocations is not None:
-            self.allocations.went_back()
-        if self.shard_safety is not None:
-            self.shard_safety.went_back()
-        if self.plan_safety is not None:
-            self.plan_safety.went_back()
+        for judge in self.judges:
+            judge.went_back()
         if self.gates is not None:
             self.gates.went_back()
-        if self.job_safety is not None:
-            self.job_safety.went_back()
-        if self.gpu_safety is not None:
-            self.gpu_safety.went_back()
         for process in self.processes:
             if process.transport is not None:
                 process.transport.went_back()
@@ -295,25 +281,15 @@ class World:
         """Writes of shards by their controller that were committed."""
         return 0 if self.plan_safety is None else self.plan_safety.writes
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = "application/json",
-        *,
-        admitted: bool = False,
-    ) -> Response:
+    def call(self, method: str, path: str, body: Any = None, *, admitted: bool = False) -> Response:
         """A request of somebody whose requests never fail. `admitted`: no webhook is asked about it any more."""
         if self.gates is not None and not admitted and method == "POST" and path.endswith("/pods"):
             body = self.gates.admitted(body)
-        request = Request(
-            method,
-            path,
-            body=b"" if body is None else json.dumps(body).encode(),
-            content_type=content_type if body is not None else "",
+        content_type = MERGE if method == "PATCH" else "application/json"
+        data = b"" if body is None else json.dumps(body).encode()
+        result = self.api.handle(
+            Request(method, path, body=data, content_type=content_type if body is not None else "")
         )
-        result = self.api.handle(request)
         assert isinstance(result, Response)
         return result
 
@@ -440,8 +416,7 @@ class World:
             create = self.gates.create
         todo: list[tuple[float, Callable[[], object]]] = [(at, partial(create, body)) for at, body in pods]
         for at, method, path, body in self.shape.acts:
-            content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-            todo.append((at, partial(self.call, method, path, body or {}, content_type)))
+            todo.append((at, partial(self.call, method, path, body or {})))
         if self.devices is not None and self.shape.devices is not None:
             copies = self.shape.devices.copies if self.options.pods is None else []
             todo += [(at, partial(self.devices.copy, name, pod)) for at, name in copies]

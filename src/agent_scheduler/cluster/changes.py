@@ -17,20 +17,20 @@ class Changes(Generic[K]):
     """Owner of who waits for which key."""
 
     def __init__(self) -> None:
-        self._waiting: dict[K, set[asyncio.Event]] = {}
+        self._waiting: dict[K, dict[asyncio.Event, None]] = {}
 
     @contextmanager
     def of(self, keys: Collection[K]) -> Iterator[asyncio.Event]:
         """An event that is set whenever the object of one of the keys has changed."""
         changed = asyncio.Event()
         for key in keys:
-            self._waiting.setdefault(key, set()).add(changed)
+            self._waiting.setdefault(key, {})[changed] = None
         try:
             yield changed
         finally:
             for key in keys:
                 waiting = self._waiting[key]
-                waiting.discard(changed)
+                waiting.pop(changed, None)
                 if not waiting:
                     del self._waiting[key]
 

@@ -106,7 +106,7 @@ class GatedPods:
         #: By the name under which they wait for their queue.
         self._chosen: dict[str, _Chosen] = {}
         #: Gang -> names under which members of it wait.
-        self._waits_as: dict[GroupKey, set[str]] = {}
+        self._waits_as: dict[GroupKey, dict[str, None]] = {}
         #: By UID, those of `held` that `on_held` was called with, and for which queue they waited.
         self._told: dict[str, str] = {}
 
@@ -257,7 +257,7 @@ class GatedPods:
             uids = tuple(pod.uid for pod in pods if pod.uid in self.held)
             first = min(pods, key=in_turn)
             self._chosen[name] = _Chosen(key, uids, bool(choice.needed))
-            self._waits_as.setdefault(key, set()).add(name)
+            self._waits_as.setdefault(key, {})[name] = None
             wanted: dict[str, Total] = {}
             for pod in pods:
                 if queue := usage.queue_of(pod):
@@ -293,7 +293,7 @@ class GatedPods:
                 admitted.append(pod)
             if not members:
                 del self._gangs[key]
-            waits_as.discard(name)
+            waits_as.pop(name, None)
             if not waits_as:
                 del self._waits_as[key]
             if others_follow:

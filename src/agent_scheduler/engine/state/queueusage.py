@@ -57,7 +57,7 @@ class QueueUsage:
         #: the room counted as its own that it was called for.
         self._called: dict[str, str] = {}
         #: Pods that are counted as reserved in a queue that holds more than it may, and wait for that to end.
-        self._over: set[str] = set()
+        self._over: dict[str, None] = {}
         self.wanting = WantingPods(self)
         #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
         self._others: dict[str, tuple[str, Vector]] = {}
@@ -152,7 +152,7 @@ class QueueUsage:
             self.on_room(told)
 
     def _ask_again(self) -> None:
-        over, self._over = self._over, set()
+        over, self._over = self._over, {}
         if over:
             self.on_room([*over])
         self.gated.decide_all_anew()
@@ -238,7 +238,7 @@ class QueueUsage:
         if pod.uid in self.waiting:
             # Its own room is counted now, and would never be free for it.
             self.waiting.remove(pod.uid)
-            self._over.add(pod.uid)
+            self._over[pod.uid] = None
 
     def unreserve(self, uid: str) -> None:
         """The pod counts no more, unless it is placed."""
@@ -284,13 +284,13 @@ class QueueUsage:
         short = self.book.shortfall(queue, vector, pod.uid) if queue else None
         uid = pod.uid
         self.wanting.drop(uid)
-        self._over.discard(uid)
+        self._over.pop(uid, None)
         if short is None:
             self.waiting.remove(uid)
         else:
             self._called.pop(uid, None)
             if uid in self.gated.reserved:
-                self._over.add(uid)
+                self._over[uid] = None
             else:
                 self.waiting.add(uid, {queue: vector}, priority=pod.priority, created=pod.created)
         return short
@@ -322,7 +322,7 @@ class QueueUsage:
             queue = self.queue_of(pod)
             self._called.pop(pod.uid, None)
             if pod.uid in self.gated.reserved:
-                self._over.add(pod.uid)
+                self._over[pod.uid] = None
             elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)
                 self.waiting.add(pod.uid, {queue: vector}, priority=pod.priority, created=pod.created)
@@ -365,7 +365,7 @@ class QueueUsage:
         if fallen:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
-            over, self._over = self._over, set()
+            over, self._over = self._over, {}
             if over:
                 self.on_room([*over])
             gated = [name for name, _ in found if self.gated.waits_as(name)]
@@ -385,7 +385,7 @@ class QueueUsage:
 
     def left(self, uid: str) -> None:
         """The pod waits for nothing any more."""
-        self._over.discard(uid)
+        self._over.pop(uid, None)
         self.wanting.drop(uid)
         self.gated.drop(uid)
         self.waiting.remove(uid)

@@ -13,11 +13,17 @@ S36 a pod that the controller makes is of a task and an index that its Job has, 
     index there are never two
 S37 the phase of a Job goes from one to another as Volcano's does, its version and its retries never go back, and it is
     not tried again too often
+
+What must become true of Jobs once the faults have ended.
+
+L19 a Job rests in a phase that follows from its pods, and its status counts them; one that has ended runs nothing, has
+    no group and goes when its time is over; every pod that should be there is, but for those of tasks that wait; its
+    group names the tasks whose turn has not come; no command is left
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,16 +32,18 @@ import orjson
 
 from agent_scheduler.controllers.jobs.controller import JobController
 from embedded_kubernetes.store import Event
+from embedded_kubernetes.times import parse
 
+from . import gang_reading, job_reading
 from . import job_reading as read
-from .gang_cluster import JOBS, PODS
-from .gang_process import GangController
+from .api import PODS, Json
+from .controllers import GangController
+from .gangs import JOBS
+from .judge import History, Judge
 
 if TYPE_CHECKING:
     from .processes import Process
     from .world import World
-
-Json = dict[str, Any]
 
 #: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).
 _NEXT: Mapping[str, frozenset[str]] = {
@@ -107,26 +115,26 @@ def _is_restart(before: Json, now: Json) -> bool:
     return read.phase_of(now) == "Restarting" and read.phase_of(before) not in ("Aborting", "Aborted")
 
 
-class JobSafety:
+class JobSafety(Judge):
     """Owner of the history of Jobs and of their pods."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        super().__init__(world)
         self._jobs: dict[str, _Job] = {}
-        #: UID and version -> the Job, or a pod of one.
-        self._versions: dict[tuple[str, str], bytes] = {}
+        #: Of Jobs and pods.
+        self._history = History(world, (JOBS, PODS))
         #: (Identity of a controller, UID of a Job) -> tasks whose turn it was by what that one knew as it decided, and
         #: the newest version of the Job for which it was.
         self._by_what_it_knew: dict[tuple[str, str], dict[str, int]] = {}
         for table, changed in ((JOBS, self._job_changed), (PODS, self._pod_changed)):
-            world.store.tables[table].subscribers += (self._note_version, changed)
+            world.store.tables[table].subscribers.append(changed)
 
     def went_back(self) -> None:
         """The store has. What its processes knew of what was undone they may go by until they start over."""
         for job in self._jobs.values():
             job.pods.clear()
         for table, note in ((JOBS, self._note_job), (PODS, self._note_pod)):
-            for record in self._world.store.tables[table].scan(""):
+            for record in self.world.store.tables[table].scan(""):
                 note(orjson.loads(record.data))
 
     def begun(self, uid: str) -> set[str]:
@@ -136,7 +144,7 @@ class JobSafety:
 
     # -- decisions
 
-    def watch(self, process: Process) -> None:
+    def watch_controllers(self, process: Process) -> None:
         """Hear by what it decides on pods. Idempotent."""
         for controller in _controllers(process):
             carrying: Any = controller._carrying
@@ -159,16 +167,12 @@ class JobSafety:
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
 
     def _object(self, known: Any) -> Json:
-        found: Json = orjson.loads(self._versions[known.uid, known.resource_version])
-        return found
+        return self._history.object(known.uid, known.resource_version)
 
     # -- commits
 
-    def _note_version(self, event: Event) -> None:
-        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
-
     def _job_changed(self, event: Event) -> None:
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         job = orjson.loads(event.record.data)
         if event.type == "DELETED":
@@ -178,31 +182,30 @@ class JobSafety:
         self._note_job(job)
 
     def _note_job(self, job: Json) -> None:
-        uid, version, time = job["metadata"]["uid"], read.version(job), self._world.loop.time()
+        uid, version, time = job["metadata"]["uid"], read.version(job), self.world.loop.time()
         known = self._jobs.get(uid)
         if known is None:
             known = self._jobs[uid] = _Job(job, [(time, version)], restarted={version: version})
         known.comes_to(job, time)
 
     def _judge_status(self, before: Json, now: Json) -> None:
-        safety = self._world.safety
-        safety.checked["S37"] += 1
+        self._look("S37")
         was, phase, name = read.phase_of(before), read.phase_of(now), now["metadata"]["name"]
         if phase != was:
-            self._world.states.reached(f"job {phase}")
+            self._reached(f"job {phase}")
             if phase not in _NEXT.get(was, frozenset()):
-                safety.violated("S37", f"{name} goes from {was or 'no phase'} to {phase}")
+                self._violated("S37", f"{name} goes from {was or 'no phase'} to {phase}")
         for key in ("version", "retryCount"):
             old, new = (int((each.get("status") or {}).get(key, 0)) for each in (before, now))
             if new < old:
-                safety.violated("S37", f"{key} of {name} goes from {old} to {new}")
+                self._violated("S37", f"{key} of {name} goes from {old} to {new}")
             # To resume it is no less a retry, which then ends at once.
             is_resumed = was in ("Aborting", "Aborted")
             if key == "retryCount" and new > old and new > now["spec"].get("maxRetry", 3) and not is_resumed:
-                safety.violated("S37", f"{name} is tried again for the {new}th time")
+                self._violated("S37", f"{name} is tried again for the {new}th time")
 
     def _pod_changed(self, event: Event) -> None:
-        if self._world.backups.restoring:
+        if self.world.backups.restoring:
             return
         pod = orjson.loads(event.record.data)
         job = self._jobs.get(read.owner(pod))
@@ -220,7 +223,7 @@ class JobSafety:
         if begins and (event.type == "ADDED" or stood_by):
             self._judge_begun(job, pod)
         elif event.type == "ADDED":
-            self._world.states.reached("pod of a later stage stands by")
+            self._reached("pod of a later stage stands by")
         self._note_pod(pod)
 
     def _note_pod(self, pod: Json) -> None:
@@ -230,41 +233,40 @@ class JobSafety:
             job.look()
 
     def _judge_made(self, job: _Job, pod: Json) -> None:
-        actor, may = self._world.safety.author()
-        if not isinstance(actor, GangController) or not may or self._world.backups.is_unaware(actor):
+        actor, may = self.world.safety.author()
+        if not isinstance(actor, GangController) or not may or self._is_unaware(actor):
             return
-        safety = self._world.safety
-        safety.checked["S36"] += 1
+        self._look("S36")
         task, index, name = read.task_of(pod), read.index_of(pod), pod["metadata"]["name"]
         if name != f"{job.now['metadata']['name']}-{task}-{index}":
-            safety.violated("S36", f"{name} is pod {index} of {task}")
+            self._violated("S36", f"{name} is pod {index} of {task}")
         if int(index) >= job.replicas.get(task, 0):
-            safety.violated("S36", f"{name} is one of {job.replicas.get(task, 0)}")
+            self._violated("S36", f"{name} is one of {job.replicas.get(task, 0)}")
         for other in job.pods.values():
             if (read.task_of(other), read.index_of(other)) == (task, index):
-                safety.violated("S36", f"{name} is there twice: {other['metadata']['name']}")
+                self._violated("S36", f"{name} is there twice: {other['metadata']['name']}")
 
     def _judge_begun(self, job: _Job, pod: Json) -> None:
-        actor, may = self._world.safety.author()
+        actor, may = self.world.safety.author()
         # What was on its way when its process died went by what was there then.
-        if not isinstance(actor, GangController) or not may or self._world.backups.is_unaware(actor):
+        if not isinstance(actor, GangController) or not may or self._is_unaware(actor):
             return
         task = read.task_of(pod)
         dependent = any(each["name"] == task and each.get("dependsOn") for each in job.now["spec"]["tasks"])
         if not dependent:
             return
-        self._world.safety.checked["S35"] += 1
-        self._world.states.reached("pod of a later stage begins")
-        version = job.version_at(self._world.safety.sent_at)
+        self._look("S35")
+        self._reached("pod of a later stage begins")
+        version = job.version_at(self.world.safety.sent_at)
         if version != read.version(job.now):
-            self._world.states.reached("pod of a later stage begins after its job has another version")
+            self._reached("pod of a later stage begins after its job has another version")
         if task in job.begun[version]:
             return
         known = self._by_what_it_knew.get((actor.identity, read.owner(pod)), {})
         if known.get(task, -1) < version:
-            self._world.safety.violated("S35", f"{pod['metadata']['name']} begins before its turn")
+            self._violated("S35", f"{pod['metadata']['name']} begins before its turn")
             return
-        self._world.states.reached("pod of a later stage begins by what never was at a time")
+        self._reached("pod of a later stage begins by what never was at a time")
         job.begun[version].add(task)
 
 
@@ -274,3 +276,135 @@ def _controllers(process: Process) -> Iterator[JobController]:
         for running in getattr(controller, "_running", ()):
             if isinstance(running.reconciler, JobController):
                 yield running.reconciler
+
+
+_COMMANDS = ("bus.volcano.sh", "commands")
+#: Seconds in which a deletion is sent again that was refused.
+_GRACE = 40.0
+_COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
+
+
+def unsettled(world: World) -> list[str]:
+    """What is not so yet."""
+    assert world.gangs is not None, "Jobs have groups"
+    jobs, pods, groups = world.gangs.jobs(), world.gangs.pods(), world.gangs.groups().values()
+    queues = world.gangs.queues()
+    found = [f"command {record.name} is left" for record in world.store.tables[_COMMANDS].scan("")]
+    owners = {job["metadata"]["uid"] for job in jobs}
+    found += [
+        f"{each['metadata']['name']} is left of a job that is gone"
+        for each in (*pods, *groups)
+        if (owner := job_reading.owner(each)) and owner not in owners
+    ]
+    for job in jobs:
+        uid = job["metadata"]["uid"]
+        own = [pod for pod in pods if job_reading.owner(pod) == uid]
+        group = next((each for each in groups if job_reading.owner(each) == uid), None)
+        if job["spec"].get("queue", "default") in queues:
+            found += [f"{job['metadata']['name']} {problem}" for problem in _untrue(world, job, own, group)]
+    return found
+
+
+def _is_over(world: World, job: Json) -> bool:
+    """Whether a Job that has ended should be gone by now, some seconds for a refused deletion included."""
+    seconds = job["spec"].get("ttlSecondsAfterFinished")
+    # A process whose clock was set back waits until that says so.
+    if seconds is None or world.plan.fired["clock_jump"]:
+        return False
+    ended = parse(job["status"]["state"]["lastTransitionTime"]).timestamp()
+    return bool(ended + seconds + _GRACE < world.time_of_day().timestamp())
+
+
+def may_stand_by(world: World) -> int:
+    """How many pods may have room and not be bound though all is at rest: those that stand by while others of their Job
+    run before them, for as long as these do. Where nobody of the Job runs, nobody keeps room for later either."""
+    if world.gangs is None:
+        return 0
+    pods = world.gangs.pods()
+    run = {
+        job_reading.owner(pod)
+        for pod in pods
+        if pod["spec"].get("nodeName") and not gang_reading.has_ended(pod) and not job_reading.stands_by(pod)
+    }
+    return sum(
+        job_reading.owner(pod) in run - {""}
+        for pod in pods
+        if job_reading.stands_by(pod) and gang_reading.waits(pod)
+    )
+
+
+def check_jobs(world: World) -> None:
+    """At rest."""
+    world.safety.checked["L19"] += 1
+    for problem in unsettled(world)[:3]:
+        world.safety.violated("L19", problem)
+
+
+def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> list[str]:
+    status, spec, phase = job.get("status") or {}, job["spec"], job_reading.phase_of(job)
+    found = []
+    counted = Counter(gang_reading.phase(pod) for pod in pods if not gang_reading.is_leaving(pod))
+    for name, key in _COUNTED.items():
+        if status.get(key, 0) != counted[name]:
+            found.append(f"says {status.get(key, 0)} {key}; {counted[name]} are")
+    if not phase or phase in job_reading.UNDER_WAY:
+        found.append(f"is {phase or 'in no phase'}")
+    conditions = status.get("conditions") or ()
+    if not conditions or conditions[-1]["status"] != phase:
+        found.append(f"is {phase}, and its last condition says {conditions[-1:]}")
+    if phase in job_reading.CLOSED:
+        if group is not None:
+            found.append(f"is {phase} and has a group")
+        if counted["Pending"] or counted["Running"]:
+            found.append(f"is {phase}, and {dict(counted)} of its pods are there")
+        if phase in job_reading.FINISHED and _is_over(world, job):
+            found.append(f"is {phase}, and was to go {spec['ttlSecondsAfterFinished']} s later")
+        return found
+    if group is None:
+        return [*found, f"is {phase} without a group"]
+    if group["spec"].get("minMember", 0) != spec["minAvailable"]:
+        found.append(f"needs {spec['minAvailable']}, and its group {group['spec'].get('minMember')}")
+    begun = world.job_safety.begun(job["metadata"]["uid"]) if world.job_safety is not None else set()
+    named = gang_reading.annotation(group, gang_reading.WAITING_ROLES).split(",")
+    found += [
+        f"has no {task['name']} yet, and its group waits for them"
+        for task in spec["tasks"]
+        if task["name"] not in begun and job_reading.minimum_of(task) and task["name"] not in named
+    ]
+    if gang_reading.phase(group) in ("", "Pending"):
+        return found
+    return [*found, *_lacking(job, pods, phase, counted)]
+
+
+def _lacking(job: Json, pods: list[Json], phase: str, counted: Counter[str]) -> list[str]:
+    """Of a Job whose group is let into its queue."""
+    name, spec, found = job["metadata"]["name"], job["spec"], []
+    there = {pod["metadata"]["name"] for pod in pods}
+    waiting = set()
+    for task in spec["tasks"]:
+        wanted = {f"{name}-{task['name']}-{index}" for index in range(task.get("replicas", 0))}
+        lacking = wanted - there
+        if lacking and job_reading.may_begin(job, task, pods):
+            found.append(f"lacks {sorted(lacking)}")
+        elif lacking:
+            waiting.add(task["name"])
+        there -= wanted
+    if there:
+        found.append(f"has {sorted(there)} besides")
+    stand_by = [pod for pod in pods if job_reading.stands_by(pod)]
+    for task in spec["tasks"]:
+        of_task = [pod for pod in stand_by if job_reading.task_of(pod) == task["name"]]
+        if of_task and job_reading.may_begin(job, task, pods):
+            found.append(f"has {len(of_task)} of {task['name']} stand by, whose turn it is")
+        elif of_task:
+            waiting.add(task["name"])
+    reason = ((job.get("status") or {}).get("state") or {}).get("reason")
+    if (reason == "TasksWaiting") != bool(waiting):
+        found.append(f"says {reason!r} while {sorted(waiting)} wait")
+    started = counted["Running"] + counted["Succeeded"] + counted["Failed"]
+    if phase == "Pending" and started >= spec["minAvailable"]:
+        found.append(f"is Pending, and {started} of {spec['minAvailable']} have started")
+    total = sum(task.get("replicas", 0) for task in spec["tasks"])
+    if phase == "Running" and total and counted["Succeeded"] + counted["Failed"] == total:
+        found.append(f"is Running, and all {total} have ended")
+    return found

@@ -1,0 +1,77 @@
+"""The API's objects as worlds name, read and make them: kinds, paths, and the bodies of nodes and pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from embedded_kubernetes.store import Store
+
+Json = dict[str, Any]
+Body = dict[str, Any]
+#: What users do in time: (seconds from the start, method, path, body).
+Acts = list[tuple[float, str, str, Body | None]]
+#: Group and plural of kinds.
+PODS, NODES, EVENTS = ("", "pods"), ("", "nodes"), ("", "events")
+LEASES = ("coordination.k8s.io", "leases")
+PODS_PATH = "/api/v1/namespaces/default/pods"
+CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE = "application/merge-patch+json"
+#: Phases of pods that have ended.
+FINAL = ("Succeeded", "Failed")
+
+
+def objects(store: Store, kind: tuple[str, str], namespace: str = "") -> list[Json]:
+    """All of a kind as they are; none of a kind that is not known."""
+    table = store.tables.get(kind)
+    return [] if table is None else [orjson.loads(record.data) for record in table.scan(namespace)]
+
+
+def name_of(obj: Json) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def condition_of(pod: Json) -> Json:
+    """What it says of its being scheduled."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((each for each in reversed(conditions) if each["type"] == "PodScheduled"), {})
+
+
+@dataclass
+class Load:
+    """Nodes that are there from the beginning, pods with the seconds from the start at which they come, and `acts`."""
+
+    nodes: list[Body] = field(default_factory=list)
+    pods: list[tuple[float, Body]] = field(default_factory=list)
+    acts: Acts = field(default_factory=list)
+
+    def act(self, at: float, method: str, path: str, body: Body | None = None) -> None:
+        self.acts.append((at, method, path, body))
+
+
+def node(name: str, *, cpu: int = 4, memory: str = "8Gi", pods: int = 20, **spec: Any) -> Body:
+    allocatable = {"cpu": str(cpu), "memory": memory, "pods": str(pods)}
+    labels = spec.pop("labels", {})
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": allocatable, "capacity": allocatable},
+    }
+
+
+def pod(name: str, *, cpu: int = 100, memory: str = "64Mi", lives: float | None = None, **spec: Any) -> Body:
+    """`lives`: the seconds that it runs before it succeeds; None: until it is deleted."""
+    annotations = {} if lives is None else {"agent-scheduler.io/run-seconds": str(lives)}
+    container: Body = {
+        "name": "c",
+        "image": "i",
+        "resources": {"requests": {"cpu": f"{cpu}m", "memory": memory}},
+    }
+    if port := spec.pop("host_port", None):
+        container["ports"] = [{"containerPort": 80, "hostPort": port}]
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
+    }

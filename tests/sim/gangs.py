@@ -1,0 +1,344 @@
+"""The kinds of gangs and queues in a world's cluster, and who keeps queues open where no controller does.
+
+What happens to groups and queues while they are scheduled, and at which moments of a session.
+
+What happens to Jobs while they run: their users' changes and commands, and pods that fail or are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+import orjson
+import yaml
+
+from embedded_kubernetes.requests import Request
+from embedded_kubernetes.store import Record
+from tests.support.places import CONFIG
+
+from . import gang_reading as read
+from .api import CRDS_PATH, PODS, Json
+from .faults import FaultMaker
+from .gang_load import (
+    API,
+    GROUPS_OF_DEFAULT,
+    JOB_VERSION,
+    JOBS_PATH,
+    NATIVE,
+    NATIVE_OF_DEFAULT,
+    PRIORITIES,
+    Gangs,
+)
+from .gang_load import group as made_group
+from .gang_load import queue as made_queue
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+QUEUES, GROUPS = ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "podgroups")
+NATIVE_GROUPS = ("scheduling.k8s.io", "podgroups")
+JOBS = ("batch.volcano.sh", "jobs")
+_DEFINITIONS = CONFIG / "crd"
+#: Of queues, groups, what is asked of these, and of Jobs.
+_GANGS = ("scheduling.volcano.sh_queues", "scheduling.volcano.sh_podgroups", "bus.volcano.sh_commands")
+_JOBS = ("batch.volcano.sh_jobs",)
+
+
+@cache
+def _definitions(names: tuple[str, ...]) -> list[Json]:
+    return [yaml.safe_load((_DEFINITIONS / f"{name}.yaml").read_text()) for name in names]
+
+
+class GangCluster:
+    """Made with its world. What it says is read from the store."""
+
+    def __init__(self, world: World, shape: Gangs) -> None:
+        self._world = world
+        self.shape = shape
+        for definition in _definitions((*_GANGS, *_JOBS) if world.shape.jobs is not None else _GANGS):
+            world.call("POST", CRDS_PATH, definition)
+
+    def install(self) -> None:
+        """Make the first queues."""
+        for body in self.shape.queues:
+            self.make_queue(body)
+
+    def make_queue(self, body: Json) -> None:
+        """Also where there is one. Its state is what `body` says, where nobody else says it."""
+        self._world.call(
+            "POST", f"{API}/queues", {key: each for key, each in body.items() if key != "status"}
+        )
+        self.set_state(body["metadata"]["name"], body["status"]["state"])
+
+    def set_state(self, name: str, state: str) -> None:
+        self._world.call("PATCH", f"{API}/queues/{name}/status", {"status": {"state": state}})
+
+    def patch_queue(self, name: str, spec: Json) -> None:
+        self._world.call("PATCH", f"{API}/queues/{name}", {"spec": spec})
+
+    def patch_group(self, name: str, body: Json) -> None:
+        self._world.call("PATCH", f"{GROUPS_OF_DEFAULT}/{name}", body)
+
+    # -- what is there
+
+    def queues(self) -> dict[str, Json]:
+        return {record.name: orjson.loads(record.data) for record in self._records(QUEUES)}
+
+    def groups(self) -> dict[str, Json]:
+        """By name: all are in one namespace."""
+        return {record.name: orjson.loads(record.data) for record in self._records(GROUPS)}
+
+    def native_groups(self) -> dict[str, Json]:
+        """By name, with `NATIVE` before it, where the API server has any."""
+        return {
+            f"{NATIVE}{record.name}": orjson.loads(record.data) for record in self._records(NATIVE_GROUPS)
+        }
+
+    def pods(self) -> list[Json]:
+        return [orjson.loads(record.data) for record in self._records(PODS)]
+
+    def jobs(self) -> list[Json]:
+        """Where there are any."""
+        return [orjson.loads(record.data) for record in self._records(JOBS)]
+
+    def _records(self, kind: tuple[str, str]) -> Iterator[Record]:
+        table = self._world.store.tables.get(kind)
+        return iter([] if table is None else list(table.scan("")))
+
+
+class GangNemesis(FaultMaker):
+    """Users and administrators, and crashes at bad moments."""
+
+    shares = {"group_changed": 1.5, "queue_changed": 1.5, "members_deleted": 0.5}  # noqa: RUF012
+
+    def __init__(self, world: World, cluster: GangCluster) -> None:
+        super().__init__(world, "gang nemesis")
+        self._cluster = cluster
+
+    # -- moments
+
+    def session_begins(self, process: Process) -> None:
+        """What it goes by changes, and it may die, while it goes on."""
+        rng = self._rng
+        if self._strikes("members_deleted", 2.0):
+            self._world.states.reached("members deleted in mid-session")
+            self._soon(self.members_deleted)
+        if self._strikes("queue_changed"):
+            self._world.states.reached("queue changed in mid-session")
+            self._soon(self.queue_changed)
+        if self._strikes("group_changed"):
+            self._soon(self.group_changed)
+        if self._strikes("crash", 0.5):
+            self._world.states.reached("crash in mid-session")
+            self._world.loop.call_later(
+                rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05))), process.kill
+            )
+
+    def status_written(self, process: Process) -> None:
+        """A status was written, and its answer is not there yet."""
+        if self._strikes("crash", 0.3):
+            self._world.states.reached("crash between status of a group and answer")
+            process.kill("killed between the status of a group and the answer")
+
+    # -- members
+
+    def members_deleted(self) -> None:
+        """Of one gang, one member or several, whatever is being done with them."""
+        by_group: dict[str, list[Json]] = {}
+        for pod in self._cluster.pods():
+            if read.group_of(pod) and not read.is_leaving(pod):
+                by_group.setdefault(read.group_of(pod), []).append(pod)
+        if not by_group:
+            return
+        members = by_group[self._rng.choice(sorted(by_group))]
+        for pod in self._rng.sample(members, self._rng.choice((1, 1, len(members)))):
+            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+            self._call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
+            again = self._rng.random() < 0.5
+            # That of a Job its controller makes again.
+            if again and "ownerReferences" not in pod["metadata"]:
+                self._later(self._rng.choice((0.0, 0.5, 3.0)), lambda pod=pod: self._again(pod))
+
+    def _again(self, pod: Json) -> None:
+        """As a controller would make it again."""
+        metadata = {
+            key: pod["metadata"][key] for key in ("name", "labels", "annotations") if key in pod["metadata"]
+        }
+        spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
+        self._call("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
+
+    # -- groups
+
+    def group_changed(self) -> None:
+        groups = {**self._cluster.groups(), **self._cluster.native_groups()}
+        if not groups:
+            return
+        name = self._rng.choice(sorted(groups))
+        if read.is_native(name):
+            self._native_changed(groups[name])
+            return
+        group, rng = groups[name], self._rng
+        change = rng.choice(("minimum", "minimum", "queue", "class", "delete", "recreate", "phase"))
+        # A process without a batch scheduler knows queues by the annotations of pods alone, which stay as they are.
+        if change == "minimum" or (change == "queue" and self._world.shards is not None):
+            least = max(1, group["spec"].get("minMember", 1) + rng.choice((-1, -1, 1)))
+            self._cluster.patch_group(name, {"spec": {"minMember": least}})
+        elif change == "queue":
+            names = [
+                each for each in sorted(self._cluster.queues()) if not each.startswith(("root", "above"))
+            ]
+            self._cluster.patch_group(name, {"spec": {"queue": rng.choice(names or ["default"])}})
+        elif change == "class":
+            self._cluster.patch_group(name, {"spec": {"priorityClassName": rng.choice(sorted(PRIORITIES))}})
+        elif change == "phase":
+            # Somebody else's controller.
+            self._cluster.patch_group(name, {"status": {"phase": rng.choice(("Pending", "Inqueue"))}})
+        else:
+            self._call("DELETE", f"{GROUPS_OF_DEFAULT}/{name}")
+            if "ownerReferences" in group["metadata"]:
+                return
+            wait = 0.0 if change == "recreate" else rng.choice((0.5, 4.0))
+            body = made_group(name, **{"minimum": 1, **group["spec"]})
+            self._call_later(wait, "POST", GROUPS_OF_DEFAULT, body)
+
+    def _native_changed(self, group: Json) -> None:
+        """Its minimum, or it goes, and comes back by and by."""
+        name, spec, rng = group["metadata"]["name"], group["spec"], self._rng
+        path = f"{NATIVE_OF_DEFAULT}/{name}"
+        least = max(1, read.minimum(group).members + rng.choice((-1, -1, 0, 1)))
+        changed = {**spec, "schedulingPolicy": {"gang": {"minCount": least}}}
+        if rng.random() < 0.4:
+            self._call("PATCH", path, {"spec": changed})
+            return
+        self._call("DELETE", path)
+        body = {"metadata": {"name": name}, "spec": changed}
+        self._call_later(rng.choice((0.0, 0.5, 4.0)), "POST", NATIVE_OF_DEFAULT, body)
+
+    def group_written(self, asked: Request) -> None:
+        """Somebody was faster with a PodGroup by a moment."""
+        name = asked.path.split("/")[7]
+        if name in self._cluster.groups():
+            label = {"example.com/change": str(self._rng.randrange(1000))}
+            self._cluster.patch_group(name, {"metadata": {"labels": label}})
+
+    # -- queues
+
+    def queue_changed(self) -> None:
+        queues = {name: each for name, each in self._cluster.queues().items() if name != "root"}
+        if not queues:
+            return
+        name = self._rng.choice(sorted(queues))
+        queue, rng = queues[name], self._rng
+        change = rng.choice(("close", "close", "lower", "lower", "raise", "weight", "delete"))
+        spec = queue.get("spec") or {}
+        if change == "close":
+            self._cluster.set_state(name, rng.choice(("Closed", "Closing")))
+            self._later(rng.choice((0.01, 0.5, 5.0)), lambda: self._cluster.set_state(name, "Open"))
+        elif change == "lower":
+            self._cluster.patch_queue(name, {"capability": {"cpu": rng.choice(("1", "2", "500m"))}})
+            if rng.random() < 0.8:
+                back = {"capability": spec.get("capability")}
+                self._later(rng.choice((0.01, 0.5, 5.0)), lambda: self._cluster.patch_queue(name, back))
+        elif change == "raise":
+            self._cluster.patch_queue(name, {"capability": {"cpu": rng.choice(("4", "8", "64"))}})
+        elif change == "weight":
+            self._cluster.patch_queue(name, {"weight": rng.randrange(1, 9)})
+        else:
+            self._call("DELETE", f"{API}/queues/{name}")
+            body = made_queue(name, **spec)
+            self._later(rng.choice((0.0, 0.5, 5.0)), lambda: self._cluster.make_queue(body))
+
+
+_COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
+_ORDERS = ("AbortJob", "ResumeJob", "ResumeJob", "RestartJob", "CompleteJob", "TerminateJob", "Nonsense")
+
+
+class JobNemesis(FaultMaker):
+    """Users, and node agents whose pods fail."""
+
+    shares = {"job_changed": 2.0, "job_commanded": 2.0, "pod_failed": 2.0}  # noqa: RUF012
+
+    def __init__(self, world: World, cluster: GangCluster) -> None:
+        super().__init__(world, "job nemesis")
+        self._cluster = cluster
+
+    def written(self, process: Process) -> None:
+        """A write of the controller was carried out, and its answer is not there yet."""
+        if self._strikes("crash", 0.3):
+            self._world.states.reached("crash between a write for a job and answer")
+            process.kill("killed between a write for a job and the answer")
+
+    # -- what users do
+
+    def job_changed(self) -> None:
+        """It is scaled, or its minimum changes, or it is deleted and may come back."""
+        rng = self._rng
+        job = self._any_job()
+        if job is None:
+            return
+        path = f"{JOBS_PATH}/{job['metadata']['name']}"
+        spec = job["spec"]
+        change = rng.choice(("scale", "scale", "scale", "minimum", "minimum", "delete", "again"))
+        if change in ("delete", "again"):
+            self._call("DELETE", path)
+            if change == "again":
+                metadata = {
+                    key: job["metadata"][key] for key in ("name", "annotations") if key in job["metadata"]
+                }
+                body = {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
+                self._call_later(rng.choice((0.0, 0.5, 3.0)), "POST", JOBS_PATH, body)
+            return
+        if change == "scale":
+            for task in spec["tasks"]:
+                task["replicas"] = rng.randint(max(1, task.get("minAvailable", 0)), 4)
+        total = sum(task["replicas"] for task in spec["tasks"])
+        patch = {"tasks": spec["tasks"], "minAvailable": rng.randint(1, total)}
+        self._call("PATCH", path, {"spec": patch})
+
+    def job_commanded(self) -> None:
+        job = self._any_job()
+        if job is None:
+            return
+        target = {"apiVersion": JOB_VERSION, "kind": "Job"}
+        target |= {key: job["metadata"][key] for key in ("name", "uid")}
+        body = {
+            "apiVersion": "bus.volcano.sh/v1alpha1",
+            "kind": "Command",
+            "metadata": {"generateName": "order-"},
+            "action": self._rng.choice(_ORDERS),
+            "target": target,
+        }
+        self._call("POST", _COMMANDS, body)
+
+    # -- what befalls pods
+
+    def pod_failed(self) -> None:
+        """One that runs ends badly, or is reported to have been restarted."""
+        running = [pod for pod in self._pods() if (pod.get("status") or {}).get("phase") == "Running"]
+        if not running:
+            return
+        pod = self._rng.choice(running)
+        status, path = pod["status"], f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+        reports = [dict(each) for each in status.get("containerStatuses") or ()]
+        if self._rng.random() < 0.3:
+            for each in reports:
+                each["restartCount"] = each.get("restartCount", 0) + self._rng.choice((1, 3))
+            self._call("PATCH", path, {"status": {"containerStatuses": reports}})
+            return
+        for each in reports:
+            each["ready"] = False
+            each["state"] = {"terminated": {"exitCode": self._rng.choice((1, 137)), "reason": "Error"}}
+        body = {"status": {"phase": "Failed", "containerStatuses": reports}}
+        self._call("PATCH", path, body)
+
+    # --
+
+    def _any_job(self) -> Json | None:
+        found = self._cluster.jobs()
+        return self._rng.choice(found) if found else None
+
+    def _pods(self) -> list[Json]:
+        return [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]

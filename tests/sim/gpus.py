@@ -1,0 +1,291 @@
+"""GPUs that pods share: S38, S39 and L20 of docs/reliability.md, judged from the annotations that the API has; and what
+happens to GPUs beside the scheduler.
+
+Which devices a process has chosen for a pod that is not bound yet is noted where they are chosen; all else is what the
+API's objects say, read plainly (`tests.decisions.plain.gpu_share`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tests.decisions.plain.gpu_share import ANNOTATION, RESOURCE, WHOLE, asked, devices, given, left, said
+
+from .api import FINAL, NODES, PODS, PODS_PATH, Json, name_of, objects
+from .api import pod as made_pod
+from .evictions import Seen
+from .faults import FaultMaker
+from .judge import Judge, is_first
+from .loads import ask
+from .rules import as_placed, with_devices
+
+if TYPE_CHECKING:
+    from agent_scheduler.fastpath.scheduler import FastPath
+    from embedded_kubernetes.store import Event, Record
+
+    from .processes import Process
+    from .world import World
+
+
+class GpuSafety(Judge):
+    """Owner of what was bound by us, and of whose annotation others have changed."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        #: UIDs of pods that a process of ours has bound.
+        self._ours: set[str] = set()
+        #: Nodes on which somebody may give a device away who cannot know of others: by a bind of a process that is no
+        #: more, or by what somebody has written into an annotation.
+        self.contested: set[str] = set()
+        #: UID of a pod whose annotation somebody has changed -> all devices that it has ever named.
+        self.named: dict[str, set[int]] = {}
+        #: (Process, UID) -> who reserved devices, the devices, and how many the node had then.
+        self._chosen: dict[tuple[str, str], tuple[str, tuple[int, ...], int]] = {}
+        table = world.store.tables[PODS]
+        self._node_field = table.field_names.index("spec.nodeName")
+        self._phase_field = table.field_names.index("status.phase")
+        table.subscribers.append(self._pod)
+
+    def went_back(self) -> None:
+        """The store has: what was bound since is not, and may be again while somebody does not know."""
+        self.contested.update(record.name for record in self.world.store.tables["", "nodes"].scan(""))
+
+    def _pod(self, event: Event) -> None:
+        if self.world.backups.restoring or event.record.uid not in self.named:
+            return
+        self.named[event.record.uid].update(given(orjson.loads(event.record.data)))
+
+    def edited(self, pod: Json) -> None:
+        """Somebody is about to change which devices the pod says that it has."""
+        self.contested.add(pod["spec"]["nodeName"])
+        self.named.setdefault(pod["metadata"]["uid"], set()).update(given(pod))
+
+    def as_counted_at_most(self, pod: Json) -> Json:
+        """The pod with all the devices on which anybody may count it."""
+        named = self.named.get(pod["metadata"]["uid"])
+        return pod if named is None else with_devices(pod, sorted(named.union(given(pod))))
+
+    # -- reservations
+
+    def watch(self, process: Process, fast_path: FastPath) -> None:
+        """Hear of each reservation. Idempotent."""
+        ledger: Any = fast_path.ledger
+        if not is_first(ledger, "gpus"):
+            return
+        assume = ledger.assume
+
+        def assumed(pod: Any, row: int) -> None:
+            name = ledger.columns.nodes[row].name
+            unaware = self._is_unaware(process)
+            seen = None if unaware or not pod.cls.gpu else Seen(self.world.evictions, process, fast_path)
+            assume(pod, row)
+            if seen is not None:
+                self._judge(process, seen, pod.uid, name, ledger.placements[pod.uid].gpus)
+
+        ledger.assume = assumed
+
+    def _judge(self, process: Process, seen: Seen, uid: str, node_name: str, chosen: tuple[int, ...]) -> None:
+        pod, node = seen.pod(uid), seen.node(node_name)
+        if pod is None or node is None:
+            # That is said by S25.
+            return
+        self._look("S39")
+        self._chosen[process.name, uid] = process.identity, chosen, devices(node)
+        free, amount = left(node, seen.placed[node_name]), asked(pod)
+        self._note(seen, node_name, process, free, amount)
+        enough = min(amount, WHOLE)
+        if len(chosen) != max(1, amount // WHOLE):
+            self._wrong("S39", process, f"reserves the devices {chosen} of {node_name} for {amount}")
+        elif any(index >= len(free) or free[index] < enough for index in chosen):
+            self._wrong(
+                "S39",
+                process,
+                f"reserves the devices {chosen} of {node_name}, which have {free} left, for {amount}",
+            )
+
+    def _note(self, seen: Seen, node_name: str, process: Process, free: Sequence[int], amount: int) -> None:
+        reached = self.world.states.reached
+        if amount < WHOLE and any(0 < each < WHOLE for each in free):
+            reached("GPU shared")
+        earlier = (
+            chosen[0] != process.identity
+            for pod in seen.placed[node_name]
+            if (chosen := self._chosen.get((process.name, pod["metadata"]["uid"]))) is not None
+        )
+        if any(earlier):
+            reached("GPUs found again after a restart")
+
+    # -- commits
+
+    def check_bind(self, record: Record, pod: Json, actor: Process, *, late: bool) -> None:
+        """`actor` has bound this pod; `late`: it is one that lives no more, or has lost its right to."""
+        self._ours.add(record.uid)
+        node, amount = pod["spec"]["nodeName"], asked(pod)
+        if late:
+            self.contested.add(node)
+        if amount:
+            self._check_named(record, pod, actor, late=late)
+        self._check_shares(node, actor)
+
+    def _check_named(self, record: Record, pod: Json, actor: Process, *, late: bool) -> None:
+        self._look("S39")
+        named, amount = given(pod), asked(pod)
+        if len(named) != max(1, amount // WHOLE):
+            self._wrong(
+                "S39", actor, f"bound {record.key}, which asks for {amount}, with the devices {named}"
+            )
+        identity, chosen, offered = self._chosen.get((actor.name, record.uid), ("", (), 0))
+        if late or identity != actor.identity:
+            # Sent by who was there before, by what that one knew.
+            return
+        if named != chosen or any(index >= offered for index in named):
+            self._wrong(
+                "S39", actor, f"bound {record.key} with {named} of {offered} devices, and chose {chosen}"
+            )
+
+    def _check_shares(self, node: str, actor: Process) -> None:
+        if node in self.contested:
+            return
+        self._look("S38")
+        total: Counter[int] = Counter()
+        for record in self.world.store.tables[PODS].having(self._node_field, node) or ():
+            if record.uid in self._ours and record.fields[self._phase_field] not in FINAL:
+                pod = orjson.loads(record.data)
+                total.update(dict.fromkeys(given(pod), min(asked(pod), WHOLE)))
+        if any(amount > WHOLE for amount in total.values()):
+            text = f"{actor.identity} gave more of a device of {node} than there is: {dict(total)}"
+            self._violated("S38", text)
+
+
+def check_gpus(world: World, process: Process) -> None:
+    """At rest."""
+    fast_path, safety = process.fast_path, world.gpu_safety
+    if safety is None or fast_path is None or not process.is_up:
+        return
+    if not fast_path.is_synced:
+        return
+    world.safety.checked["L20"] += 1
+    ledger = fast_path.ledger
+    placed: dict[str, list[Json]] = {}
+    for pod in _placed(world):
+        placement = ledger.placements.get(pod["metadata"]["uid"])
+        counted = () if placement is None else placement.gpus
+        if asked(pod) and not _agree(safety, pod, counted):
+            name = pod["metadata"]["name"]
+            text = f"{process.identity} counts {name} on the devices {counted}; it names {given(pod)}"
+            world.safety.violated("L20", text)
+        placed.setdefault(pod["spec"]["nodeName"], []).append(as_placed(pod, counted))
+    for record in world.store.tables[NODES].scan(""):
+        node, row = orjson.loads(record.data), ledger.rows.get(record.name)
+        free = tuple(left(node, placed.get(record.name, ())))
+        counted = () if row is None else ledger.columns.gpus.get(row, ())
+        if counted != free:
+            text = f"{process.identity} has {counted} free of the devices of {record.name}; {free} are"
+            world.safety.violated("L20", text)
+
+
+def note_gpus(world: World) -> None:
+    """Whether a pod waits though its node has as many thousandths as it asks for, on several devices."""
+    if world.gpu_safety is None:
+        return
+    there = _placed(world)
+    for record in world.store.tables[NODES].scan(""):
+        node = orjson.loads(record.data)
+        free = left(node, [pod for pod in there if pod["spec"]["nodeName"] == record.name])
+        for pod in map(orjson.loads, (each.data for each in world.store.tables[PODS].scan(""))):
+            waits = not pod["spec"].get("nodeName") and pod["status"].get("phase") not in FINAL
+            if waits and max(free, default=0) < asked(pod) <= min(sum(free), WHOLE):
+                world.states.reached("pod waits for a GPU of which parts are free")
+
+
+def _placed(world: World) -> list[Json]:
+    pods = objects(world.store, PODS)
+    return [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") not in FINAL]
+
+
+def _agree(safety: GpuSafety, pod: Json, counted: Sequence[int]) -> bool:
+    """A scheduler keeps a pod on the devices on which it has counted it when the pod names none any more."""
+    if given(pod):
+        return given(pod) == counted
+    return set(counted) <= safety.named.get(pod["metadata"]["uid"], set())
+
+
+#: What somebody writes in the place of devices.
+_NONSENSE = ("", "x", "-1", "0,0", "99", "1000", "GPU-3f2a", "0, 1")
+
+
+class GpuNemesis(FaultMaker):
+    """Device plugins, other schedulers and users."""
+
+    shares = {"gpus_changed": 1.5, "gpu_taken": 1.5, "gpu_index_edited": 1.5}  # noqa: RUF012
+
+    def __init__(self, world: World, safety: GpuSafety) -> None:
+        super().__init__(world, "gpu nemesis")
+        self._safety = safety
+        self._others = 0
+
+    def gpus_changed(self) -> None:
+        """A device plugin finds fewer devices, or more; often it is put right again."""
+        nodes = self._objects(NODES)
+        if not nodes:
+            return
+        node = self._rng.choice(nodes)
+        there = devices(node)
+        now = max(0, there + self._rng.choice((-1, -1, -2, -4, 1, 2)))
+        placed = [
+            each
+            for each in self._objects(PODS, "default")
+            if each["spec"].get("nodeName") == node["metadata"]["name"]
+        ]
+        if any(each < WHOLE for each in left(node, placed)[now:]):
+            self._world.states.reached("GPU lost that is in use")
+        self._offer(node["metadata"]["name"], now)
+        if self._rng.random() < 0.6:
+            self._later(self._rng.choice((0.01, 0.5, 4.0)), self._offer, name_of(node), there)
+
+    def _offer(self, name: str, number: int) -> None:
+        amounts = {RESOURCE: str(number * WHOLE)}
+        status = {"allocatable": amounts, "capacity": amounts}
+        self._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
+
+    def gpu_taken(self) -> None:
+        """Another scheduler's pod with GPUs lands on a node, whether it fits or not, and says on which devices or not;
+        some of them end."""
+        nodes = self._objects(NODES)
+        if not nodes:
+            return
+        node, rng = self._rng.choice(nodes), self._rng
+        self._others += 1
+        name = f"other-gpu-{self._others}"
+        body = made_pod(name, cpu=10, lives=rng.choice((None, 1.0, 6.0)), schedulerName="other")
+        amount = rng.choice((300, 500, 1000, 1000, 2000))
+        ask(body, amount)
+        self._call("POST", PODS_PATH, body)
+        indices = sorted(rng.sample(range(5), rng.choice((1, max(1, amount // WHOLE)))))
+        says = rng.choice(
+            (",".join(map(str, indices)), ",".join(map(str, indices)), "", rng.choice(_NONSENSE))
+        )
+        metadata: Json = {"name": name}
+        if says:
+            metadata["annotations"] = {ANNOTATION: says}
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": node["metadata"]["name"]}}
+        self._call("POST", f"{PODS_PATH}/{name}/binding", binding)
+
+    def gpu_index_edited(self) -> None:
+        """A user, or a controller that knows no better, takes the annotation of a pod away, or writes another; of one
+        that waits, too."""
+        pods = self._objects(PODS, "default")
+        with_devices = [pod for pod in pods if said(pod)] or pods
+        if not with_devices:
+            return
+        pod, rng = self._rng.choice(with_devices), self._rng
+        if pod["spec"].get("nodeName"):
+            self._safety.edited(pod)
+            self._world.states.reached("annotation of GPUs edited")
+        value = rng.choice((None, None, None, str(rng.randrange(4)), rng.choice(_NONSENSE)))
+        path = f"{PODS_PATH}/{pod['metadata']['name']}"
+        self._call("PATCH", path, {"metadata": {"annotations": {ANNOTATION: value}}})

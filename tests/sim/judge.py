@@ -1,0 +1,103 @@
+"""What judges share: what they have to do with their world, and how they hear of what a process does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from embedded_kubernetes.store import Event
+
+from .api import Json
+
+if TYPE_CHECKING:
+    from agent_scheduler.fastpath.scheduler import FastPath
+
+    from .processes import Process
+    from .world import World
+
+
+class Judge:
+    """Made with its world. A method calls `_violated` where a fact is made that breaks a promise."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def watch(self, process: Process, fast_path: FastPath) -> None:
+        """Hear of what the process does. Idempotent."""
+
+    def went_back(self) -> None:
+        """The store has."""
+
+    def _violated(self, code: str, text: str) -> None:
+        self.world.safety.violated(code, text)
+
+    def _wrong(self, code: str, process: Process, what: str) -> None:
+        self._violated(code, f"{process.identity} {what}")
+
+    def _look(self, code: str) -> None:
+        """Count that a promise was looked at."""
+        self.world.safety.checked[code] += 1
+
+    def _reached(self, state: str) -> None:
+        self.world.states.reached(state)
+
+    def _is_unaware(self, process: Process | None) -> bool:
+        """Whether it goes by a history that is undone, and is judged by nothing."""
+        return self.world.backups.is_unaware(process)
+
+
+class History:
+    """Subscribes to the store: all versions of objects of these kinds, as `read` has them, not to be changed."""
+
+    def __init__(
+        self,
+        world: World,
+        kinds: Iterable[tuple[str, str]],
+        read: Callable[[Json], Json] = lambda found: found,
+    ) -> None:
+        self._versions: dict[tuple[str, str], bytes] = {}
+        self._found: dict[tuple[str, str], Json] = {}
+        self._read = read
+        for kind in kinds:
+            if kind in world.store.tables:
+                world.store.tables[kind].subscribers.append(self._note)
+
+    def _note(self, event: Event) -> None:
+        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
+
+    def object(self, uid: str, version: str) -> Json:
+        key = uid, version
+        if key not in self._found:
+            self._found[key] = self._read(orjson.loads(self._versions[key]))
+        return self._found[key]
+
+
+def hear_before(owner: Any, name: str, hear: Callable[..., object]) -> None:
+    """Have `hear` called with what `owner.name` is called with, before each call."""
+    act = getattr(owner, name)
+
+    def heard(*about: Any, **more: Any) -> Any:
+        hear(*about, **more)
+        return act(*about, **more)
+
+    setattr(owner, name, heard)
+
+
+def hear_after(owner: Any, name: str, hear: Callable[..., object]) -> None:
+    """The same after each call."""
+    act = getattr(owner, name)
+
+    def heard(*about: Any, **more: Any) -> Any:
+        answer = act(*about, **more)
+        hear(*about, **more)
+        return answer
+
+    setattr(owner, name, heard)
+
+
+def is_first(owner: Any, judge: str) -> bool:
+    """Whether this judge has not asked it of this object before."""
+    asked: set[str] = vars(owner).setdefault("judges", set())
+    return judge not in asked and not asked.add(judge)
