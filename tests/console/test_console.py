@@ -105,6 +105,7 @@ async def test_stages_of_a_job_and_its_queue_are_told() -> None:
         assert (gang["owner"], gang["queue"], gang["needs"]) == ("Job train-0", "training", 5)
 
 
+@pytest.mark.wide
 async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
     async with console_world(50, port=free_port()) as world:
         await world.queues()
@@ -148,6 +149,7 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
             await agents
 
 
+@pytest.mark.wide
 async def test_top_says_why_a_gang_waits(capsys: pytest.CaptureFixture[str]) -> None:
     async with console_world(50, port=free_port()) as world:
         await world.queues()
@@ -164,6 +166,7 @@ async def test_top_says_why_a_gang_waits(capsys: pytest.CaptureFixture[str]) -> 
         await until(told)
 
 
+@pytest.mark.wide
 async def test_shards_are_shown_by_colours_that_mean_nothing_else() -> None:
     async with console_world(9, port=free_port(), sharded=True) as world, browser(world.url) as page:
         await until_page(page, "!document.querySelector('#shards').hidden")
@@ -185,6 +188,7 @@ async def test_shards_are_shown_by_colours_that_mean_nothing_else() -> None:
         assert page.problems == []
 
 
+@pytest.mark.wide
 async def test_a_token_is_asked_for_and_used() -> None:
     async with console_world(3, port=free_port()) as world, AsyncExitStack() as ends:
         server = HttpServer(world.runtime.sources(), address="127.0.0.1", port=0, authorizer=OneToken())

@@ -20,7 +20,6 @@ from tests.support.places import ROOT
 from .plane import ControlPlane
 from .processes import Scheduler
 
-pytestmark = pytest.mark.e2e
 SCENARIOS = (sys.executable, "-m", "bench.scenarios")
 #: What benchmarks make beside pods, which are in their namespaces.
 MADE = (
@@ -83,6 +82,7 @@ async def test_a_scenario_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
     assert "| 20,000 waiting (x 0.005) | 1 | 30 |" in out
 
 
+@pytest.mark.wide
 async def test_a_scenario_runs_on_a_cluster_that_is_there_and_leaves_nothing(
     plane: ControlPlane, scheduler: Scheduler, e2e_kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +100,7 @@ async def test_a_scenario_runs_on_a_cluster_that_is_there_and_leaves_nothing(
     assert await made(plane) == []
 
 
+@pytest.mark.wide
 async def test_pods_that_nobody_binds_are_refused_in_time_and_removed(
     plane: ControlPlane, e2e_kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ async def test_pods_that_nobody_binds_are_refused_in_time_and_removed(
     assert await made(plane) == []
 
 
+@pytest.mark.wide
 async def test_a_scenario_that_is_interrupted_removes_what_it_made(
     plane: ControlPlane, e2e_kubeconfig: Path
 ) -> None:

@@ -11,8 +11,6 @@ from agent_scheduler.objects.quantity import resource_value
 from .conftest import Start
 from .plane import ControlPlane
 
-pytestmark = pytest.mark.e2e
-
 NODES, FULL = 6, 20
 
 
@@ -40,7 +38,7 @@ async def audit(plane: ControlPlane) -> dict[str, tuple[int, int]]:
     return used
 
 
-@pytest.mark.parametrize("policy", ["revalidate", "strict"])
+@pytest.mark.parametrize("policy", ["revalidate", pytest.param("strict", marks=pytest.mark.wide)])
 async def test_eight_racing_workers_fill_every_node_to_the_brim_and_none_beyond(
     plane: ControlPlane, start: Start, policy: str
 ) -> None:

@@ -23,7 +23,7 @@ from .installed import Installation
 from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster
 from .test_webhook import HERE, bundle
 
-pytestmark = [pytest.mark.e2e, embedded_alone]
+pytestmark = [pytest.mark.wide, embedded_alone]
 
 CHART = CONFIG / "helm" / "agent-scheduler"
 WEBHOOK = "agent-scheduler-webhook"
@@ -125,7 +125,7 @@ async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_
         async def all_run() -> bool:
             return await running() == {"web": 3, "evaluate": 3, "gated": 1, "train": 3}
 
-        await until(all_run, seconds=40)
+        await until(all_run)
         refused = [line for account in COMPONENTS for line in installed.refusals(account, NAMESPACE)]
         assert refused == []
         for each in processes.values():

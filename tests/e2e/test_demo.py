@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.e2e
 DEMO = (sys.executable, "-m", "agent_scheduler", "demo")
 
 
@@ -35,6 +34,7 @@ def test_a_burst_is_bound_whole_and_reported(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "r" / "page.html").read_text()
 
 
+@pytest.mark.wide
 def test_a_trace_with_pods_that_fit_nowhere_is_ok_and_says_which(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(
         "sn,cpu_milli,memory_mib,gpu,model\ncpu-node,8000,16384,0,\ngpu-node,8000,16384,2,T4\n"
@@ -58,6 +58,7 @@ def test_a_trace_with_pods_that_fit_nowhere_is_ok_and_says_which(tmp_path: Path)
     }
 
 
+@pytest.mark.wide
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*DEMO, "--nodes", "10", "--pods", "100000", "--rate", "50", "--no-report"],
@@ -85,6 +86,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("story", "ends"), [("gates", "One node came"), ("jobs", "Completed: each task")])
 def test_a_story_is_told_and_holds(tmp_path: Path, story: str, ends: str) -> None:
     done = subprocess.run(

@@ -23,8 +23,6 @@ from .conftest import Start
 from .plane import ControlPlane, Run, container
 from .processes import Scheduler
 
-pytestmark = pytest.mark.e2e
-
 RESOURCE = "/apis/resource.k8s.io/v1"
 PROTECTION = "resource.kubernetes.io/delete-protection"
 CANNOT = "cannot allocate all claims"
@@ -236,6 +234,7 @@ async def test_a_pod_without_a_free_device_waits_for_one(
     assert_nobody_was_rescued(scheduler)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["template", "extended resource"])
 async def test_a_scheduler_that_is_killed_in_the_middle_of_a_burst_leaves_no_device_twice(
     plane: ControlPlane, devices: Devices, start: Start, kind: str

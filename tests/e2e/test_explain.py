@@ -7,12 +7,8 @@ import json
 import subprocess
 from typing import Any
 
-import pytest
-
 from .plane import ControlPlane
 from .processes import PATIENCE, PROGRAM, Scheduler
-
-pytestmark = pytest.mark.e2e
 
 
 async def explain(scheduler: Scheduler, pod: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,6 @@ from .plane import ControlPlane
 from .processes import Process, Scheduler
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(
         VARIABLE in os.environ,
         reason=f"the control plane that {VARIABLE} names is not ours to break; faults are the embedded cluster's",
@@ -216,8 +215,10 @@ WATCHES: dict[str, list[Rule]] = {
     ],
 }
 
+first, *others = WATCHES
 
-@pytest.mark.parametrize("what", WATCHES)
+
+@pytest.mark.parametrize("what", [first, *(pytest.param(each, marks=pytest.mark.wide) for each in others)])
 async def test_watches(what: str, faulty: Open) -> None:
     cluster = await faulty(*WATCHES[what])
     scheduler = cluster.start()
@@ -248,7 +249,9 @@ UNKNOWN: list[Rule] = [
 
 
 @pytest.mark.parametrize(
-    "faults", [REFUSALS, UNKNOWN], ids=["refused before the commit", "carried out without an answer"]
+    "faults",
+    [pytest.param(REFUSALS, marks=pytest.mark.wide), UNKNOWN],
+    ids=["refused before the commit", "carried out without an answer"],
 )
 async def test_binds(faults: list[Rule], faulty: Open) -> None:
     # One after the other, so that every one of them strikes twice, whether a first attempt or a later one.
@@ -263,6 +266,7 @@ async def test_binds(faults: list[Rule], faulty: Open) -> None:
     assert sum((await cluster.check_and_stop()).values()) == 2 * len(faults)
 
 
+@pytest.mark.wide
 async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(faulty: Open) -> None:
     cluster = await faulty(
         binds({"hang": {"commit": True}}, first=1),
@@ -284,6 +288,7 @@ async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(f
     await cluster.check_and_stop()
 
 
+@pytest.mark.wide
 async def test_conditions_and_events_that_are_refused_or_lost_come_in_the_end(faulty: Open) -> None:
     conditions: Rule = {"resource": "pods/status", "verbs": ["patch"]}
     events: Rule = {"resource": "events.events.k8s.io", "verbs": ["create", "patch"]}
@@ -315,6 +320,7 @@ async def test_conditions_and_events_that_are_refused_or_lost_come_in_the_end(fa
     await cluster.check_and_stop()
 
 
+@pytest.mark.wide
 async def test_a_leader_keeps_a_lease_whose_renewals_go_wrong(faulty: Open) -> None:
     renewals: Rule = {"resource": "leases", "verbs": ["update"]}
     faults: list[Rule] = [
@@ -333,8 +339,8 @@ async def test_a_leader_keeps_a_lease_whose_renewals_go_wrong(faulty: Open) -> N
     plane = cluster.plane
     flags = [
         "--leader-elect",
-        *("--leader-elect-lease-duration", "8s"),
-        *("--leader-elect-renew-deadline", "6s"),
+        *("--leader-elect-lease-duration", "30s"),
+        *("--leader-elect-renew-deadline", "25s"),
         *("--leader-elect-retry-period", "200ms"),
         *("--leader-elect-resource-namespace", plane.namespace),
     ]

@@ -22,8 +22,6 @@ from .processes import Served
 from .test_installed import MERGE, NAMESPACE, PODS, SESSIONS, embedded_alone, own_cluster
 from .test_webhook import ACCOUNT, HERE, bundle
 
-pytestmark = pytest.mark.e2e
-
 CONTROLLERS = "agent-scheduler-controllers"
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -96,7 +94,7 @@ class Story:
             return last == wanted
 
         try:
-            await until(same, seconds=30)
+            await until(same)
         except AssertionError:
             raise AssertionError(f"expected {wanted}, found {last}") from None
 
@@ -149,7 +147,7 @@ async def _reached(installed: Installation, webhook: Served) -> None:
 
 
 @embedded_alone
-@pytest.mark.parametrize("scheduler", ["volcano", "agent-scheduler"])
+@pytest.mark.parametrize("scheduler", ["volcano", pytest.param("agent-scheduler", marks=pytest.mark.wide)])
 async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
     tmp_path: Path, scheduler: str
 ) -> None:

@@ -29,8 +29,6 @@ from .installed import Installation, Object
 from .plane import ControlPlane, Run
 from .processes import Process, Served
 
-pytestmark = pytest.mark.e2e
-
 embedded_alone = pytest.mark.skipif(
     VARIABLE in os.environ, reason=f"the cluster of {VARIABLE} has no audit log that can be read here"
 )
@@ -172,7 +170,7 @@ async def bound(installed: Installation, *names: str) -> dict[str, str]:
         }
         return found if found.keys() >= set(names) else None
 
-    answer: dict[str, str] = await until(placed, seconds=60)
+    answer: dict[str, str] = await until(placed)
     return answer
 
 
@@ -209,6 +207,7 @@ def compared(installed: Installation, account: str) -> tuple[list[str], list[str
     return sorted(map(str, missing)), sorted(map(str, granted - asked))
 
 
+@pytest.mark.wide
 async def test_the_scheduler_keeps_its_lease_for_as_many_renewals_as_a_minute_has(
     installed: Installation, plane: ControlPlane
 ) -> None:
@@ -225,7 +224,7 @@ async def test_the_scheduler_keeps_its_lease_for_as_many_renewals_as_a_minute_ha
             seen.append(now)
         return len(seen) > 30
 
-    await until(renewed, seconds=60)
+    await until(renewed)
     assert {each["spec"]["holderIdentity"] for each in seen} == {seen[0]["spec"]["holderIdentity"]}
     await plane.add_node("n")
     await plane.add_pod("a")
@@ -234,22 +233,19 @@ async def test_the_scheduler_keeps_its_lease_for_as_many_renewals_as_a_minute_ha
     assert "orbidden" not in scheduler.said()
 
 
+@pytest.mark.wide
 async def test_a_standby_takes_over_with_the_rights_that_both_have(
     installed: Installation, plane: ControlPlane
 ) -> None:
     token = await scraper(installed)
-    soon = (
-        *("--leader-elect-lease-duration", "3s"),
-        *("--leader-elect-renew-deadline", "2s"),
-        *("--leader-elect-retry-period", "200ms"),
-    )
-    first = await installed.start("agent-scheduler", "first", *soon)
+    often = ("--leader-elect-retry-period", "200ms")
+    first = await installed.start("agent-scheduler", "first", *often)
     await first.ready()
     await until(lambda: leads(first, token))
-    second = await installed.start("agent-scheduler", "second", *soon)
+    second = await installed.start("agent-scheduler", "second", *often)
     await second.ready()
     first.kill()
-    await until(lambda: leads(second, token), seconds=60)
+    await until(lambda: leads(second, token))
     await plane.add_node("n")
     await plane.add_pod("a")
     await plane.bound("a")
@@ -308,7 +304,7 @@ async def _all_rights_of_the_scheduler(installed: Installation) -> None:
 
     # Events and statuses are written behind the binds.
     with contextlib.suppress(AssertionError):
-        await until(all_used, seconds=30)
+        await until(all_used)
     assert installed.refusals("agent-scheduler", NAMESPACE) == []
     assert compared(installed, "agent-scheduler") == ([], [])
     assert "Traceback" not in scheduler.said()
@@ -336,7 +332,7 @@ class Work:
             status = (await self._ask("GET", f"{path}/agent-scheduler")).get("status") or {}
             return sorted(status.get("nodesInUse") or ()) == sorted(nodes)
 
-        await until(in_use, seconds=60)
+        await until(in_use)
 
     async def plain(self) -> None:
         await self._ask("POST", PODS, pod("plain"))
@@ -464,7 +460,7 @@ class Work:
             status = (await self._ask("GET", f"{PODS}/{name}"))["status"]
             return any(words in each.get("message", "") for each in status.get("conditions") or ())
 
-        await until(told, seconds=60)
+        await until(told)
 
 
 @embedded_alone
@@ -501,7 +497,7 @@ async def _queues_and_groups(installed: Installation) -> None:
             "state"
         ) == "Closed"
 
-    await until(closed, seconds=60)
+    await until(closed)
     owners: dict[str, str] = {}
     for kind in OWNERS:
         path, body = owner(kind)
@@ -513,7 +509,7 @@ async def _queues_and_groups(installed: Installation) -> None:
 
     for kind, uid in owners.items():
         await installed.ask("POST", PODS, member(kind.lower(), kind, uid))
-        await until(lambda uid=uid: has_group(uid), seconds=60)
+        await until(lambda uid=uid: has_group(uid))
     uid, path = owners["StatefulSet"], f"{owner('StatefulSet')[0]}/own"
     minimum = {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}}
     await installed.ask("PATCH", path, minimum, content_type=MERGE)
@@ -523,13 +519,13 @@ async def _queues_and_groups(installed: Installation) -> None:
 
     await asyncio.sleep(0.5)
     await installed.ask("POST", PODS, member("second", "StatefulSet", uid))
-    await until(renewed, seconds=60)
+    await until(renewed)
     await installed.ask("PATCH", path, {"spec": {"replicas": 0}}, content_type=MERGE)
 
     async def gone() -> bool:
         return not await has_group(uid)
 
-    await until(gone, seconds=60)
+    await until(gone)
 
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
@@ -572,11 +568,11 @@ async def _jobs(installed: Installation) -> None:
         answer = await installed.call("PATCH", f"{groups}/train-{uid}", phase, content_type=MERGE)
         return answer.status == 200
 
-    await until(let_in, seconds=60)
-    await until(lambda: has(1), seconds=60)
+    await until(let_in)
+    await until(lambda: has(1))
     grown = {"spec": {"tasks": _job("train", 2)["spec"]["tasks"]}}
     await installed.ask("PATCH", f"{JOBS}/train", grown, content_type=MERGE)
-    await until(lambda: has(2), seconds=60)
+    await until(lambda: has(2))
     order = command("CompleteJob", "train")
     order["target"] |= {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     await installed.ask("POST", COMMANDS, order)
@@ -584,7 +580,7 @@ async def _jobs(installed: Installation) -> None:
     async def gone() -> bool:
         return (await installed.call("GET", f"{JOBS}/train")).status == 404
 
-    await until(gone, seconds=60)
+    await until(gone)
 
 
 async def _all_rights_of_the_controllers(installed: Installation) -> None:
@@ -597,7 +593,7 @@ async def _all_rights_of_the_controllers(installed: Installation) -> None:
         items = (await installed.ask("GET", shards))["items"]
         return sorted(each["metadata"]["name"] for each in items) == sorted(names)
 
-    await until(lambda: planned("agent-scheduler", "volcano"), seconds=60)
+    await until(lambda: planned("agent-scheduler", "volcano"))
     # One shard is dropped from the configuration, and cannot be used twice in the same words.
     path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/agent-scheduler-sharding"
     written = (await installed.ask("GET", path))["data"]["sharding.yaml"]
@@ -609,7 +605,7 @@ async def _all_rights_of_the_controllers(installed: Installation) -> None:
     await installed.ask(
         "PATCH", path, {"data": {"sharding.yaml": yaml.safe_dump(configuration)}}, content_type=MERGE
     )
-    await until(lambda: planned("volcano"), seconds=60)
+    await until(lambda: planned("volcano"))
     await _queues_and_groups(installed)
     await _jobs(installed)
     status, text = await asyncio.to_thread(controllers.get, "/metrics", token=token)
@@ -619,7 +615,7 @@ async def _all_rights_of_the_controllers(installed: Installation) -> None:
         return compared(installed, "agent-scheduler-controllers")[1] == []
 
     with contextlib.suppress(AssertionError):
-        await until(all_used, seconds=40)
+        await until(all_used)
     assert installed.refusals("agent-scheduler-controllers", NAMESPACE) == []
     assert compared(installed, "agent-scheduler-controllers") == ([], [])
     assert "Traceback" not in controllers.said()

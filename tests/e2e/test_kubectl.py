@@ -11,8 +11,6 @@ import pytest
 
 from .kubectl import Kubectl, cluster
 
-pytestmark = pytest.mark.e2e
-
 _POD = {
     "apiVersion": "v1",
     "kind": "Pod",

@@ -10,8 +10,6 @@ import pytest
 
 from .kubectl import Kubectl, cluster
 
-pytestmark = pytest.mark.e2e
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -11,8 +11,6 @@ from tests.support.batched import CRDS, pod_group, queue
 
 from .kubectl import Kubectl, cluster
 
-pytestmark = pytest.mark.e2e
-
 
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:

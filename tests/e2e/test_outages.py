@@ -10,8 +10,6 @@ from .conftest import Start
 from .plane import ControlPlane
 from .proxy import Proxy
 
-pytestmark = pytest.mark.e2e
-
 
 async def test_what_happened_during_an_outage_is_made_up_for(
     plane: ControlPlane, start: Start, tmp_path: Path
@@ -83,6 +81,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 2}))
 
 
+@pytest.mark.wide
 async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
@@ -107,6 +106,7 @@ async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
         assert scheduler.is_ready()
 
 
+@pytest.mark.wide
 async def test_a_scheduler_that_never_reached_the_api_server_ends_at_a_signal(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .plane import ControlPlane
 from .processes import Scheduler
-
-pytestmark = pytest.mark.e2e
 
 
 def test_a_synced_scheduler_is_alive_and_ready(scheduler: Scheduler) -> None:

@@ -10,7 +10,7 @@ import pytest
 from .plane import AFFINITY, CORDONED, PORTS, TAINTED, ControlPlane, container, without_preemption
 from .processes import Scheduler
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("scheduler")]
+pytestmark = pytest.mark.usefixtures("scheduler")
 
 
 def required(**term: Any) -> dict[str, Any]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .conftest import Start
 from .plane import ControlPlane, Object
 from .processes import Scheduler
-
-pytestmark = pytest.mark.e2e
 
 
 async def add_priority(plane: ControlPlane, name: str, value: int, **more: object) -> str:

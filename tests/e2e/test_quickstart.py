@@ -27,8 +27,6 @@ from tests.support.documents import PAGES, Block, blocks, differs, split
 from tests.support.needed import kubectl
 from tests.support.places import ROOT
 
-pytestmark = pytest.mark.e2e
-
 PAGE = ROOT / "docs" / "quickstart.md"
 #: Behind it an installation is typed.
 TITLE = "## On a cluster of yours"
@@ -135,6 +133,7 @@ def elsewhere() -> list[Block]:
     ]
 
 
+@pytest.mark.wide
 async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) -> None:
     """Of what the page says before, the first pod, one that waits, and the gang; then, what other pages have made."""
     shutil.copytree(ROOT / "config", tmp_path / "config")

@@ -15,8 +15,6 @@ from agent_scheduler.cli.main import main
 from .conftest import Start
 from .processes import PATIENCE, PROGRAM
 
-pytestmark = pytest.mark.e2e
-
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
 

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from .conftest import BUDGETS, Start
@@ -87,6 +88,7 @@ async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_s
     assert running.metric(f"{_PREFIX}_last_reload_successful") == 1
 
 
+@pytest.mark.wide
 async def test_sighup_reloads_at_once_and_a_config_map_is_swapped_by_its_links(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
@@ -107,6 +109,7 @@ async def test_sighup_reloads_at_once_and_a_config_map_is_swapped_by_its_links(
     assert running.json("/configz")["configuration"]["candidateNodeCount"] == 9
 
 
+@pytest.mark.wide
 async def test_every_pod_of_a_burst_is_bound_once_while_profiles_change(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:

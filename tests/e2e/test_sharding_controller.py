@@ -27,7 +27,6 @@ from .conftest import VARIABLE
 from .processes import PROGRAM, Process, Served
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(
         VARIABLE in os.environ,
         reason=f"the controller divides all nodes of a cluster, and those that {VARIABLE} has are not ours",
@@ -57,10 +56,10 @@ class Divided(ShardedCluster):
         self.started: list[Controllers] = []
 
     def start(self, *flags: str) -> Controllers:
-        """Its lease is short, and lies in the namespace default."""
+        """Its lease lies in the namespace default."""
         lease = (
             *("--leader-elect-resource-namespace", "default", "--leader-elect-retry-period", "200ms"),
-            *("--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s"),
+            *("--leader-elect-lease-duration", "15s", "--leader-elect-renew-deadline", "12s"),
         )
         made = Controllers(
             f"controllers-{len(self.started)}",
@@ -89,7 +88,7 @@ class Divided(ShardedCluster):
             specs = await self.specs()
             return specs if seen(specs) else None
 
-        found: dict[str, list[str]] = await until(so, seconds=60)
+        found: dict[str, list[str]] = await until(so)
         return found
 
 
@@ -168,6 +167,7 @@ async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -
         ]
 
 
+@pytest.mark.wide
 async def test_a_configuration_that_cannot_be_used_changes_nothing_at_the_start_or_later(
     tmp_path: Path,
 ) -> None:
@@ -200,6 +200,7 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing_at_the_start_
         await it.until_counts(a=2, b=1)
 
 
+@pytest.mark.wide
 async def test_a_standby_goes_on_where_a_leader_was_killed(tmp_path: Path) -> None:
     async with divided(tmp_path) as it:
         names = await it.add_nodes(4)
@@ -218,6 +219,7 @@ async def test_a_standby_goes_on_where_a_leader_was_killed(tmp_path: Path) -> No
         assert second.metric("agent_scheduler_sharding_writes_total", result="created") == 0
 
 
+@pytest.mark.wide
 async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_path: Path) -> None:
     def writes(fault: dict[str, Any], probability: float, *verbs: str) -> dict[str, Any]:
         return {

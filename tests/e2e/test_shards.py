@@ -21,8 +21,6 @@ from .plane import MERGE, OF, ControlPlane, Object
 from .processes import Scheduler
 from .test_faults import faulty_cluster
 
-pytestmark = pytest.mark.e2e
-
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _FILE = CONFIG / "crd/shard.volcano.sh_nodeshards.yaml"
 HOST = "kubernetes.io/hostname"
@@ -49,8 +47,8 @@ class Shards:
                 flags=[
                     f"--scheduler-sharding-mode={mode}",
                     f"--sharding-lease-namespace={self.plane.namespace}",
-                    "--leader-elect-lease-duration=4s",
-                    "--leader-elect-renew-deadline=3s",
+                    "--leader-elect-lease-duration=15s",
+                    "--leader-elect-renew-deadline=12s",
                     "--leader-elect-retry-period=300ms",
                     "--sharding-fence-period=2s",
                 ],
@@ -174,6 +172,7 @@ async def test_node0_goes_from_one_scheduler_to_the_other_as_in_the_designs_tabl
         await faulty.check_and_stop()
 
 
+@pytest.mark.wide
 async def test_under_load_nodes_change_hands_and_none_is_given_more_than_it_has(
     plane: ControlPlane, shards: Shards
 ) -> None:
@@ -207,6 +206,7 @@ async def test_under_load_nodes_change_hands_and_none_is_given_more_than_it_has(
     shards.assert_never_shared()
 
 
+@pytest.mark.wide
 async def test_nodes_of_a_scheduler_that_was_killed_go_to_another_and_come_back(
     plane: ControlPlane, shards: Shards
 ) -> None:

@@ -11,8 +11,6 @@ import pytest
 from .conftest import Start
 from .plane import ControlPlane
 
-pytestmark = pytest.mark.e2e
-
 #: What takes long to import, of ours and of others.
 HEAVY = (
     *(

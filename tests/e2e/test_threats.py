@@ -21,7 +21,7 @@ from tests.support.places import ROOT
 from .installed import Installation
 from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster
 
-pytestmark = [pytest.mark.e2e, embedded_alone]
+pytestmark = embedded_alone
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -123,6 +123,7 @@ async def test_a_stolen_token_is_good_for_nothing_but_its_owners_work(cluster: I
                 assert await tried(cluster, account, method, path, body) == 403, (account, what)
 
 
+@pytest.mark.wide
 async def test_a_tenants_pod_gets_no_more_than_its_spec_and_class_give_it(cluster: Installation) -> None:
     """What annotations and odd values ask for beyond that makes the pod wait, or is nothing."""
     scheduler = await cluster.start("agent-scheduler", "scheduler")

@@ -10,8 +10,6 @@ from tests.support.embedded import until
 from .conftest import Start
 from .plane import ControlPlane
 
-pytestmark = pytest.mark.e2e
-
 
 async def test_a_process_sends_what_it_has_when_it_is_stopped(plane: ControlPlane, start: Start) -> None:
     tracing()
@@ -28,6 +26,7 @@ async def test_a_process_sends_what_it_has_when_it_is_stopped(plane: ControlPlan
         assert sorted(results) == ["scheduled", "stopped"]
 
 
+@pytest.mark.wide
 async def test_a_process_ends_though_a_collector_keeps_it_waiting(plane: ControlPlane, start: Start) -> None:
     tracing()
     await plane.add_node("node")

@@ -17,8 +17,6 @@ from tests.support.batched import CRDS, pod_group, queue
 from .kubectl import Kubectl, cluster
 from .processes import Scheduler, Served
 
-pytestmark = pytest.mark.e2e
-
 #: Volcano's `defaultSchedulerConf`.
 DEFAULT = """\
 actions: "enqueue, allocate, backfill"
@@ -142,6 +140,7 @@ async def test_a_gang_is_bound_whole_and_shown_as_before(moved: Moved) -> None:
     await moved.until("status of the queue", allocated)
 
 
+@pytest.mark.wide
 async def test_a_gang_that_does_not_fit_has_no_pod_bound_and_says_why(moved: Moved) -> None:
     kubectl = moved.kubectl
     kubectl.apply(pod_group("large", minMember=9, queue="default"))
@@ -161,6 +160,7 @@ async def test_a_gang_that_does_not_fit_has_no_pod_bound_and_says_why(moved: Mov
     kubectl("delete", "pods", *(f"large-{number}" for number in range(9)), "--grace-period=0", "--force")
 
 
+@pytest.mark.wide
 async def test_a_queue_holds_what_is_above_its_capability(moved: Moved) -> None:
     kubectl = moved.kubectl
     kubectl.apply(queue("small", parent="root", capability={"cpu": 1}))
@@ -174,6 +174,7 @@ async def test_a_queue_holds_what_is_above_its_capability(moved: Moved) -> None:
     kubectl("delete", "pod", "first-0", "second-0", "--grace-period=0", "--force")
 
 
+@pytest.mark.wide
 async def test_a_pod_without_a_group_gets_one_and_is_bound(moved: Moved) -> None:
     kubectl = moved.kubectl
     kubectl.apply(pod("lone", cpu="100m"))

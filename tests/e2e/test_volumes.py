@@ -9,7 +9,7 @@ import pytest
 
 from .plane import MERGE, ControlPlane, Run
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("scheduler")]
+pytestmark = pytest.mark.usefixtures("scheduler")
 
 HOST = "kubernetes.io/hostname"
 CLASSES, VOLUMES = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from .plane import CORDONED, JSON_PATCH, TAINTED, ControlPlane, container
 from .processes import Scheduler
-
-pytestmark = pytest.mark.e2e
 
 
 async def waiting(scheduler: Scheduler, plane: ControlPlane, name: str) -> dict[str, Any]:

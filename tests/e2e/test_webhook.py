@@ -37,7 +37,7 @@ async def bundle(installed: Installation) -> str:
             found.update(each["clientConfig"].get("caBundle", "") for each in webhooks)
         return len(found) == 1 and "" not in found
 
-    await until(same, seconds=60)
+    await until(same)
     return base64.b64decode(found.pop()).decode()
 
 
@@ -79,7 +79,7 @@ async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_pa
             return compared(installed, ACCOUNT)[1] == []
 
         with contextlib.suppress(AssertionError):
-            await until(all_used, seconds=40)
+            await until(all_used)
         assert installed.refusals(ACCOUNT, NAMESPACE) == []
         assert compared(installed, ACCOUNT) == ([], [])
         for each in webhooks:

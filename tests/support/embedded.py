@@ -100,7 +100,7 @@ class EmbeddedCluster:
         return next((each for each in conditions if each["type"] == "PodScheduled"), None)
 
 
-async def until(what: Callable[[], Any], *, seconds: float = 20.0) -> Any:
+async def until(what: Callable[[], Any], *, seconds: float = 60.0) -> Any:
     """The first true answer of `what`, which may be a coroutine function."""
     ends = time.monotonic() + seconds
     while True:
