@@ -75,18 +75,18 @@ async def test_the_stream_tells_all_and_then_only_what_changes() -> None:
         assert whole["nodes"]["spec"][1][2:] == [16000, 64 << 30, 4, False]
         assert [each["name"] for each in whole["queues"]] == ["default", "root"]
         await world.cluster.add_pod("a", cpu="3", nodeSelector={"kubernetes.io/hostname": "node-00004"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (news := await it.next())["nodes"]["use"]:
                 assert news["nodes"]["spec"] == []
         assert news["nodes"]["use"] == [[4, 3000, 16 << 20, 0, 1]]
         assert "queues" not in news
         await world.cluster.ask("PATCH", "/api/v1/nodes/node-00002", CORDON, content_type=MERGE)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (news := await it.next())["nodes"]["spec"]:
                 pass
         assert news["nodes"]["spec"] == [[2, "node-00002", 16000, 64 << 30, 0, True]]
         await world.cluster.ask("DELETE", "/api/v1/nodes/node-00007")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (news := await it.next())["nodes"]["gone"]:
                 pass
         assert news["nodes"]["gone"] == [7]
@@ -96,7 +96,7 @@ async def test_stages_of_a_job_and_its_queue_are_told() -> None:
     async with console_world(9, port=free_port()) as world, viewer(world) as it:
         await world.queues()
         await world.jobs(1)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 gangs = await it.until("gangs")
                 if gangs["phases"]:

@@ -97,7 +97,7 @@ class Installation:
         self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
     ) -> Response:
         data = None if body is None else json.dumps(body).encode()
-        return await self._transport.request(method, path, body=data, content_type=content_type, timeout=30)
+        return await self._transport.request(method, path, body=data, content_type=content_type, timeout=300)
 
     async def apply(self, name: str) -> None:
         """What `kubectl apply -k config/NAME` applies, by server-side apply."""

@@ -42,7 +42,7 @@ class Kubectl:
             env=self._env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         told = f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
@@ -69,7 +69,7 @@ class Kubectl:
             yield process
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
             assert process.stdout is not None
             process.stdout.close()
 
@@ -103,7 +103,7 @@ def cluster(home: Path, *flags: str) -> Iterator[Kubectl]:
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

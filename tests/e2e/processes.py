@@ -142,7 +142,7 @@ class Served(Process):
         scheme = "http" if self._tls is None else "https"
         request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
+            with urllib.request.urlopen(request, timeout=300, context=self._tls) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

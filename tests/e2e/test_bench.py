@@ -45,7 +45,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = await asyncio.to_thread(process.communicate, timeout=110)
+    out, err = await asyncio.to_thread(process.communicate, timeout=300)
     return process.returncode, out, err
 
 

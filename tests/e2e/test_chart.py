@@ -48,7 +48,7 @@ WORKLOAD = {
 
 def applied(installed: Installation, *arguments: str, text: str = "") -> None:
     command = [kubectl(), "--kubeconfig", str(installed.kubeconfig), "apply", *arguments]
-    told = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+    told = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
     assert told.returncode == 0, told.stderr
 
 
@@ -66,7 +66,7 @@ def rendered() -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return told.stdout
 

@@ -198,7 +198,7 @@ async def test_kubectl_shows_the_claim_as_allocated_and_reserved(
     await devices.audit("a")
     command = [kubectl(), "--kubeconfig", str(devices.run.kubeconfig), "-n", plane.namespace]
     command += ["get", "resourceclaims", devices.claim_of("a"), "--no-headers"]
-    shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=300)
     assert shown.stdout.split()[:2] == [devices.claim_of("a"), "allocated,reserved"], shown
     assert_nobody_was_rescued(scheduler)
 

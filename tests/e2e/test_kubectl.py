@@ -105,7 +105,7 @@ def _bind(kubectl: Kubectl, pod: str, node: str) -> None:
     }
     url = f"{address}/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/binding"
     sent = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(sent, timeout=10) as answer:
+    with urllib.request.urlopen(sent, timeout=300) as answer:
         assert answer.status == 201
 
 
@@ -269,9 +269,9 @@ def test_a_node_is_tainted_cordoned_and_drained(kubectl: Kubectl) -> None:
 
     kubectl("run", "one", "--image=x")
     _bind(kubectl, "one", node)
-    kubectl("wait", "pod/one", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "pod/one", "--for=condition=Ready", "--timeout=200s")
     assert "declare no controller" in kubectl.refused("drain", node)
-    assert "pod/one evicted" in kubectl("drain", node, "--force", "--grace-period=0", "--timeout=40s")
+    assert "pod/one evicted" in kubectl("drain", node, "--force", "--grace-period=0", "--timeout=200s")
     assert "SchedulingDisabled" in kubectl("get", "node", node)
     kubectl("uncordon", node)
     assert "unschedulable" not in kubectl.json("get", "node", node)["spec"]
@@ -284,8 +284,8 @@ def test_a_budget_holds_a_drain_up(kubectl: Kubectl) -> None:
     kubectl("create", "poddisruptionbudget", "all", "--selector=app=web", "--min-available=1")
     kubectl.apply(_POD)
     _bind(kubectl, "web", node)
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=20s")
-    kubectl("wait", "poddisruptionbudget/all", "--for=jsonpath={.status.currentHealthy}=1", "--timeout=10s")
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=200s")
+    kubectl("wait", "poddisruptionbudget/all", "--for=jsonpath={.status.currentHealthy}=1", "--timeout=200s")
     held = kubectl.refused("drain", node, "--force", "--timeout=1s")
     assert "Cannot evict pod as it would violate the pod's disruption budget" in held
     kubectl("uncordon", node)
@@ -293,13 +293,13 @@ def test_a_budget_holds_a_drain_up(kubectl: Kubectl) -> None:
 
 def test_wait_sees_conditions_paths_and_deletions(kubectl: Kubectl) -> None:
     kubectl.apply(_POD)
-    kubectl("wait", "pod/web", "--for=jsonpath={.status.phase}=Pending", "--timeout=5s")
-    with kubectl.started("wait", "pod/web", "--for=condition=Ready", "--timeout=20s") as waiting:
+    kubectl("wait", "pod/web", "--for=jsonpath={.status.phase}=Pending", "--timeout=200s")
+    with kubectl.started("wait", "pod/web", "--for=condition=Ready", "--timeout=200s") as waiting:
         _bind(kubectl, "web", "node-00000")
-        assert waiting.wait(20) == 0
-    with kubectl.started("wait", "pod/web", "--for=delete", "--timeout=20s") as waiting:
+        assert waiting.wait(200) == 0
+    with kubectl.started("wait", "pod/web", "--for=delete", "--timeout=200s") as waiting:
         kubectl("delete", "pod", "web", "--grace-period=0", "--force")
-        assert waiting.wait(20) == 0
+        assert waiting.wait(200) == 0
     kubectl("run", "one", "--image=x")
     assert "timed out" in kubectl.refused("wait", "pod/one", "--for=condition=Ready", "--timeout=1s")
 
@@ -308,7 +308,7 @@ def test_a_deployment_is_rolled_out_scaled_and_taken_back(kubectl: Kubectl) -> N
     placed = json.dumps({"spec": {"template": {"spec": {"nodeName": "node-00000"}}}})
     kubectl("create", "deployment", "web", "--image=nginx:1", "--replicas=2")
     kubectl("patch", "deployment", "web", "-p", placed)
-    rolled_out = ("rollout", "status", "deployment/web", "--timeout=20s")
+    rolled_out = ("rollout", "status", "deployment/web", "--timeout=200s")
     assert "successfully rolled out" in kubectl(*rolled_out)
     kubectl("scale", "deployment/web", "--replicas=3")
     kubectl("set", "image", "deployment/web", "nginx=nginx:2")
@@ -332,7 +332,7 @@ def test_a_job_is_waited_for(kubectl: Kubectl) -> None:
     template["metadata"] = {"annotations": {"agent-scheduler.io/exit-code": "0"}}
     template["spec"]["nodeName"] = "node-00000"
     kubectl("create", "-f", "-", stdin=body | {"spec": {**body["spec"], "completions": 3}})
-    kubectl("wait", "job/one", "--for=condition=complete", "--timeout=20s")
+    kubectl("wait", "job/one", "--for=condition=complete", "--timeout=200s")
     assert _rows(kubectl("get", "job", "one"))[0][1:3] == ["Complete", "3/3"]
 
 
@@ -470,7 +470,7 @@ def test_cluster_wide_kinds_are_created_too(kubectl: Kubectl) -> None:
 
 def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:
     kubectl.apply(_WIDGETS)
-    kubectl("wait", "crd/widgets.example.com", "--for=condition=Established", "--timeout=10s")
+    kubectl("wait", "crd/widgets.example.com", "--for=condition=Established", "--timeout=200s")
     widget: dict[str, Any] = {
         "apiVersion": "example.com/v1",
         "kind": "Widget",
@@ -484,7 +484,7 @@ def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:
     status = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
     kubectl("patch", "widget", "w", "--subresource=status", "--type=merge", "-p", status)
     assert _rows(kubectl("get", "widgets")) == [["w", "red", "True"]]
-    kubectl("wait", "widget/w", "--for=condition=Ready", "--timeout=5s")
+    kubectl("wait", "widget/w", "--for=condition=Ready", "--timeout=200s")
     assert "Its colour." in kubectl("explain", "widget.spec")
     widget["spec"]["color"] = "green"
     assert 'supported values: "red", "blue"' in kubectl.refused("apply", "-f", "-", stdin=widget)

@@ -68,7 +68,7 @@ def said_by(*arguments: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return done.stderr
 

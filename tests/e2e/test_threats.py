@@ -109,7 +109,7 @@ async def tried(made: Installation, account: str, method: str, path: str, body: 
     try:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         data = None if body is None else json.dumps(body).encode()
-        return (await transport.request(method, path, body=data, content_type=kind, timeout=10)).status
+        return (await transport.request(method, path, body=data, content_type=kind, timeout=300)).status
     finally:
         await transport.close()
 

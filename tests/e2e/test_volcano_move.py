@@ -102,8 +102,8 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
             )
             started.append(scheduler)
             asyncio.run(scheduler.ready())
-            kubectl("wait", "--for=create", "queue/default", "--timeout=30s")
-            kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/default", "--timeout=30s")
+            kubectl("wait", "--for=create", "queue/default", "--timeout=200s")
+            kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/default", "--timeout=200s")
             yield Moved(kubectl, scheduler)
             for each in started:
                 each.check()
@@ -115,7 +115,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
 async def test_a_gang_is_bound_whole_and_shown_as_before(moved: Moved) -> None:
     kubectl = moved.kubectl
     kubectl.apply(queue("team", parent="root", capability={"cpu": 6}))
-    kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/team", "--timeout=30s")
+    kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/team", "--timeout=200s")
     kubectl.apply(pod_group("train", minMember=3, queue="team"))
     for number in range(2):
         kubectl.apply(pod(f"train-{number}", "train"))
@@ -164,7 +164,7 @@ async def test_a_gang_that_does_not_fit_has_no_pod_bound_and_says_why(moved: Mov
 async def test_a_queue_holds_what_is_above_its_capability(moved: Moved) -> None:
     kubectl = moved.kubectl
     kubectl.apply(queue("small", parent="root", capability={"cpu": 1}))
-    kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/small", "--timeout=30s")
+    kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/small", "--timeout=200s")
     for name in ("first", "second"):
         kubectl.apply(pod_group(name, minMember=1, queue="small"))
         kubectl.apply(pod(f"{name}-0", name))

@@ -48,7 +48,7 @@ def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) ->
         f"https://127.0.0.1:{webhook.port}{path}", data=body, headers={"Content-Type": "application/json"}
     )
     context = ssl.create_default_context(cadata=authority)
-    with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+    with urllib.request.urlopen(request, timeout=300, context=context) as answer:
         return json.load(answer)["response"]
 
 

@@ -286,7 +286,7 @@ def test_each_alert_fires_on_a_bad_day_and_is_silent_on_a_good_one(tmp_path: Pat
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert told.returncode == 0, told.stdout + told.stderr
 
