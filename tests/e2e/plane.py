@@ -8,23 +8,18 @@ controllers, but if there are any, they do no harm.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport
+from tests.support.client import MERGE, STRATEGIC, Client
 from tests.support.picture import Object, Picture
 
-JSON_PATCH = "application/json-patch+json"
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
 #: Label of everything that a test made; its value is the test's id.
 OF = "e2e.agent-scheduler/of"
-_AT_ONCE = 16
-
 #: kube-scheduler's words.
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 CORDONED = "node(s) were unschedulable"
@@ -78,11 +73,13 @@ def container(
     return made
 
 
-class ControlPlane:
+class ControlPlane(Client):
     """A user with admin rights, for one test. Names are short ones; on the server each ends in the test's id."""
 
+    patient = True
+
     def __init__(self, transport: Transport, run: Run, test: str) -> None:
-        self.transport = transport
+        super().__init__(transport)
         self.run = run
         self.test = test
         self.namespace = run.namespace
@@ -93,57 +90,6 @@ class ControlPlane:
         )
         self.events = Picture(transport, f"/api/v1/namespaces/{run.namespace}/events")
         self._cluster_objects: list[str] = []
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-
-    # ---- requests
-
-    async def call(
-        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
-    ) -> Response:
-        """One exchange, repeated while the server is too busy for it or the connection breaks."""
-        data = None if body is None else json.dumps(body).encode()
-        unsure = False
-        for _ in range(100):
-            try:
-                async with self._slots:
-                    answer = await self.transport.request(
-                        method, path, body=data, content_type=content_type, timeout=60
-                    )
-            except TransportError as error:
-                unsure = unsure or isinstance(error, OutcomeUnknown)
-                pause = 0.1
-            else:
-                if unsure and method == "POST" and answer.status == 409:
-                    # The attempt whose answer was lost did it: names are this test's own.
-                    return await self.call("GET", self._created(path, body))
-                if unsure and method == "DELETE" and answer.status == 404:
-                    return Response(200, b"{}", {})
-                if answer.status != 429:
-                    return answer
-                pause = float(answer.headers.get("Retry-After", "0.2"))
-            await asyncio.sleep(min(pause, 2.0))
-        raise AssertionError(f"{method} {path}: no answer, or too many requests, a hundred times")
-
-    @staticmethod
-    def _created(path: str, body: object) -> str:
-        """Where the object is that a POST makes; a binding makes its pod another."""
-        assert isinstance(body, dict)
-        collection, _, subresource = path.rpartition("/")
-        return collection if subresource == "binding" else f"{path}/{body['metadata']['name']}"
-
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        content_type: str = "application/json",
-        also: Collection[int] = (),
-    ) -> Any:
-        """The answer's object; a status that is neither 2xx nor in `also` fails the test."""
-        answer = await self.call(method, path, body, content_type=content_type)
-        assert answer.status < 300 or answer.status in also, (method, path, answer.status, answer.body[:2000])
-        return json.loads(answer.body)
 
     # ---- names
 

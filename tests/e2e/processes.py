@@ -25,12 +25,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent_scheduler.bench.processes import free_port
+from tests.support.client import PATIENCE
 
 T = TypeVar("T")
 
 PROGRAM = (sys.executable, "-m", "agent_scheduler")
-#: Seconds; only there to end what hangs: longer than anything takes, however busy the machine is.
-PATIENCE = 180.0
 _TAIL = 4000
 
 

@@ -15,11 +15,12 @@ import pytest
 
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.support.batched import queue
+from tests.support.client import MERGE
 from tests.support.embedded import until
 
 from .installed import Installation
 from .processes import Served
-from .test_installed import MERGE, NAMESPACE, PODS, SESSIONS, embedded_alone, own_cluster
+from .test_installed import NAMESPACE, PODS, SESSIONS, embedded_alone, own_cluster
 from .test_webhook import ACCOUNT, HERE, bundle
 
 CONTROLLERS = "agent-scheduler-controllers"

@@ -22,6 +22,7 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.support.batched import COMMANDS, OWNERS, command, member, owner, pod_group, queue
+from tests.support.client import MERGE
 from tests.support.embedded import until
 
 from .conftest import VARIABLE
@@ -37,7 +38,6 @@ NAMESPACE = "agent-scheduler"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 PODS = "/api/v1/namespaces/default/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-MERGE = "application/merge-patch+json"
 GPU = "e2e.example.com/gpu"
 
 #: Volcano's own file, as it ships it.

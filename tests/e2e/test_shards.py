@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 from agent_scheduler.objects.shard import NODE_SHARDS
+from tests.support.client import MERGE
 from tests.support.picture import Picture
 from tests.support.places import CONFIG
 
 from .conftest import Start
-from .plane import MERGE, OF, ControlPlane, Object
+from .plane import OF, ControlPlane, Object
 from .processes import Scheduler
 from .test_faults import faulty_cluster
 

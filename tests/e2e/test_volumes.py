@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from .plane import MERGE, ControlPlane, Run
+from tests.support.client import MERGE
+
+from .plane import ControlPlane, Run
 
 pytestmark = pytest.mark.usefixtures("scheduler")
 

@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Response
+from agent_scheduler.kube.transport import Endpoint
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
+from tests.support.client import Client
 
 PODS = "/api/v1/namespaces/default/pods"
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(Client):
     """What a test says to the API server, as a user with admin rights would."""
 
     def __init__(self, api: Api, server: Server, transport: Http1Transport) -> None:
+        super().__init__(transport)
         self.api = api
         self.server = server
-        self.transport = transport
-
-    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> Response:
-        data = None if body is None else json.dumps(body).encode()
-        return await self.transport.request(method, path, body=data, timeout=10, **more)
-
-    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        """The answer's object; anything but a 2xx fails the test."""
-        answer = await self.call(method, path, body, **more)
-        assert answer.status < 300, (method, path, answer.status, answer.body)
-        return json.loads(answer.body)
 
     async def add_node(
         self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any
