@@ -72,34 +72,3 @@ async def test_eight_racing_workers_fill_every_node_to_the_brim_and_none_beyond(
         "full nodes once more",
     )
     assert await audit(plane) == {f"n{number}": (4000, FULL) for number in range(NODES)}
-
-
-async def test_the_last_room_goes_to_the_highest_priority(plane: ControlPlane, start: Start) -> None:
-    for name, value in (("low", 10), ("high", 1000)):
-        made = await plane.add_cluster_object(
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            },
-        )
-        assert made.status == 201, made.body
-    await plane.add_node("n", cpu="4")
-    await plane.add_pods(
-        [f"low-{number}" for number in range(6)], cpu="1", priorityClassName=plane.full("low")
-    )
-    await plane.add_pods([f"none-{number}" for number in range(6)], cpu="1")
-    await plane.add_pods(
-        [f"high-{number}" for number in range(4)], cpu="1", priorityClassName=plane.full("high")
-    )
-    # All wait already when it starts, so the order in which it takes them is the queue's.
-    start(config={"workerCount": 4})
-    assert set(await plane.bound(*(f"high-{number}" for number in range(4)))) == {
-        f"high-{number}" for number in range(4)
-    }
-    for number in range(6):
-        await plane.refused(f"low-{number}")
-        await plane.refused(f"none-{number}")
-    assert len(plane.placed()) == 4

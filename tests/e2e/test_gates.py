@@ -155,7 +155,7 @@ async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
     cluster = ("--nodes", "1", "--node-cpu", "4", "--node-memory", "8Gi", "--autoscaler", RULE)
     # The answer to the first removal of a gate is lost.
     lost = {"match": {"resource": "pods", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
-    async with own_cluster(tmp_path, *cluster, faults={"rules": [lost]}, components=["crd"]) as installed:
+    async with own_cluster(tmp_path, *cluster, faults=[lost], components=["crd"]) as installed:
         for component in ("webhook", "controllers", "default"):
             await installed.apply(component)
         webhook = await installed.start(ACCOUNT, "webhook", *HERE)

@@ -18,8 +18,6 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.support.batched import COMMANDS, OWNERS, command, member, owner, pod_group, queue
 from tests.support.client import MERGE
@@ -28,7 +26,7 @@ from tests.support.embedded import until
 from .conftest import VARIABLE
 from .installed import Installation, Object
 from .plane import ControlPlane, Run
-from .processes import Process, Served
+from .processes import Served, cluster
 
 embedded_alone = pytest.mark.skipif(
     VARIABLE in os.environ, reason=f"the cluster of {VARIABLE} has no audit log that can be read here"
@@ -49,48 +47,45 @@ tiers:
 """
 
 #: Answers that are lost, or refuse once: what a component asks only then is asked, too.
-FAULTS = {
-    "seed": 1,
-    "rules": [
-        *(
-            {"match": {"resource": resource, "verbs": [verb]}, "count": 1, "fault": {"lose": {}}}
-            for resource, verb in (
-                ("pods/binding", "create"),
-                ("persistentvolumes", "patch"),
-                ("persistentvolumeclaims", "patch"),
-                ("resourceclaims", "patch"),
-                ("resourceclaims/status", "patch"),
-                ("nodeshards/status", "patch"),
-                ("podgroups", "patch"),
-            )
-        ),
-        {
-            # Behind the one that the test makes: of what a queue holds.
-            "match": {"resource": "queues/status", "verbs": ["patch"]},
-            "after": 1,
-            "count": 1,
-            "fault": {"lose": {}},
-        },
-        {
-            # Behind the one that the test makes: of a claim for an extended resource.
-            "match": {"resource": "resourceclaims", "verbs": ["create"]},
-            "after": 1,
-            "count": 1,
-            "fault": {"lose": {}},
-        },
-        {
-            "match": {"resource": "pods/binding", "verbs": ["create"], "name": "refused"},
-            "count": 1,
-            "fault": {"error": {"status": 422}},
-        },
-        {
-            # The nomination's, and that of what the pod gets of its claim.
-            "match": {"resource": "pods/status", "verbs": ["patch"], "name": "extended"},
-            "count": 2,
-            "fault": {"lose": {}},
-        },
-    ],
-}
+FAULTS: list[Object] = [
+    *(
+        {"match": {"resource": resource, "verbs": [verb]}, "count": 1, "fault": {"lose": {}}}
+        for resource, verb in (
+            ("pods/binding", "create"),
+            ("persistentvolumes", "patch"),
+            ("persistentvolumeclaims", "patch"),
+            ("resourceclaims", "patch"),
+            ("resourceclaims/status", "patch"),
+            ("nodeshards/status", "patch"),
+            ("podgroups", "patch"),
+        )
+    ),
+    {
+        # Behind the one that the test makes: of what a queue holds.
+        "match": {"resource": "queues/status", "verbs": ["patch"]},
+        "after": 1,
+        "count": 1,
+        "fault": {"lose": {}},
+    },
+    {
+        # Behind the one that the test makes: of a claim for an extended resource.
+        "match": {"resource": "resourceclaims", "verbs": ["create"]},
+        "after": 1,
+        "count": 1,
+        "fault": {"lose": {}},
+    },
+    {
+        "match": {"resource": "pods/binding", "verbs": ["create"], "name": "refused"},
+        "count": 1,
+        "fault": {"error": {"status": 422}},
+    },
+    {
+        # The nomination's, and that of what the pod gets of its claim.
+        "match": {"resource": "pods/status", "verbs": ["patch"], "name": "extended"},
+        "count": 2,
+        "fault": {"lose": {}},
+    },
+]
 
 
 @pytest.fixture
@@ -113,33 +108,19 @@ async def installed(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> AsyncI
 
 @asynccontextmanager
 async def own_cluster(
-    folder: Path, *arguments: str, faults: Object | None = None, components: Sequence[str]
+    folder: Path, *arguments: str, faults: Sequence[Object] | None = None, components: Sequence[str]
 ) -> AsyncIterator[Installation]:
     """A cluster that enforces RBAC and writes down what it was asked for, with `components` installed."""
-    kubeconfig, audit_log, plan = folder / "kubeconfig", folder / "audit.log", folder / "faults.yaml"
-    flags = [
-        *("--port", "0", "--tls", "--authorization-mode", "RBAC"),
-        *("--audit-log-path", str(audit_log), "--kubeconfig-out", str(kubeconfig)),
-    ]
-    if faults is not None:
-        plan.write_text(yaml.safe_dump(faults))
-        flags += ["--faults", str(plan)]
-    cluster = Process("cluster", ["cluster", *flags, *arguments], folder=folder)
-    try:
-        await cluster.until(lambda: "cluster ready" in cluster.said(), "greeting")
-        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
+    audit_log = folder / "audit.log"
+    flags = ("--tls", "--authorization-mode", "RBAC", "--audit-log-path", str(audit_log))
+    async with cluster(folder, *flags, *arguments, faults=faults) as (process, transport):
+        made = Installation(transport, process.kubeconfig, folder, audit_log=audit_log)
         try:
-            made = Installation(transport, kubeconfig, folder, audit_log=audit_log)
-            try:
-                for each in components:
-                    await made.apply(each)
-                yield made
-            finally:
-                made.close()
+            for each in components:
+                await made.apply(each)
+            yield made
         finally:
-            await transport.close()
-    finally:
-        cluster.kill()
+            made.close()
 
 
 def pod(name: str, *, cpu: str = "100m", limits: dict[str, str] | None = None, **spec: Any) -> Object:
@@ -205,51 +186,6 @@ def compared(installed: Installation, account: str) -> tuple[list[str], list[str
     # Discovery and reviews of oneself are for every user that is authenticated.
     missing = {right for right in asked - granted if not right.resource.startswith("/api")}
     return sorted(map(str, missing)), sorted(map(str, granted - asked))
-
-
-@pytest.mark.wide
-async def test_the_scheduler_keeps_its_lease_for_as_many_renewals_as_a_minute_has(
-    installed: Installation, plane: ControlPlane
-) -> None:
-    """At the default, two seconds apart."""
-    token = await scraper(installed)
-    scheduler = await installed.start("agent-scheduler", "scheduler", "--leader-elect-retry-period", "100ms")
-    await scheduler.ready()
-    await until(lambda: leads(scheduler, token))
-    seen = [await plane.ask("GET", f"{LEASES}/agent-scheduler")]
-
-    async def renewed() -> bool:
-        now = await plane.ask("GET", f"{LEASES}/agent-scheduler")
-        if now["metadata"]["resourceVersion"] != seen[-1]["metadata"]["resourceVersion"]:
-            seen.append(now)
-        return len(seen) > 30
-
-    await until(renewed)
-    assert {each["spec"]["holderIdentity"] for each in seen} == {seen[0]["spec"]["holderIdentity"]}
-    await plane.add_node("n")
-    await plane.add_pod("a")
-    await plane.bound("a")
-    scheduler.check()
-    assert "orbidden" not in scheduler.said()
-
-
-@pytest.mark.wide
-async def test_a_standby_takes_over_with_the_rights_that_both_have(
-    installed: Installation, plane: ControlPlane
-) -> None:
-    token = await scraper(installed)
-    often = ("--leader-elect-retry-period", "200ms")
-    first = await installed.start("agent-scheduler", "first", *often)
-    await first.ready()
-    await until(lambda: leads(first, token))
-    second = await installed.start("agent-scheduler", "second", *often)
-    await second.ready()
-    first.kill()
-    await until(lambda: leads(second, token))
-    await plane.add_node("n")
-    await plane.add_pod("a")
-    await plane.bound("a")
-    assert "orbidden" not in second.said()
 
 
 async def test_metrics_are_for_whom_the_role_is_bound_to(installed: Installation) -> None:
@@ -477,9 +413,7 @@ async def test_the_controllers_use_each_right_that_they_have_and_need_no_other(t
         )
     ]
     components = ["crd", "controllers", "default"]
-    async with own_cluster(
-        tmp_path, "--nodes", "4", faults={"rules": lost}, components=components
-    ) as installed:
+    async with own_cluster(tmp_path, "--nodes", "4", faults=lost, components=components) as installed:
         await _all_rights_of_the_controllers(installed)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .conftest import Start
 from .plane import ControlPlane, Object
 from .processes import Scheduler
 
@@ -45,16 +44,3 @@ async def test_the_least_important_pods_make_room(plane: ControlPlane, scheduler
     assert not leaving(plane, "kept-0", "kept-1")
     assert scheduler.metric("scheduler_preemption_victims_sum") == 2
     plane.assert_never_moved()
-
-
-async def test_a_pod_that_may_not_preempt_waits(plane: ControlPlane, start: Start) -> None:
-    polite = await add_priority(plane, "polite", 1000, preemptionPolicy="Never")
-    await start().ready()
-    await plane.add_node("n", cpu="1")
-    await plane.add_pod("low", cpu="1")
-    await plane.bound("low")
-    await plane.add_pod("waits", cpu="1", priorityClassName=polite)
-    await plane.refused("waits")
-    condition = plane.condition("waits") or {}
-    assert condition["message"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
-    assert not leaving(plane, "low")

@@ -58,12 +58,6 @@ def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
     )
 
 
-def test_an_unknown_flag_is_refused(run: Run) -> None:
-    said = run("run", "--no-such-flag")
-    assert said.code == 2
-    assert "--no-such-flag" in said.text
-
-
 @pytest.mark.parametrize(
     ("settings", "place", "hint"),
     [
@@ -86,18 +80,6 @@ def test_a_wrong_key_is_named_by_file_line_and_path_with_what_is_allowed(
     assert said.text.startswith(f"agent-scheduler run: {file}{place}")
     assert hint in said.text
     assert said.text.count("\n") == 1
-
-
-def test_flags_that_contradict_one_another_are_refused(run: Run) -> None:
-    said = run("run", "--leader-elect=false", "--leader-elect-lease-duration", "30s")
-    assert said.code == 2
-    assert said.text.startswith("agent-scheduler run: --leader-elect-lease-duration: does nothing without")
-    assert said.text.count("\n") == 1
-
-
-def test_a_kubeconfig_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
-    said = run("run", "--kubeconfig", str(tmp_path / "none"))
-    assert said == (2, f"agent-scheduler run: {tmp_path / 'none'}: no such kubeconfig\n")
 
 
 def test_a_bad_row_of_a_trace_is_named_by_file_line_and_column(run: Run, tmp_path: Path) -> None:

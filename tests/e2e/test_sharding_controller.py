@@ -7,24 +7,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support.embedded import until
 from tests.support.sharded import NAME, NAMESPACE, ShardedCluster, limits
 
 from .conftest import VARIABLE
-from .processes import PROGRAM, Process, Served
+from .processes import PROGRAM, Served, cluster
 
 pytestmark = [
     pytest.mark.skipif(
@@ -95,21 +91,9 @@ class Divided(ShardedCluster):
 @asynccontextmanager
 async def divided(folder: Path, *, faults: list[dict[str, Any]] | None = None) -> AsyncIterator[Divided]:
     """A cluster without nodes. In the end nothing has failed, and every controller ends in order."""
-    kubeconfig, arguments = folder / "kubeconfig", ["--port", "0", "--nodes", "0", "--no-kubelets"]
-    arguments += ["--tls", "--token", "e2e-token"]
-    if faults is not None:
-        plan = folder / "faults.yaml"
-        plan.write_text(yaml.safe_dump({"seed": 5, "rules": faults}))
-        arguments += ["--faults", str(plan)]
-    async with AsyncExitStack() as stack:
-        cluster = Process(
-            "cluster", ["cluster", *arguments, "--kubeconfig-out", str(kubeconfig)], folder=folder
-        )
-        stack.callback(cluster.kill)
-        await cluster.until(lambda: "cluster ready" in cluster.said(), "greeting")
-        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
-        stack.push_async_callback(transport.close)
-        made = Divided(transport, kubeconfig, folder)
+    served = ("--nodes", "0", "--no-kubelets", "--tls", "--token", "e2e-token")
+    async with cluster(folder, *served, faults=faults, seed=5) as (process, transport):
+        made = Divided(transport, process.kubeconfig, folder)
         await made.prepare()
         try:
             async with made.shards:
@@ -123,7 +107,7 @@ async def divided(folder: Path, *, faults: list[dict[str, Any]] | None = None) -
         finally:
             for running in made.started:
                 running.kill()
-        cluster.check()
+        process.check()
 
 
 async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -> None:
@@ -168,58 +152,6 @@ async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -
 
 
 @pytest.mark.wide
-async def test_a_configuration_that_cannot_be_used_changes_nothing_at_the_start_or_later(
-    tmp_path: Path,
-) -> None:
-    async with divided(tmp_path) as it:
-        await it.add_nodes(4)
-        await it.add_shard("a", ["n000"])
-        await it.add_shard("b", ["n001", "gone"])
-        await it.configure("")
-        running = it.start(*SOON)
-        event = await it.until_event("InvalidShardingConfiguration")
-        assert event["regarding"]["kind"] == "ConfigMap"
-        assert event["reportingController"] == "agent-scheduler-sharding"
-        await running.ready()
-        assert await it.specs() == {"a": ["n000"], "b": ["n001", "gone"]}
-        assert running.metric("agent_scheduler_config_last_reload_successful") == 0
-        await it.configure(limits(a=2, b=1))
-        before = await it.until_counts(a=2, b=1)
-        bad = limits(a=3, b=1)
-        bad["schedulerConfigs"][0]["policies"][0]["name"] = "node-limits"
-        await it.configure(bad)
-        (_, told) = await running.until(
-            lambda: (found := running.records("configuration refused"))[1:] and found, "second refusal"
-        )
-        assert told["problem"].endswith(
-            "schedulerConfigs[0].policies[0].name: found 'node-limits'; did you mean node-limit? "
-            "allowed: allocation-rate, node-limit, warmup"
-        )
-        assert told["in_effect"].startswith("ConfigMap ")
-        await it.delete_node(before["a"][0])
-        await it.until_counts(a=2, b=1)
-
-
-@pytest.mark.wide
-async def test_a_standby_goes_on_where_a_leader_was_killed(tmp_path: Path) -> None:
-    async with divided(tmp_path) as it:
-        names = await it.add_nodes(4)
-        first = it.start("--scheduler-configs", BY_CPU)
-        await it.until_specs(low=names, high=[])
-        second = it.start("--scheduler-configs", BY_CPU)
-        await second.ready()
-        assert second.metric("leader_election_master_status") == 0
-        first.send(signal.SIGKILL)
-        await first.ended()
-        # While nobody leads; it is seen by whoever leads next.
-        await it.load("n001", "9")
-        await it.delete_node("n002")
-        await it.until_specs(low=["n000", "n003"], high=["n001"])
-        assert second.metric("leader_election_master_status") == 1
-        assert second.metric("agent_scheduler_sharding_writes_total", result="created") == 0
-
-
-@pytest.mark.wide
 async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_path: Path) -> None:
     def writes(fault: dict[str, Any], probability: float, *verbs: str) -> dict[str, Any]:
         return {
@@ -256,12 +188,3 @@ async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_pa
             wanted = {"low": [name for name in names if name not in busy], "high": sorted(busy)}
             await it.settled(lambda specs, wanted=wanted: specs == wanted)  # type: ignore[misc]
         assert running.metric("agent_scheduler_sharding_writes_total", result="updated") >= 12
-
-
-def test_a_wrong_flag_ends_it_with_2(tmp_path: Path) -> None:
-    started = Process("controllers", ["controllers", "--enable", "jobs"], folder=tmp_path)
-    assert started.ended_now() == 2
-    assert started.said() == (
-        "agent-scheduler controllers: --enable: unknown controller 'jobs'; did you mean job? "
-        "allowed: job, podgroup, queue, sharding\n"
-    )

@@ -174,40 +174,6 @@ async def test_node0_goes_from_one_scheduler_to_the_other_as_in_the_designs_tabl
 
 
 @pytest.mark.wide
-async def test_under_load_nodes_change_hands_and_none_is_given_more_than_it_has(
-    plane: ControlPlane, shards: Shards
-) -> None:
-    # Half of the room is enough for all, whoever has which half.
-    for number in range(6):
-        await plane.add_node(f"n{number}", cpu="4")
-    nodes = [f"n{number}" for number in range(6)]
-    await shards.desire("a", nodes[:3])
-    await shards.desire("b", nodes[3:])
-    await shards.start("a", "b")
-    for turn in range(6):
-        for name in ("a", "b"):
-            await plane.add_pods(
-                [f"{name}{turn}-{number}" for number in range(2)],
-                scheduler_name=plane.full(name),
-                cpu="480m",
-            )
-        # Half of the nodes move on; for a moment both shards desire some, or none does.
-        nodes = nodes[1:] + nodes[:1]
-        await shards.desire("b" if turn % 2 else "a", nodes[:3] if turn % 2 else nodes[3:])
-        await shards.desire("a" if turn % 2 else "b", nodes[3:] if turn % 2 else nodes[:3])
-    first, second = ("b", "a")
-    await shards.desire(first, nodes[:3])
-    await shards.desire(second, nodes[3:])
-    await shards.shows(first, " ".join(sorted(nodes[:3])))
-    await shards.shows(second, " ".join(sorted(nodes[3:])))
-    names = [f"{name}{turn}-{number}" for name in "ab" for turn in range(6) for number in range(2)]
-    placed = await plane.bound(*names)
-    plane.assert_never_moved()
-    assert all(list(placed.values()).count(node) <= 8 for node in nodes), placed
-    shards.assert_never_shared()
-
-
-@pytest.mark.wide
 async def test_nodes_of_a_scheduler_that_was_killed_go_to_another_and_come_back(
     plane: ControlPlane, shards: Shards
 ) -> None:
@@ -229,34 +195,3 @@ async def test_nodes_of_a_scheduler_that_was_killed_go_to_another_and_come_back(
     assert await lives.terminate() == 0
     await shards.shows("lives", "", to_add="n0 n1")
     await shards.shows("dies", "n0")
-
-
-async def test_without_its_shard_a_hard_scheduler_asks_no_autoscaler_for_nodes(
-    plane: ControlPlane, shards: Shards
-) -> None:
-    await plane.add_node("n0")
-    await shards.start("a")
-    await plane.add_pod("p", scheduler_name=plane.full("a"))
-    condition = await plane.pods.until(lambda: plane.condition("p"), "a condition")
-    assert condition["reason"] == "NodeShardNotReady"
-    assert f"node shard {plane.full('a')} does not exist" in condition["message"]
-    await shards.desire("a", ["n0"])
-    await plane.bound("p")
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--scheduler-sharding-mode=Hard"], "--scheduler-sharding-mode: found 'Hard'"),
-        (
-            ["--scheduler-sharding-mode=hard", "--scheduler-sharding-name=Not A Name"],
-            "allowed: an object's name",
-        ),
-    ],
-)
-async def test_a_wrong_mode_or_name_is_refused_at_the_start(
-    flags: list[str], said: str, start: Start
-) -> None:
-    scheduler = start("wrong", flags=flags)
-    assert await scheduler.ended() == 2
-    assert said in scheduler.said()

@@ -141,40 +141,6 @@ async def test_a_gang_is_bound_whole_and_shown_as_before(moved: Moved) -> None:
 
 
 @pytest.mark.wide
-async def test_a_gang_that_does_not_fit_has_no_pod_bound_and_says_why(moved: Moved) -> None:
-    kubectl = moved.kubectl
-    kubectl.apply(pod_group("large", minMember=9, queue="default"))
-    for number in range(9):
-        kubectl.apply(pod(f"large-{number}", "large", cpu="2"))
-
-    def told() -> bool:
-        conditions = moved.group("large").get("status", {}).get("conditions") or []
-        return any(each["type"] == "Unschedulable" and each["status"] == "True" for each in conditions)
-
-    await moved.until("condition", told)
-    assert moved.bound("large") == []
-    found = kubectl.json("get", "pod", "large-0")["status"]["conditions"]
-    (scheduled,) = [each for each in found if each["type"] == "PodScheduled"]
-    assert (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
-    kubectl("delete", "podgroup-v1beta1", "large")
-    kubectl("delete", "pods", *(f"large-{number}" for number in range(9)), "--grace-period=0", "--force")
-
-
-@pytest.mark.wide
-async def test_a_queue_holds_what_is_above_its_capability(moved: Moved) -> None:
-    kubectl = moved.kubectl
-    kubectl.apply(queue("small", parent="root", capability={"cpu": 1}))
-    kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/small", "--timeout=200s")
-    for name in ("first", "second"):
-        kubectl.apply(pod_group(name, minMember=1, queue="small"))
-        kubectl.apply(pod(f"{name}-0", name))
-    await moved.until("one of them", lambda: bool(moved.bound("first") or moved.bound("second")))
-    await asyncio.sleep(3)
-    assert len(moved.bound("first") + moved.bound("second")) == 1
-    kubectl("delete", "pod", "first-0", "second-0", "--grace-period=0", "--force")
-
-
-@pytest.mark.wide
 async def test_a_pod_without_a_group_gets_one_and_is_bound(moved: Moved) -> None:
     kubectl = moved.kubectl
     kubectl.apply(pod("lone", cpu="100m"))

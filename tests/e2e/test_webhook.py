@@ -56,9 +56,8 @@ def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) ->
 async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_path: Path) -> None:
     # The answer to the first write is lost: it is found to have been carried out.
     lost = {"match": {"resource": "secrets", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
-    faults = {"rules": [lost]}
     async with own_cluster(
-        tmp_path, "--nodes", "0", faults=faults, components=["crd", "webhook", "default"]
+        tmp_path, "--nodes", "0", faults=[lost], components=["crd", "webhook", "default"]
     ) as installed:
         token = await scraper(installed)
         webhooks = [await installed.start(ACCOUNT, name, *HERE) for name in ("one", "other")]
