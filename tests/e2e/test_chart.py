@@ -7,15 +7,15 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
-from tests.support.embedded import until
 from tests.support.needed import kubectl, tool
 from tests.support.places import CONFIG
 
@@ -103,29 +103,18 @@ async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_
         for body in (json.dumps(WORKLOAD), sample("queue")):
             await asyncio.to_thread(applied, installed, "-f", "-", text=body)
 
-        async def queue_is_open() -> bool:
-            path = "/apis/scheduling.volcano.sh/v1beta1/queues/research"
-            return bool((await installed.ask("GET", path)).get("status", {}).get("state") == "Open")
-
-        await until(queue_is_open)
+        await installed.seen(f"{QUEUES}/research", lambda it: it.get("status", {}).get("state") == "Open")
         for body in (sample("gang"), json.dumps(gated), sample("stages")):
             await asyncio.to_thread(applied, installed, "-f", "-", text=body)
         events = await installed.ask("GET", f"{PODS}/gated")
         assert events["metadata"]["annotations"][QUEUE_ALLOCATION_GATE] == "true"
 
-        async def running() -> dict[str, int]:
-            found = (await installed.ask("GET", PODS))["items"]
-            counts: dict[str, int] = {}
-            for each in found:
-                if each["status"].get("phase") == "Running":
-                    kind = each["metadata"]["name"].split("-")[0]
-                    counts[kind] = counts.get(kind, 0) + 1
-            return counts
+        def all_run(pods: Any) -> bool:
+            running = [each for each in pods["items"] if each["status"].get("phase") == "Running"]
+            kinds = Counter(each["metadata"]["name"].split("-")[0] for each in running)
+            return kinds == {"web": 3, "evaluate": 3, "gated": 1, "train": 3}
 
-        async def all_run() -> bool:
-            return await running() == {"web": 3, "evaluate": 3, "gated": 1, "train": 3}
-
-        await until(all_run)
+        await installed.seen(PODS, all_run)
         refused = [line for account in COMPONENTS for line in installed.refusals(account, NAMESPACE)]
         assert refused == []
         for each in processes.values():

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from agent_scheduler.objects.batch import QUEUES
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
+from tests.support import objects
 from tests.support.batched import queue
 from tests.support.client import MERGE
 from tests.support.embedded import until
@@ -25,7 +27,6 @@ from .test_webhook import ACCOUNT, HERE, bundle
 
 CONTROLLERS = "agent-scheduler-controllers"
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
-QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 #: What brings pod-2's node, long enough after it was asked for that what holds meanwhile is seen.
 RULE = "cpu=2,memory=4Gi,label:pool=new,name=new,max=3,delay=5,idle=600"
 
@@ -52,21 +53,9 @@ class Story:
 
     async def create(self, name: str, **spec: Any) -> None:
         """A pod as its user writes it."""
-        resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
-        body: Any = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "annotations": {GATE: "true", "scheduling.volcano.sh/queue-name": "story"},
-            },
-            "spec": {
-                "schedulerName": self._scheduler,
-                "containers": [{"name": "c", "image": "registry.invalid/none:1", "resources": resources}],
-                "terminationGracePeriodSeconds": 0,
-                **spec,
-            },
-        }
+        annotations = {GATE: "true", "scheduling.volcano.sh/queue-name": "story"}
+        spec |= {"scheduler": self._scheduler, "terminationGracePeriodSeconds": 0}
+        body = objects.pod(name, cpu="1", memory="1Gi", annotations=annotations, **spec)
         await self.installed.ask("POST", PODS, body)
         # Those that were made in one second have no order.
         await asyncio.sleep(1.1)
@@ -109,18 +98,14 @@ class Story:
         await self.installed.ask("DELETE", f"{PODS}/{name}")
 
     async def nodes(self) -> list[str]:
-        return [
-            each["metadata"]["name"] for each in (await self.installed.ask("GET", "/api/v1/nodes"))["items"]
-        ]
+        return [each["metadata"]["name"] for each in await self.installed.items("/api/v1/nodes")]
 
     async def node_of(self, name: str) -> str:
         return str((await self.installed.ask("GET", f"{PODS}/{name}"))["spec"]["nodeName"])
 
     async def told(self, name: str) -> list[str]:
         """What events say of the queue that holds the pod, each once."""
-        events = (await self.installed.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events"))[
-            "items"
-        ]
+        events = await self.installed.items("/apis/events.k8s.io/v1/namespaces/default/events")
         return [
             each["note"]
             for each in events
@@ -129,7 +114,7 @@ class Story:
 
     async def triggered(self) -> list[str]:
         """Pods for which nodes came."""
-        events = (await self.installed.ask("GET", "/api/v1/namespaces/default/events"))["items"]
+        events = await self.installed.items("/api/v1/namespaces/default/events")
         return [each["involvedObject"]["name"] for each in events if each.get("reason") == "TriggeredScaleUp"]
 
 
@@ -166,11 +151,7 @@ async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
         controllers = await installed.start(CONTROLLERS, "controllers")
         await controllers.ready()
 
-        async def is_open() -> bool:
-            found = await installed.ask("GET", f"{QUEUES}/story")
-            return bool((found.get("status") or {}).get("state") == "Open")
-
-        await until(is_open)
+        await installed.seen(f"{QUEUES}/story", lambda it: (it.get("status") or {}).get("state") == "Open")
         await _told(Story(installed, scheduler))
         for account in ("agent-scheduler", ACCOUNT, CONTROLLERS):
             assert installed.refusals(account, NAMESPACE) == []

@@ -15,11 +15,11 @@ import pytest
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
-from tests.support.embedded import until
+from tests.support.objects import container, pod
 from tests.support.places import ROOT
 
 from .installed import Installation
-from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster
+from .test_installed import NAMESPACE, PODS, bound, embedded_alone, own_cluster
 
 pytestmark = embedded_alone
 
@@ -129,14 +129,6 @@ async def test_a_tenants_pod_gets_no_more_than_its_spec_and_class_give_it(cluste
     scheduler = await cluster.start("agent-scheduler", "scheduler")
     await scheduler.ready()
 
-    def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-        resources = spec.pop("resources", {"requests": {"cpu": "100m"}})
-        container = {"name": "c", "image": "i", "resources": resources}
-        return {
-            "metadata": {"name": name, "annotations": annotations or {}},
-            "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
-        }
-
     # A priority of one's own is refused by the API server, a class of the system's outside of it as well.
     status = (await cluster.call("POST", PODS, pod("urgent", priority=2_000_000_000))).status
     assert status == 403
@@ -147,19 +139,16 @@ async def test_a_tenants_pod_gets_no_more_than_its_spec_and_class_give_it(cluste
         "volcano.sh/task-priority": "9" * 400,
         "agent-scheduler.io/waiting-roles": "," * 10_000,
     }
-    await cluster.ask("POST", PODS, pod("odd", odd))
+    await cluster.ask("POST", PODS, pod("odd", annotations=odd))
     huge = {
         "requests": {"example.com/thing": "9000000000000000"},
         "limits": {"example.com/thing": "9000000000000000"},
     }
-    await cluster.ask("POST", PODS, pod("huge", resources=huge))
+    await cluster.ask("POST", PODS, pod("huge", containers=[container(**huge)]))
     await cluster.ask("POST", PODS, pod("plain"))
 
-    async def bound(name: str) -> bool:
-        return bool((await cluster.ask("GET", f"{PODS}/{name}"))["spec"].get("nodeName"))
-
-    await until(lambda: bound("plain"))
-    assert not await bound("huge")
+    await bound(cluster, "plain")
+    assert not (await cluster.ask("GET", f"{PODS}/huge"))["spec"].get("nodeName")
     scheduler.check()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport, TransportError
@@ -16,6 +17,19 @@ STRATEGIC = "application/strategic-merge-patch+json"
 PATIENCE = 180.0
 _BUSY = (429, 500, 503)
 _AT_ONCE = 16
+
+
+async def until(what: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
+    """The first true answer of `what`, which may be a coroutine function."""
+    ends = time.monotonic() + seconds
+    while True:
+        answer = what()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < ends, f"still {answer!r} after {seconds} s"
+        await asyncio.sleep(0.01)
 
 
 class Client:
@@ -70,6 +84,17 @@ class Client:
         answer = await self.call(method, path, body, content_type=content_type)
         assert answer.status < 300 or answer.status in also, (method, path, answer.status, answer.body[:2000])
         return json.loads(answer.body)
+
+    async def seen(self, path: str, holds: Callable[[Any], object]) -> Any:
+        """What is at `path`, once `holds` is true of it; {} while nothing is there."""
+
+        async def looked() -> list[Any]:
+            answer = await self.call("GET", path)
+            found = json.loads(answer.body) if answer.status < 300 else {}
+            return [found] if holds(found) else []
+
+        (found,) = await until(looked)
+        return found
 
     async def merge(self, path: str, change: object) -> Any:
         """A merge patch; the object as it is afterwards."""

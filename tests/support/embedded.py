@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
 from tests.support.client import Client
+from tests.support.client import until as until
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -88,19 +89,6 @@ class EmbeddedCluster(Client):
         pod = await self.ask("GET", f"{PODS}/{name}")
         conditions = pod["status"].get("conditions") or []
         return next((each for each in conditions if each["type"] == "PodScheduled"), None)
-
-
-async def until(what: Callable[[], Any], *, seconds: float = 60.0) -> Any:
-    """The first true answer of `what`, which may be a coroutine function."""
-    ends = time.monotonic() + seconds
-    while True:
-        answer = what()
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert time.monotonic() < ends, f"still {answer!r} after {seconds} s"
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
