@@ -15,35 +15,32 @@ import pytest
 import yaml
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
-from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.support.needed import kubectl, tool
+from tests.support.objects import make, pod
 from tests.support.places import CONFIG
 
 from .installed import Installation
 from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster
-from .test_webhook import HERE, bundle
+from .test_webhook import HERE, reached
 
 pytestmark = [pytest.mark.wide, embedded_alone]
 
 CHART = CONFIG / "helm" / "agent-scheduler"
 WEBHOOK = "agent-scheduler-webhook"
 COMPONENTS = ("agent-scheduler", "agent-scheduler-controllers", WEBHOOK)
-WORKLOAD = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "web", "namespace": "default"},
-    "spec": {
+WORKLOAD = make(
+    "Deployment",
+    "apps/v1",
+    "web",
+    {
+        "namespace": "default",
         "replicas": 3,
         "selector": {"matchLabels": {"app": "web"}},
         "template": {
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {
-                "schedulerName": "agent-scheduler",
-                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}],
-            },
+            key: value for key, value in pod(labels={"app": "web"}).items() if key in ("metadata", "spec")
         },
     },
-}
+)
 
 
 def applied(installed: Installation, *arguments: str, text: str = "") -> None:
@@ -71,16 +68,6 @@ def rendered() -> str:
     return told.stdout
 
 
-async def reached_here(installed: Installation, port: int) -> None:
-    """What kube-proxy does for the Service: there is none here, so the webhooks are called by their address."""
-    for path in (MUTATING, VALIDATING):
-        found = await installed.ask("GET", f"{path}/{WEBHOOK}")
-        for each in found["webhooks"]:
-            service = each["clientConfig"].pop("service")
-            each["clientConfig"]["url"] = f"https://127.0.0.1:{port}{service['path']}"
-        await installed.ask("PUT", f"{path}/{WEBHOOK}", found)
-
-
 async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_a_job(tmp_path: Path) -> None:
     kubectl(), tool("helm")
     async with own_cluster(tmp_path, "--nodes", "3", "--node-cpu", "8", components=[]) as installed:
@@ -94,8 +81,7 @@ async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_
         }
         for each in processes.values():
             await each.ready()
-        await bundle(installed)
-        await reached_here(installed, processes[WEBHOOK].port)
+        await reached(installed, processes[WEBHOOK])
 
         gated: dict[str, Any] = next(iter(yaml.safe_load_all(sample("gated"))))
         # By its annotation alone: the webhook adds the gate.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +17,6 @@ from tests.support.places import CONFIG
 from .conftest import Start
 from .plane import OF, ControlPlane, Object
 from .processes import Scheduler
-from .test_faults import faulty_cluster
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _FILE = CONFIG / "crd/shard.volcano.sh_nodeshards.yaml"
@@ -107,70 +103,36 @@ class Shards:
                 assert twice[node] <= 2, (node, owners)
 
 
-@asynccontextmanager
-async def _shards(plane: ControlPlane, start: Callable[..., Scheduler]) -> AsyncIterator[Shards]:
+@pytest.fixture
+async def shards(plane: ControlPlane, start: Start) -> AsyncIterator[Shards]:
     await plane.ask("POST", CRDS, yaml.safe_load(_FILE.read_text()), also=(409,))
-    for _ in range(100):
-        if (await plane.call("GET", NODE_SHARDS)).status == 200:
-            break
-        await asyncio.sleep(0.1)
+    await plane.seen(NODE_SHARDS, bool)
     async with Picture(plane.transport, NODE_SHARDS, {"labelSelector": f"{OF}={plane.test}"}) as picture:
         yield Shards(plane, picture, start)
 
 
-@pytest.fixture
-async def shards(plane: ControlPlane, start: Start) -> AsyncIterator[Shards]:
-    async with _shards(plane, start) as found:
-        yield found
-
-
-async def test_node0_goes_from_one_scheduler_to_the_other_as_in_the_designs_tables(tmp_path: Path) -> None:
-    """A bind to node0 is on the wire when the shards change."""
-    # Slow enough that all else has happened by then.
-    slow = {
-        "match": {"resource": "pods/binding", "verbs": ["create"], "name": "held*"},
-        "fault": {"delay": {"before": "5s"}},
-    }
-    async with faulty_cluster(tmp_path, [slow], 1) as faulty:
-        plane = faulty.plane
-
-        def start(name: str, **more: Any) -> Scheduler:
-            scheduler = Scheduler(name, folder=tmp_path, kubeconfig=plane.run.schedulers, **more)
-            faulty.schedulers.append(scheduler)
-            return scheduler
-
-        async with _shards(plane, start) as shards:
-            for number in range(6):
-                await plane.add_node(f"node{number}")
-            await shards.desire("volcano", ["node0", "node1", "node2"])
-            await shards.desire("agent", ["node3", "node4", "node5"])
-            await shards.start("volcano", "agent")
-            await shards.shows("volcano", "node0 node1 node2")
-            await shards.shows("agent", "node3 node4 node5")
-
-            volcano, agent = (plane.full(name) for name in ("volcano", "agent"))
-            await plane.add_pod("held", scheduler_name=volcano, select={HOST: plane.full("node0")})
-            await faulty.schedulers[0].until(
-                lambda: faulty.schedulers[0].metric("agent_scheduler_binds_in_flight") == 1, "the bind"
-            )
-            await shards.desire("volcano", ["node1", "node2", "node3"])
-            await shards.shows("volcano", "node0 node1 node2", to_add="node3", to_remove="node0")
-            await shards.desire("agent", ["node0", "node4", "node5"])
-            # node3 has nothing under way and goes at once; node0 stays until the bind has ended.
-            await shards.shows("agent", "node4 node5", to_add="node0")
-            await shards.shows("volcano", "node0 node1 node2 node3", to_remove="node0")
-            await plane.add_pod("early", scheduler_name=agent, select={HOST: plane.full("node0")})
-            await plane.pods.until(
-                lambda: OUTSIDE in (plane.condition("early") or {}).get("message", ""), "a refusal"
-            )
-            assert "held" not in plane.placed()
-
-            await shards.shows("volcano", "node1 node2 node3")
-            await shards.shows("agent", "node0 node4 node5")
-            assert (await plane.bound("held", "early")) == {"held": "node0", "early": "node0"}
-            shards.assert_never_shared()
-            assert all(shard["status"]["lastUpdateTime"] for shard in shards.picture.objects.values())
-        await faulty.check_and_stop()
+async def test_nodes_go_from_one_scheduler_to_the_other(plane: ControlPlane, shards: Shards) -> None:
+    for number in range(6):
+        await plane.add_node(f"node{number}")
+    await shards.desire("volcano", ["node0", "node1", "node2"])
+    await shards.desire("agent", ["node3", "node4", "node5"])
+    await shards.start("volcano", "agent")
+    await shards.shows("volcano", "node0 node1 node2")
+    await shards.shows("agent", "node3 node4 node5")
+    volcano, agent = (plane.full(name) for name in ("volcano", "agent"))
+    on_node0 = {HOST: plane.full("node0")}
+    await plane.add_pod("ours", scheduler_name=volcano, select=on_node0)
+    await plane.bound("ours")
+    await shards.desire("volcano", ["node1", "node2", "node3"])
+    await shards.desire("agent", ["node0", "node4", "node5"])
+    await shards.shows("volcano", "node1 node2 node3")
+    await shards.shows("agent", "node0 node4 node5")
+    await plane.add_pod("theirs", scheduler_name=agent, select=on_node0)
+    await plane.add_pod("late", scheduler_name=volcano, select=on_node0)
+    assert await plane.bound("ours", "theirs") == {"ours": "node0", "theirs": "node0"}
+    await plane.pods.until(lambda: OUTSIDE in (plane.condition("late") or {}).get("message", ""), "a refusal")
+    shards.assert_never_shared()
+    assert all(shard["status"]["lastUpdateTime"] for shard in shards.picture.objects.values())
 
 
 @pytest.mark.wide

@@ -17,7 +17,7 @@ from tests.unit.webhook.world import review
 
 from .installed import Installation
 from .processes import Served
-from .test_installed import all_is_used, embedded_alone, own_cluster
+from .test_installed import NAMESPACE, all_is_used, embedded_alone, own_cluster
 
 ACCOUNT = "agent-scheduler-webhook"
 #: They are reached here by another address than their Service's.
@@ -38,6 +38,20 @@ async def bundle(installed: Installation) -> str:
 
     await until(same)
     return base64.b64decode(found.pop()).decode()
+
+
+async def reached(installed: Installation, webhook: Served) -> None:
+    """Has the API server call the webhook where it runs: there is no network behind the address of its Service."""
+    await bundle(installed)
+    services = f"/api/v1/namespaces/{NAMESPACE}/services"
+    await installed.ask("DELETE", f"{services}/{ACCOUNT}")
+    here = {"type": "ExternalName", "externalName": "localhost"}
+    await installed.ask("POST", services, {"metadata": {"name": ACCOUNT}, "spec": here})
+    for path in (MUTATING, VALIDATING):
+        webhooks = (await installed.ask("GET", f"{path}/{ACCOUNT}"))["webhooks"]
+        for each in webhooks:
+            each["clientConfig"]["service"]["port"] = webhook.port
+        await installed.merge(f"{path}/{ACCOUNT}", {"webhooks": webhooks})
 
 
 def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) -> Any:
