@@ -13,7 +13,6 @@ import aiohttp
 import pytest
 
 from agent_scheduler.bench.processes import free_port
-from agent_scheduler.cli.main import main
 from agent_scheduler.serving.http import HttpServer
 from tests.support.embedded import until
 from tests.unit.serving.test_console import OneToken
@@ -147,23 +146,6 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
         agents.cancel()
         with suppress(asyncio.CancelledError):
             await agents
-
-
-@pytest.mark.wide
-async def test_top_says_why_a_gang_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    async with console_world(50, port=free_port()) as world:
-        await world.queues()
-        await world.jobs(3)
-
-        async def told() -> bool:
-            words = ["top", "--once", "--server", world.url.removesuffix("/ui/")]
-            assert await asyncio.to_thread(main, words) == 0
-            lines = capsys.readouterr().out.splitlines()
-            found = [" ".join(line.split()) for line in lines if "Job train-1" in line]
-            refusal = "training Pending 0/0 5 queue resource quota insufficient: insufficient cpu"
-            return any(line.endswith(refusal) for line in found)
-
-        await until(told)
 
 
 @pytest.mark.wide

@@ -8,6 +8,7 @@ controllers, but if there are any, they do no harm.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.objects.quantity import resource_value
+from tests.support import objects
 from tests.support.client import MERGE, STRATEGIC, Client
 from tests.support.picture import Object, Picture
 
@@ -62,15 +65,9 @@ def container(
     name: str = "c",
     ports: list[Object] | None = None,
 ) -> Object:
-    """A container. `more`: extended resources."""
-    resources: Object = {"requests": {"cpu": cpu, "memory": memory, **(more or {})}}
-    if more:
-        # They cannot be overcommitted: limits have to equal requests.
-        resources["limits"] = dict(more)
-    made: Object = {"name": name, "image": "registry.invalid/none:1", "resources": resources}
-    if ports:
-        made["ports"] = ports
-    return made
+    """A container. `more`: extended resources, which cannot be overcommitted: limits have to equal requests."""
+    requests = {"cpu": cpu, "memory": memory, **(more or {})}
+    return objects.container(name, requests=requests, limits=more or None, ports=ports or ())
 
 
 class ControlPlane(Client):
@@ -127,27 +124,14 @@ class ControlPlane(Client):
     ) -> None:
         """A node of this test. `more`: extended resources."""
         wanted = taints or []
-        amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})}
-        status = {
-            "capacity": amounts,
-            "allocatable": amounts,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "none"}],
-        }
         spec: Object = {"taints": wanted} if wanted else {}
         if unschedulable:
             spec["unschedulable"] = True
-        marks = {OF: self.test, "kubernetes.io/hostname": self.full(name), **(labels or {})}
-        node = await self.ask(
-            "POST",
-            "/api/v1/nodes",
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": self.full(name), "labels": marks},
-                "spec": spec,
-                "status": status,
-            },
-        )
+        marks = {OF: self.test, **(labels or {})}
+        amounts = {"cpu": cpu, "memory": memory, "pods": pods}
+        body = objects.node(self.full(name), **amounts, extended=more, labels=marks, ready=True, **spec)
+        status, amounts = body["status"], body["status"]["allocatable"]
+        node = await self.ask("POST", "/api/v1/nodes", body)
         if (node.get("status") or {}).get("allocatable") != amounts:
             await self.change_node_status(name, status)
         # Admission taints a node that no kubelet has called ready, and a cordoned one.
@@ -176,24 +160,16 @@ class ControlPlane(Client):
         **spec: Any,
     ) -> Object:
         """A manifest: one container unless `containers` says otherwise; `select`: further node labels."""
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": self.full(name),
-                "namespace": self.namespace,
-                "labels": {OF: self.test, **(labels or {})},
-            },
-            "spec": {
-                "schedulerName": scheduler_name or self.scheduler_name,
-                "containers": [container(cpu=cpu, memory=memory)],
-                "nodeSelector": {OF: self.test, **(select or {})},
-                "tolerations": [*_NO_KUBELET, *tolerations],
-                "automountServiceAccountToken": False,
-                "terminationGracePeriodSeconds": 0,
-                **spec,
-            },
+        about = {"namespace": self.namespace, "labels": {OF: self.test, **(labels or {})}}
+        usual = {
+            "schedulerName": scheduler_name or self.scheduler_name,
+            "containers": [container(cpu=cpu, memory=memory)],
+            "nodeSelector": {OF: self.test, **(select or {})},
+            "tolerations": [*_NO_KUBELET, *tolerations],
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
         }
+        return objects.make("Pod", "v1", self.full(name), {**about, **usual, **spec})
 
     async def add_pod(self, name: str, **pod: Any) -> Object:
         """Creates `pod(name, ...)`; the object as the server answered it."""
@@ -283,6 +259,28 @@ class ControlPlane(Client):
             counts[reason] = counts.get(reason, 0) + 1
         told = sorted(f"{count} {reason}" for reason, count in counts.items())
         return f"0/{len(nodes)} nodes are available: {', '.join(told)}."
+
+    async def usage(self) -> dict[str, tuple[int, int]]:
+        """This test's nodes -> (millicores, pods) in use, by the API's own objects. No node holds more than it has."""
+        used: dict[str, Counter[str]] = defaultdict(Counter)
+        for pod in await self.items("/api/v1/pods"):
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                node = used[pod["spec"]["nodeName"]]
+                node["pods"] += 1
+                for each in pod["spec"]["containers"]:
+                    for resource, amount in (each.get("resources") or {}).get("requests", {}).items():
+                        node[resource] += resource_value(resource, amount)
+        found = {}
+        for node in await self.items("/api/v1/nodes"):
+            name = node["metadata"]["name"]
+            offered = {
+                resource: resource_value(resource, amount)
+                for resource, amount in node["status"]["allocatable"].items()
+            }
+            assert all(amount <= offered.get(resource, 0) for resource, amount in used[name].items()), name
+            if self.short(name) != name:
+                found[self.short(name)] = (used[name]["cpu"], used[name]["pods"])
+        return found
 
     # ---- events
 

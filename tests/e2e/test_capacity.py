@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-
-from agent_scheduler.objects.quantity import resource_value
 
 from .conftest import Start
 from .plane import ControlPlane
 
 NODES, FULL = 6, 20
-
-
-async def audit(plane: ControlPlane) -> dict[str, tuple[int, int]]:
-    """Node -> (millicores, pods) in use; fails for a node that holds more than it has."""
-    items = (await plane.ask("GET", "/api/v1/pods"))["items"]
-    cpu: Counter[str] = Counter()
-    pods: Counter[str] = Counter()
-    for pod in items:
-        if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
-            node = plane.short(pod["spec"]["nodeName"])
-            pods[node] += 1
-            for each in pod["spec"]["containers"]:
-                requests = each.get("resources", {}).get("requests", {})
-                cpu[node] += resource_value("cpu", requests.get("cpu", "0"))
-    used = {}
-    for node in (await plane.ask("GET", "/api/v1/nodes"))["items"]:
-        name = plane.short(node["metadata"]["name"])
-        if name == node["metadata"]["name"]:
-            continue
-        allocatable = node["status"]["allocatable"]
-        assert cpu[name] <= resource_value("cpu", allocatable["cpu"]), name
-        assert pods[name] <= int(allocatable["pods"]), name
-        used[name] = (cpu[name], pods[name])
-    return used
 
 
 @pytest.mark.parametrize("policy", ["revalidate", pytest.param("strict", marks=pytest.mark.wide)])
@@ -55,7 +27,7 @@ async def test_eight_racing_workers_fill_every_node_to_the_brim_and_none_beyond(
         ),
         "all but ten pods on nodes, and ten refused",
     )
-    assert await audit(plane) == {f"n{number}": (4000, FULL) for number in range(NODES)}
+    assert await plane.usage() == {f"n{number}": (4000, FULL) for number in range(NODES)}
     left = set(names) - plane.placed().keys()
     assert len(left) == 10
     message = await plane.fit_error({"Insufficient cpu": NODES})
@@ -71,4 +43,4 @@ async def test_eight_racing_workers_fill_every_node_to_the_brim_and_none_beyond(
         lambda: len(plane.placed()) == NODES * FULL and plane.placed().keys().isdisjoint(gone),
         "full nodes once more",
     )
-    assert await audit(plane) == {f"n{number}": (4000, FULL) for number in range(NODES)}
+    assert await plane.usage() == {f"n{number}": (4000, FULL) for number in range(NODES)}

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.fault_plan import KINDS
 
 from .conftest import BUDGETS, VARIABLE, make_run, prepare
@@ -51,25 +50,10 @@ class Faulty:
         self.schedulers.append(scheduler)
         return scheduler
 
-    async def check_nodes(self) -> None:
-        """By the API's own objects, nothing is over what any node has."""
-        pods = (await self.plane.ask("GET", "/api/v1/pods"))["items"]
-        for node in (await self.plane.ask("GET", "/api/v1/nodes"))["items"]:
-            here = [pod for pod in pods if pod["spec"].get("nodeName") == node["metadata"]["name"]]
-            offered = node["status"]["allocatable"]
-            assert len(here) <= int(offered["pods"])
-            for resource in ("cpu", "memory"):
-                taken = sum(
-                    resource_value(resource, container["resources"]["requests"][resource])
-                    for pod in here
-                    for container in pod["spec"]["containers"]
-                )
-                assert taken <= resource_value(resource, offered[resource]), (node["metadata"]["name"], taken)
-
     async def check_and_stop(self) -> dict[str, int]:
         """What must hold whatever happened. Gives how often which fault was fired."""
         self.plane.assert_never_moved()
-        await self.check_nodes()
+        await self.plane.usage()
         for scheduler in self.schedulers:
             scheduler.check()
             assert await scheduler.terminate() == 0

@@ -208,17 +208,6 @@ def test_server_side_apply_shares_takes_over_and_conflicts(kubectl: Kubectl) -> 
     assert {entry["manager"] for entry in managers} >= {"one"}
 
 
-def test_what_was_applied_from_the_client_moves_to_the_server_without_conflict(kubectl: Kubectl) -> None:
-    settings = dict(_SETTINGS)
-    kubectl.apply(settings)
-    settings["data"] = {"a": "2"}
-    kubectl.apply(settings, "--server-side")
-    kubectl.apply(settings, "--server-side")
-    found = kubectl.json("get", "configmap", "c", "--show-managed-fields")
-    assert found["data"] == {"a": "2"}
-    assert not [entry for entry in found["metadata"]["managedFields"] if entry["operation"] == "Update"]
-
-
 @pytest.mark.wide
 def test_delete_waits_forces_and_takes_whole_selections(kubectl: Kubectl) -> None:
     for name in ("one", "two", "three"):
@@ -334,18 +323,6 @@ def test_discovery_lists_resources_and_versions(kubectl: Kubectl) -> None:
     assert resources["pods"][1] == "po"
     versions = kubectl("api-versions").split()
     assert {"v1", "apps/v1", "policy/v1", "resource.k8s.io/v1"} <= set(versions)
-
-
-@pytest.mark.wide
-def test_replace_takes_what_get_gave(kubectl: Kubectl) -> None:
-    kubectl.apply(_POD)
-    pod = kubectl.json("get", "pod", "web")
-    pod["metadata"]["labels"]["more"] = "1"
-    kubectl("replace", "-f", "-", stdin=pod)
-    assert "Conflict" in kubectl.refused("replace", "-f", "-", stdin=pod)
-    assert kubectl.json("get", "pod", "web")["metadata"]["labels"]["more"] == "1"
-    kubectl("replace", "--force", "-f", "-", stdin=_POD)
-    assert kubectl.json("get", "pod", "web")["metadata"]["uid"] != pod["metadata"]["uid"]
 
 
 def test_events_are_listed_with_what_they_are_about(kubectl: Kubectl) -> None:

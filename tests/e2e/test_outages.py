@@ -107,16 +107,3 @@ async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
         relay.accept()
         assert await plane.bound("a") == {"a": "n"}
         assert scheduler.is_ready()
-
-
-@pytest.mark.wide
-async def test_a_scheduler_that_never_reached_the_api_server_ends_at_a_signal(
-    plane: ControlPlane, start: Start, tmp_path: Path
-) -> None:
-    through = tmp_path / "kubeconfig"
-    async with relayed(plane.run.schedulers, through) as relay:
-        relay.refuse()
-        scheduler = start(kubeconfig=through)
-        await scheduler.until(lambda: scheduler.get("/livez")[0] == 200, "answer")
-        assert await scheduler.terminate() == 0
-        assert "Traceback" not in scheduler.said()

@@ -61,13 +61,9 @@ def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
 @pytest.mark.parametrize(
     ("settings", "place", "hint"),
     [
-        ("workerCounts: 4\n", ":3: workerCounts: ", "workerCount"),
-        ("workerCount: many\n", ":3: workerCount: ", "'many'"),
         ("conflictPolicy: optimistic\n", ":3: conflictPolicy: ", "revalidate"),
         ("profiles:\n- plugins:\n    filter:\n      disabled:\n      - name: NodeFit\n",
          ":7: profiles[0].plugins.filter.disabled[0].name: ", "NodeResourcesFit"),
-        ("leaderElection:\n  leaseDuration: 5s\n  renewDeadline: 6s\n",
-         ":4: leaderElection.leaseDuration: ", "renewDeadline"),
     ],
 )  # fmt: skip
 def test_a_wrong_key_is_named_by_file_line_and_path_with_what_is_allowed(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.batched import CRDS, pod_group, queue
+from tests.support.objects import pod
 
 from .kubectl import Kubectl, cluster
 from .processes import Scheduler, Served
@@ -34,20 +35,6 @@ tiers:
 """
 
 
-def pod(name: str, group: str = "", *, cpu: str = "1") -> dict[str, Any]:
-    annotations = {"scheduling.k8s.io/group-name": group} if group else {}
-    requests = {"requests": {"cpu": cpu, "memory": "64Mi"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "schedulerName": "volcano",
-            "containers": [{"name": "c", "image": "registry.invalid/none:1", "resources": requests}],
-        },
-    }
-
-
 class Moved:
     """The cluster with the scheduler in Volcano's place."""
 
@@ -62,7 +49,7 @@ class Moved:
         return [
             each["metadata"]["name"]
             for each in self.kubectl.json("get", "pods")["items"]
-            if each["metadata"]["annotations"].get("scheduling.k8s.io/group-name") == group
+            if (each["metadata"].get("annotations") or {}).get("scheduling.k8s.io/group-name") == group
             and each["spec"].get("nodeName")
         ]
 
@@ -118,10 +105,10 @@ async def test_a_gang_is_bound_whole_and_shown_as_before(moved: Moved) -> None:
     kubectl("wait", "--for=jsonpath={.status.state}=Open", "queue/team", "--timeout=200s")
     kubectl.apply(pod_group("train", minMember=3, queue="team"))
     for number in range(2):
-        kubectl.apply(pod(f"train-{number}", "train"))
-    await asyncio.sleep(3)
+        kubectl.apply(pod(f"train-{number}", cpu="1", scheduler="volcano", group="train"))
+    await moved.until("refusal", lambda: bool(moved.group("train").get("status", {}).get("conditions")))
     assert moved.bound("train") == [], "two of three are no gang"
-    kubectl.apply(pod("train-2", "train"))
+    kubectl.apply(pod("train-2", cpu="1", scheduler="volcano", group="train"))
     await moved.until("gang", lambda: len(moved.bound("train")) == 3)
     await moved.until("phase", lambda: moved.phase("train") == "Running")
     await moved.until("count", lambda: moved.group("train")["status"].get("running") == 3)
@@ -143,7 +130,7 @@ async def test_a_gang_is_bound_whole_and_shown_as_before(moved: Moved) -> None:
 @pytest.mark.wide
 async def test_a_pod_without_a_group_gets_one_and_is_bound(moved: Moved) -> None:
     kubectl = moved.kubectl
-    kubectl.apply(pod("lone", cpu="100m"))
+    kubectl.apply(pod("lone", scheduler="volcano"))
     await moved.until("bind", lambda: bool(kubectl.json("get", "pod", "lone")["spec"].get("nodeName")))
     made = kubectl.json("get", "pod", "lone")["metadata"]
     group = made["annotations"]["scheduling.k8s.io/group-name"]
