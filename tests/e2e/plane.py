@@ -18,7 +18,7 @@ from urllib.parse import quote
 from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.objects.quantity import resource_value
 from tests.support import objects
-from tests.support.client import MERGE, STRATEGIC, Client
+from tests.support.client import STRATEGIC, Client
 from tests.support.picture import Object, Picture
 
 #: Label of everything that a test made; its value is the test's id.
@@ -140,7 +140,7 @@ class ControlPlane(Client):
 
     async def change_node(self, name: str, change: Object) -> None:
         """`change`: a merge patch."""
-        await self.ask("PATCH", self.node_path(name), change, content_type=MERGE)
+        await self.merge(self.node_path(name), change)
 
     async def change_node_status(self, name: str, status: Object) -> None:
         await self.ask("PATCH", f"{self.node_path(name)}/status", {"status": status}, content_type=STRATEGIC)

@@ -11,6 +11,7 @@ NODES, FULL = 6, 20
 
 
 @pytest.mark.parametrize("policy", ["revalidate", pytest.param("strict", marks=pytest.mark.wide)])
+@pytest.mark.promise("S1", "S2")
 async def test_eight_racing_workers_fill_every_node_to_the_brim_and_none_beyond(
     plane: ControlPlane, start: Start, policy: str
 ) -> None:

@@ -180,6 +180,7 @@ async def test_three_pods_share_the_claim_that_was_generated_for_one(
     devices.assert_never_twice(deletions=False)
 
 
+@pytest.mark.promise("S17", "S18")
 async def test_a_burst_with_a_template_gets_each_device_once(
     plane: ControlPlane, devices: Devices, scheduler: Scheduler
 ) -> None:

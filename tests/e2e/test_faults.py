@@ -188,6 +188,7 @@ first, *others = WATCHES
 
 
 @pytest.mark.parametrize("what", [first, *(pytest.param(each, marks=pytest.mark.wide) for each in others)])
+@pytest.mark.promise("S1", "S2", "L1", "L2")
 async def test_watches(what: str, faulty: Open) -> None:
     cluster = await faulty(*WATCHES[what])
     scheduler = cluster.start()
@@ -222,6 +223,7 @@ UNKNOWN: list[Rule] = [
     [pytest.param(REFUSALS, marks=pytest.mark.wide), UNKNOWN],
     ids=["refused before the commit", "carried out without an answer"],
 )
+@pytest.mark.promise("S1", "S2", "L1")
 async def test_binds(faults: list[Rule], faulty: Open) -> None:
     # One after the other, so that every one of them strikes twice, whether a first attempt or a later one.
     cluster = await faulty(*(binds(fault, first=2) for fault in faults))

@@ -110,6 +110,7 @@ class Story:
 
 @embedded_alone
 @pytest.mark.parametrize("scheduler", ["volcano", pytest.param("agent-scheduler", marks=pytest.mark.wide)])
+@pytest.mark.promise("S28", "S32", "S33")
 async def test_one_pod_at_a_time_is_let_past_and_a_node_comes_for_none_but_that(
     tmp_path: Path, scheduler: str
 ) -> None:

@@ -317,14 +317,6 @@ def test_explain_reads_the_openapi_document(kubectl: Kubectl) -> None:
     assert "GROUP:      policy" in kubectl("explain", "poddisruptionbudget.spec")
 
 
-def test_discovery_lists_resources_and_versions(kubectl: Kubectl) -> None:
-    resources = {row[0]: row for row in _rows(kubectl("api-resources"))}
-    assert {"pods", "nodes", "leases", "resourceclaims", "customresourcedefinitions"} <= resources.keys()
-    assert resources["pods"][1] == "po"
-    versions = kubectl("api-versions").split()
-    assert {"v1", "apps/v1", "policy/v1", "resource.k8s.io/v1"} <= set(versions)
-
-
 def test_events_are_listed_with_what_they_are_about(kubectl: Kubectl) -> None:
     kubectl.apply(_POD)
     about = {key: kubectl.json("get", "pod", "web")["metadata"][key] for key in ("name", "namespace", "uid")}

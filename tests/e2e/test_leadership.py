@@ -124,6 +124,7 @@ async def replicas(plane: ControlPlane, start: Start, lease: Picture) -> Replica
     return Replicas(plane, start, lease)
 
 
+@pytest.mark.promise("S9")
 async def test_the_lease_is_handed_over_by_a_leader_that_ends_and_waited_for_after_one_that_stands_still(
     replicas: Replicas,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .plane import ControlPlane, Object
 from .processes import Scheduler
 
@@ -23,6 +25,7 @@ def leaving(plane: ControlPlane, *names: str) -> list[Object]:
     return [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
 
 
+@pytest.mark.promise("S14")
 async def test_the_least_important_pods_make_room(plane: ControlPlane, scheduler: Scheduler) -> None:
     high, middle = await add_priority(plane, "high", 1000), await add_priority(plane, "middle", 10)
     await plane.add_node("n", cpu="4")

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from .conftest import BUDGETS, Start
@@ -58,6 +59,7 @@ async def test_a_pod_that_the_old_profile_refused_is_bound_under_the_new_one(
     assert shown == [{"name": "TaintToleration"}]
 
 
+@pytest.mark.promise("L9")
 async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_stays(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:

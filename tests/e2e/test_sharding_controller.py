@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.support.embedded import until
 from tests.support.sharded import NAME, NAMESPACE, ShardedCluster, limits
 
 from .conftest import VARIABLE
@@ -77,16 +76,6 @@ class Divided(ShardedCluster):
         assert (running.returncode, err) == (0, b"")
         return out.decode()
 
-    async def settled(self, seen: Callable[[dict[str, list[str]]], bool]) -> dict[str, list[str]]:
-        """The specs, once `seen` is true of them."""
-
-        async def so() -> dict[str, list[str]] | None:
-            specs = await self.specs()
-            return specs if seen(specs) else None
-
-        found: dict[str, list[str]] = await until(so)
-        return found
-
 
 @asynccontextmanager
 async def divided(folder: Path, *, faults: list[dict[str, Any]] | None = None) -> AsyncIterator[Divided]:
@@ -124,7 +113,7 @@ async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -
         await it.until_specs(low=names, high=[])
         # A shard is deleted; a node joins, and another leaves.
         await it.ask("DELETE", f"{NODE_SHARDS}/low")
-        await it.settled(lambda specs: specs.get("low") == names)
+        await it.until_specs(low=names, high=[])
         await it.add_node("n999")
         await it.delete_node("n000")
         now = [*names[1:], "n999"]
@@ -152,6 +141,7 @@ async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -
 
 
 @pytest.mark.wide
+@pytest.mark.promise("S22", "L12")
 async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_path: Path) -> None:
     def writes(fault: dict[str, Any], probability: float, *verbs: str) -> dict[str, Any]:
         return {
@@ -180,11 +170,10 @@ async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_pa
     async with divided(tmp_path, faults=faults) as it:
         names = await it.add_nodes(8)
         running = it.start("--scheduler-configs", BY_CPU, *SOON)
-        await it.settled(lambda specs: specs == {"low": names, "high": []})
+        await it.until_specs(low=names, high=[])
         for number in range(6):
             busy = {f"n{(number * 3 + offset) % 8:03}" for offset in range(3)}
             for name in names:
                 await (it.load(name, "9") if name in busy else it.unload(name))
-            wanted = {"low": [name for name in names if name not in busy], "high": sorted(busy)}
-            await it.settled(lambda specs, wanted=wanted: specs == wanted)  # type: ignore[misc]
+            await it.until_specs(low=[name for name in names if name not in busy], high=sorted(busy))
         assert running.metric("agent_scheduler_sharding_writes_total", result="updated") >= 12

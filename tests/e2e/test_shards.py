@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.support.client import MERGE
 from tests.support.picture import Picture
 from tests.support.places import CONFIG
 
@@ -70,7 +69,7 @@ class Shards:
             await self.picture.until(lambda: self.picture.named(self.plane.full(name)), name)
         else:
             path = f"{NODE_SHARDS}/{self.plane.full(name)}"
-            await self.plane.ask("PATCH", path, {"spec": spec}, content_type=MERGE)
+            await self.plane.merge(path, {"spec": spec})
 
     def table(self, name: str) -> tuple[str, str, str]:
         """In use, to be added and to be removed, as now told."""
@@ -111,6 +110,7 @@ async def shards(plane: ControlPlane, start: Start) -> AsyncIterator[Shards]:
         yield Shards(plane, picture, start)
 
 
+@pytest.mark.promise("S20", "L11")
 async def test_nodes_go_from_one_scheduler_to_the_other(plane: ControlPlane, shards: Shards) -> None:
     for number in range(6):
         await plane.add_node(f"node{number}")

@@ -99,6 +99,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
                 each.kill()
 
 
+@pytest.mark.promise("S27")
 async def test_a_gang_is_bound_whole_and_shown_as_before(moved: Moved) -> None:
     kubectl = moved.kubectl
     kubectl.apply(queue("team", parent="root", capability={"cpu": 6}))

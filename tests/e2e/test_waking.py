@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.client import JSON_PATCH, MERGE
+from tests.support.client import JSON_PATCH
 
 from .plane import CORDONED, TAINTED, ControlPlane, Object, container
 from .processes import Scheduler
@@ -98,9 +98,7 @@ WAKING = {
         first={"old": {"cpu": "2"}}, refused={"Insufficient cpu": 1},
     ),
     "a pod that ends, though its object stays": Waking(
-        lambda plane: plane.ask(
-            "PATCH", plane.pod_path("old", "status"), {"status": {"phase": "Succeeded"}}, content_type=MERGE
-        ),
+        lambda plane: plane.merge(plane.pod_path("old", "status"), {"status": {"phase": "Succeeded"}}),
         {"helped": {"cpu": "4"}}, first={"old": {"cpu": "4"}},
     ),
     "a host port that becomes free": Waking(
