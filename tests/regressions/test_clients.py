@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,6 +18,8 @@ from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
+from tests.unit.fastpath.test_runtime import ELECT
+from tests.unit.fastpath.test_runtime import running as process
 from tests.unit.kube.scripted import FakeTime
 
 from .links import Tap, is_watch, watching_through_a_relay
@@ -87,6 +92,50 @@ async def test_a_conflict_is_not_taken_for_a_bind() -> None:
         await running.stop()
         assert running.reports.attempts["scheduled"] == 0
         assert running.reports.counts["event recorded"] == 0
+
+
+@pytest.fixture
+def west_of_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Spelled so that it needs no file of zones.
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    assert time.localtime().tm_gmtoff == -5 * 3600
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def _age(written: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(written)).total_seconds()
+
+
+async def test_what_is_written_is_utc(west_of_greenwich: None) -> None:
+    """kubernetes_asyncio 36.1: times in the lease were local time that claimed to be UTC.
+
+    What happened: the election wrote the local time with a "Z" behind it. In New York a lease had been renewed
+    five hours before it was, for every reader that believes what is written.
+
+    Conditions: a process in a zone other than UTC.
+
+    Ours: what is written is UTC: in the lease, in events and in conditions.
+    """
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", cpu="1")
+        async with process(cluster, ELECT):
+            await cluster.add_pod("fits")
+            await cluster.add_pod("large", cpu="8")
+            await until(cluster.placed)
+            condition = await until(lambda: cluster.condition("large"))
+        lease = (await cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"))[
+            "spec"
+        ]
+        events = (await cluster.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events"))["items"]
+        assert {each["reason"] for each in events} == {"Scheduled", "FailedScheduling", "LeaderElection"}
+        written = [condition["lastTransitionTime"], lease["acquireTime"], lease["renewTime"]]
+        written += [each["eventTime"] for each in events]
+        for text in written:
+            assert text.endswith("Z")
+            assert -60 < _age(text) < 60
 
 
 FAULTS = {

@@ -126,7 +126,7 @@ async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> N
     watch.
 
     Ours: room is taken in the ledger before a bind is sent, by every worker in the same place, so no burst can
-    outrun it. What a new leader knows of its predecessor's last binds is test_kubernetes_137308.
+    outrun it. What a new leader knows of its predecessor's last binds is tested below (#137308).
     """
     async with (
         embedded_cluster() as cluster,
