@@ -247,19 +247,6 @@ def test_a_node_is_tainted_cordoned_and_drained(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.wide
-def test_a_budget_holds_a_drain_up(kubectl: Kubectl) -> None:
-    node = "node-00002"
-    kubectl("create", "poddisruptionbudget", "all", "--selector=app=web", "--min-available=1")
-    kubectl.apply(_POD)
-    _bind(kubectl, "web", node)
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=200s")
-    kubectl("wait", "poddisruptionbudget/all", "--for=jsonpath={.status.currentHealthy}=1", "--timeout=200s")
-    held = kubectl.refused("drain", node, "--force", "--timeout=1s")
-    assert "Cannot evict pod as it would violate the pod's disruption budget" in held
-    kubectl("uncordon", node)
-
-
-@pytest.mark.wide
 def test_wait_sees_conditions_paths_and_deletions(kubectl: Kubectl) -> None:
     kubectl.apply(_POD)
     kubectl("wait", "pod/web", "--for=jsonpath={.status.phase}=Pending", "--timeout=200s")
@@ -294,17 +281,6 @@ def test_a_deployment_is_rolled_out_scaled_and_taken_back(kubectl: Kubectl) -> N
     )
     kubectl("delete", "deployment", "web", "--cascade=foreground")
     assert kubectl("get", "pods", "-l", "app=web", "-o", "name") == ""
-
-
-@pytest.mark.wide
-def test_a_job_is_waited_for(kubectl: Kubectl) -> None:
-    body = json.loads(kubectl("create", "job", "one", "--image=x", "--dry-run=client", "-o", "json"))
-    template = body["spec"]["template"]
-    template["metadata"] = {"annotations": {"agent-scheduler.io/exit-code": "0"}}
-    template["spec"]["nodeName"] = "node-00000"
-    kubectl("create", "-f", "-", stdin=body | {"spec": {**body["spec"], "completions": 3}})
-    kubectl("wait", "job/one", "--for=condition=complete", "--timeout=200s")
-    assert _rows(kubectl("get", "job", "one"))[0][1:3] == ["Complete", "3/3"]
 
 
 def test_explain_reads_the_openapi_document(kubectl: Kubectl) -> None:
