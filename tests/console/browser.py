@@ -60,7 +60,7 @@ class Page:
         number = next(self._numbers)
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
-        return await asyncio.wait_for(future, 30)
+        return await asyncio.wait_for(future, 100)
 
     async def value(self, expression: str) -> Any:
         """Of an expression of JavaScript, awaited; must encode as JSON."""
@@ -134,7 +134,7 @@ async def browser(url: str, *, scheme: str = "light") -> AsyncIterator[Page]:
         reading: asyncio.Task[None] | None = None
         try:
             assert process.stderr is not None
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while b"DevTools listening on " not in (line := await process.stderr.readline()):
                     assert line, "the browser ended"
             base = line.decode().split("ws://")[1].split("/")[0]

@@ -137,4 +137,4 @@ async def console_world(
         finally:
             runtime.stop()
             with suppress(TimeoutError):
-                await asyncio.wait_for(ending, 20)
+                await asyncio.wait_for(ending, 60)

@@ -7,7 +7,6 @@ That process has the token and nothing else. What it asked for is in the server'
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from agent_scheduler.kube.transport import Response, Transport, TransportError
+from agent_scheduler.kube.transport import Transport
 from embedded_kubernetes.auth.audit import FURTHER
+from tests.support.client import Client
 from tests.support.kustomize import render
 from tests.support.places import CONFIG
 
@@ -57,47 +57,27 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
 
 
-class Installation:
+class Installation(Client):
     """What was applied of `config` to a cluster, and the processes that were started from it. Close it at the end."""
+
+    patient = True
 
     def __init__(
         self, transport: Transport, kubeconfig: Path, folder: Path, *, audit_log: Path | None = None
     ) -> None:
         """`transport`, `kubeconfig`: an administrator's. `audit_log`: where the server writes, if it can be read."""
+        super().__init__(transport)
         self.kubeconfig = kubeconfig
         self.folder = folder
         self.objects: list[Object] = []
         self.started: list[Process] = []
         self._audit_log = audit_log
-        self._transport = transport
 
     def close(self) -> None:
         for process in self.started:
             process.kill()
 
     # ---- the administrator
-
-    async def ask(
-        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
-    ) -> Any:
-        """The answer's object. Whatever is not 2xx fails the test; what did not get an answer is asked for again."""
-        for _ in range(100):
-            try:
-                answer = await self.call(method, path, body, content_type=content_type)
-            except TransportError:
-                await asyncio.sleep(0.1)
-                continue
-            if answer.status < 429:
-                break
-            await asyncio.sleep(0.1)
-        assert answer.status < 300, (method, path, answer.status, answer.body[:2000])
-        return json.loads(answer.body)
-
-    async def call(
-        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
-    ) -> Response:
-        data = None if body is None else json.dumps(body).encode()
-        return await self._transport.request(method, path, body=data, content_type=content_type, timeout=30)
 
     async def apply(self, name: str) -> None:
         """What `kubectl apply -k config/NAME` applies, by server-side apply."""

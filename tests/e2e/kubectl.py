@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.support import needed
+
+from .processes import Cluster
 
 
 class Kubectl:
@@ -42,7 +43,7 @@ class Kubectl:
             env=self._env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         told = f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
@@ -69,7 +70,7 @@ class Kubectl:
             yield process
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
             assert process.stdout is not None
             process.stdout.close()
 
@@ -78,32 +79,9 @@ class Kubectl:
 def cluster(home: Path, *flags: str) -> Iterator[Kubectl]:
     """kubectl on a new `agent-scheduler cluster` with these flags; `home` is for both."""
     needed.kubectl()
-    kubeconfig = home / "kubeconfig"
-    with (home / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "from agent_scheduler.cli.main import main; raise SystemExit(main())",
-                "cluster",
-                "--port=0",
-                f"--kubeconfig-out={kubeconfig}",
-                *flags,
-            ],
-            stdout=log,
-            stderr=log,
-        )
+    process = Cluster(home, *flags)
     try:
-        deadline = time.monotonic() + 30
-        while not kubeconfig.exists():
-            assert process.poll() is None, (home / "log").read_text()
-            assert time.monotonic() < deadline, "the cluster did not come up in 30 s"
-            time.sleep(0.05)
-        yield Kubectl(kubeconfig, home)
+        asyncio.run(process.up())
+        yield Kubectl(process.kubeconfig, home)
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()

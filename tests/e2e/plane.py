@@ -8,23 +8,21 @@ controllers, but if there are any, they do no harm.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.objects.quantity import resource_value
+from tests.support import objects
+from tests.support.client import STRATEGIC, Client
 from tests.support.picture import Object, Picture
 
-JSON_PATCH = "application/json-patch+json"
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
 #: Label of everything that a test made; its value is the test's id.
 OF = "e2e.agent-scheduler/of"
-_AT_ONCE = 16
-
 #: kube-scheduler's words.
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 CORDONED = "node(s) were unschedulable"
@@ -67,22 +65,18 @@ def container(
     name: str = "c",
     ports: list[Object] | None = None,
 ) -> Object:
-    """A container. `more`: extended resources."""
-    resources: Object = {"requests": {"cpu": cpu, "memory": memory, **(more or {})}}
-    if more:
-        # They cannot be overcommitted: limits have to equal requests.
-        resources["limits"] = dict(more)
-    made: Object = {"name": name, "image": "registry.invalid/none:1", "resources": resources}
-    if ports:
-        made["ports"] = ports
-    return made
+    """A container. `more`: extended resources, which cannot be overcommitted: limits have to equal requests."""
+    requests = {"cpu": cpu, "memory": memory, **(more or {})}
+    return objects.container(name, requests=requests, limits=more or None, ports=ports or ())
 
 
-class ControlPlane:
+class ControlPlane(Client):
     """A user with admin rights, for one test. Names are short ones; on the server each ends in the test's id."""
 
+    patient = True
+
     def __init__(self, transport: Transport, run: Run, test: str) -> None:
-        self.transport = transport
+        super().__init__(transport)
         self.run = run
         self.test = test
         self.namespace = run.namespace
@@ -93,57 +87,6 @@ class ControlPlane:
         )
         self.events = Picture(transport, f"/api/v1/namespaces/{run.namespace}/events")
         self._cluster_objects: list[str] = []
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-
-    # ---- requests
-
-    async def call(
-        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
-    ) -> Response:
-        """One exchange, repeated while the server is too busy for it or the connection breaks."""
-        data = None if body is None else json.dumps(body).encode()
-        unsure = False
-        for _ in range(100):
-            try:
-                async with self._slots:
-                    answer = await self.transport.request(
-                        method, path, body=data, content_type=content_type, timeout=60
-                    )
-            except TransportError as error:
-                unsure = unsure or isinstance(error, OutcomeUnknown)
-                pause = 0.1
-            else:
-                if unsure and method == "POST" and answer.status == 409:
-                    # The attempt whose answer was lost did it: names are this test's own.
-                    return await self.call("GET", self._created(path, body))
-                if unsure and method == "DELETE" and answer.status == 404:
-                    return Response(200, b"{}", {})
-                if answer.status != 429:
-                    return answer
-                pause = float(answer.headers.get("Retry-After", "0.2"))
-            await asyncio.sleep(min(pause, 2.0))
-        raise AssertionError(f"{method} {path}: no answer, or too many requests, a hundred times")
-
-    @staticmethod
-    def _created(path: str, body: object) -> str:
-        """Where the object is that a POST makes; a binding makes its pod another."""
-        assert isinstance(body, dict)
-        collection, _, subresource = path.rpartition("/")
-        return collection if subresource == "binding" else f"{path}/{body['metadata']['name']}"
-
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        content_type: str = "application/json",
-        also: Collection[int] = (),
-    ) -> Any:
-        """The answer's object; a status that is neither 2xx nor in `also` fails the test."""
-        answer = await self.call(method, path, body, content_type=content_type)
-        assert answer.status < 300 or answer.status in also, (method, path, answer.status, answer.body[:2000])
-        return json.loads(answer.body)
 
     # ---- names
 
@@ -181,27 +124,14 @@ class ControlPlane:
     ) -> None:
         """A node of this test. `more`: extended resources."""
         wanted = taints or []
-        amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})}
-        status = {
-            "capacity": amounts,
-            "allocatable": amounts,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "none"}],
-        }
         spec: Object = {"taints": wanted} if wanted else {}
         if unschedulable:
             spec["unschedulable"] = True
-        marks = {OF: self.test, "kubernetes.io/hostname": self.full(name), **(labels or {})}
-        node = await self.ask(
-            "POST",
-            "/api/v1/nodes",
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": self.full(name), "labels": marks},
-                "spec": spec,
-                "status": status,
-            },
-        )
+        marks = {OF: self.test, **(labels or {})}
+        amounts = {"cpu": cpu, "memory": memory, "pods": pods}
+        body = objects.node(self.full(name), **amounts, extended=more, labels=marks, ready=True, **spec)
+        status, amounts = body["status"], body["status"]["allocatable"]
+        node = await self.ask("POST", "/api/v1/nodes", body)
         if (node.get("status") or {}).get("allocatable") != amounts:
             await self.change_node_status(name, status)
         # Admission taints a node that no kubelet has called ready, and a cordoned one.
@@ -210,7 +140,7 @@ class ControlPlane:
 
     async def change_node(self, name: str, change: Object) -> None:
         """`change`: a merge patch."""
-        await self.ask("PATCH", self.node_path(name), change, content_type=MERGE)
+        await self.merge(self.node_path(name), change)
 
     async def change_node_status(self, name: str, status: Object) -> None:
         await self.ask("PATCH", f"{self.node_path(name)}/status", {"status": status}, content_type=STRATEGIC)
@@ -230,24 +160,16 @@ class ControlPlane:
         **spec: Any,
     ) -> Object:
         """A manifest: one container unless `containers` says otherwise; `select`: further node labels."""
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": self.full(name),
-                "namespace": self.namespace,
-                "labels": {OF: self.test, **(labels or {})},
-            },
-            "spec": {
-                "schedulerName": scheduler_name or self.scheduler_name,
-                "containers": [container(cpu=cpu, memory=memory)],
-                "nodeSelector": {OF: self.test, **(select or {})},
-                "tolerations": [*_NO_KUBELET, *tolerations],
-                "automountServiceAccountToken": False,
-                "terminationGracePeriodSeconds": 0,
-                **spec,
-            },
+        about = {"namespace": self.namespace, "labels": {OF: self.test, **(labels or {})}}
+        usual = {
+            "schedulerName": scheduler_name or self.scheduler_name,
+            "containers": [container(cpu=cpu, memory=memory)],
+            "nodeSelector": {OF: self.test, **(select or {})},
+            "tolerations": [*_NO_KUBELET, *tolerations],
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
         }
+        return objects.make("Pod", "v1", self.full(name), {**about, **usual, **spec})
 
     async def add_pod(self, name: str, **pod: Any) -> Object:
         """Creates `pod(name, ...)`; the object as the server answered it."""
@@ -337,6 +259,28 @@ class ControlPlane:
             counts[reason] = counts.get(reason, 0) + 1
         told = sorted(f"{count} {reason}" for reason, count in counts.items())
         return f"0/{len(nodes)} nodes are available: {', '.join(told)}."
+
+    async def usage(self) -> dict[str, tuple[int, int]]:
+        """This test's nodes -> (millicores, pods) in use, by the API's own objects. No node holds more than it has."""
+        used: dict[str, Counter[str]] = defaultdict(Counter)
+        for pod in await self.items("/api/v1/pods"):
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                node = used[pod["spec"]["nodeName"]]
+                node["pods"] += 1
+                for each in pod["spec"]["containers"]:
+                    for resource, amount in (each.get("resources") or {}).get("requests", {}).items():
+                        node[resource] += resource_value(resource, amount)
+        found = {}
+        for node in await self.items("/api/v1/nodes"):
+            name = node["metadata"]["name"]
+            offered = {
+                resource: resource_value(resource, amount)
+                for resource, amount in node["status"]["allocatable"].items()
+            }
+            assert all(amount <= offered.get(resource, 0) for resource, amount in used[name].items()), name
+            if self.short(name) != name:
+                found[self.short(name)] = (used[name]["cpu"], used[name]["pods"])
+        return found
 
     # ---- events
 

@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,12 +25,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent_scheduler.bench.processes import free_port
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.http1 import Http1Transport
+from tests.support.client import PATIENCE
 
 T = TypeVar("T")
 
 PROGRAM = (sys.executable, "-m", "agent_scheduler")
-#: Longer than anything takes, even on a machine that is busy with something else.
-PATIENCE = 60.0
 _TAIL = 4000
 
 
@@ -118,6 +119,42 @@ class Process:
         self.process.wait()
 
 
+class Cluster(Process):
+    """`agent-scheduler cluster` on a free port. `kubeconfig` is an administrator's once it is up."""
+
+    def __init__(
+        self, folder: Path, *flags: str, faults: Sequence[Mapping[str, Any]] | None = None, seed: int = 1
+    ) -> None:
+        """`faults`: rules of its plan of faults, if it has one."""
+        self.kubeconfig = folder / "kubeconfig"
+        arguments = ["cluster", "--port", "0", *flags, "--kubeconfig-out", str(self.kubeconfig)]
+        if faults is not None:
+            plan = folder / "faults.json"
+            plan.write_text(json.dumps({"seed": seed, "rules": faults}))
+            arguments += ["--faults", str(plan)]
+        super().__init__("cluster", arguments, folder=folder)
+
+    async def up(self) -> None:
+        await self.until(lambda: "cluster ready" in self.said(), "greeting")
+
+
+@contextlib.asynccontextmanager
+async def cluster(
+    folder: Path, *flags: str, faults: Sequence[Mapping[str, Any]] | None = None, seed: int = 1
+) -> AsyncIterator[tuple[Cluster, Http1Transport]]:
+    """A cluster that is up, and an administrator's way to it; a test may end it before."""
+    process = Cluster(folder, *flags, faults=faults, seed=seed)
+    try:
+        await process.up()
+        transport = Http1Transport(load_endpoint(kubeconfig=process.kubeconfig))
+        try:
+            yield process, transport
+        finally:
+            await transport.close()
+    finally:
+        process.kill()
+
+
 class Served(Process):
     """A command with an HTTP server, on a free port unless one is given."""
 
@@ -142,7 +179,7 @@ class Served(Process):
         scheme = "http" if self._tls is None else "https"
         request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10, context=self._tls) as answer:
+            with urllib.request.urlopen(request, timeout=300, context=self._tls) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from agent_scheduler.bench.manifests import MARK
+from tests.support.embedded import until
 from tests.support.places import ROOT
 
 from .plane import ControlPlane
 from .processes import Scheduler
 
-pytestmark = pytest.mark.e2e
 SCENARIOS = (sys.executable, "-m", "bench.scenarios")
+RATES = ("rates", "--case", "100/s", "--scheduler-name", "nobody")
 #: What benchmarks make beside pods, which are in their namespaces.
 MADE = (
     "/api/v1/nodes",
@@ -46,21 +47,14 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = await asyncio.to_thread(process.communicate, timeout=110)
+    out, err = await asyncio.to_thread(process.communicate, timeout=300)
     return process.returncode, out, err
 
 
 async def made(plane: ControlPlane) -> list[str]:
     """The names of what benchmarks have made and not removed; a namespace may take its time to go."""
-    found: list[str] = []
-    for path in MADE:
-        answer = await plane.ask("GET", f"{path}?labelSelector={MARK}%3Dtrue")
-        found += [
-            item["metadata"]["name"]
-            for item in answer["items"]
-            if not item["metadata"].get("deletionTimestamp")
-        ]
-    return found
+    found = [each for path in MADE for each in await plane.items(f"{path}?labelSelector={MARK}%3Dtrue")]
+    return [each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp")]
 
 
 def runs(file: Path) -> list[dict[str, Any]]:
@@ -83,6 +77,7 @@ async def test_a_scenario_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
     assert "| 20,000 waiting (x 0.005) | 1 | 30 |" in out
 
 
+@pytest.mark.wide
 async def test_a_scenario_runs_on_a_cluster_that_is_there_and_leaves_nothing(
     plane: ControlPlane, scheduler: Scheduler, e2e_kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -100,26 +95,13 @@ async def test_a_scenario_runs_on_a_cluster_that_is_there_and_leaves_nothing(
     assert await made(plane) == []
 
 
+@pytest.mark.wide
 async def test_pods_that_nobody_binds_are_refused_in_time_and_removed(
     plane: ControlPlane, e2e_kubeconfig: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
-    nobody = ("--kubeconfig", e2e_kubeconfig, "--scheduler-name", "nobody", "--make-nodes")
-    process = start(
-        "rates",
-        "--case",
-        "100/s",
-        *nobody,
-        "--scale",
-        "0.01",
-        "--patience",
-        "3",
-        "--runs",
-        "1",
-        "--json",
-        file,
-    )
-    code, out, err = await ended(process)
+    short = ("--scale", "0.01", "--patience", "3", "--runs", "1", "--json", file, "--make-nodes")
+    code, out, err = await ended(start(*RATES, "--kubeconfig", e2e_kubeconfig, *short))
     assert code == 1, err
     (run,) = runs(file)
     assert run["figures"] is None
@@ -130,26 +112,17 @@ async def test_pods_that_nobody_binds_are_refused_in_time_and_removed(
     assert await made(plane) == []
 
 
+@pytest.mark.wide
 async def test_a_scenario_that_is_interrupted_removes_what_it_made(
     plane: ControlPlane, e2e_kubeconfig: Path
 ) -> None:
-    process = start(
-        "rates",
-        "--case",
-        "100/s",
-        "--kubeconfig",
-        e2e_kubeconfig,
-        "--scheduler-name",
-        "nobody",
-        "--make-nodes",
-        "20",
-    )
+    process = start(*RATES, "--kubeconfig", e2e_kubeconfig, "--make-nodes", "20")
     try:
-        for _ in range(600):
-            if len(await made(plane)) > 20:
-                break
-            await asyncio.sleep(0.1)
-        assert len(await made(plane)) > 20
+
+        async def begun() -> bool:
+            return len(await made(plane)) > 20
+
+        await until(begun)
         process.send_signal(signal.SIGINT)
         code, _, err = await ended(process)
     finally:

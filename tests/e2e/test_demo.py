@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.e2e
 DEMO = (sys.executable, "-m", "agent_scheduler", "demo")
 
 
 def run(*flags: str, folder: Path) -> tuple[int, dict[str, object]]:
     done = subprocess.run(
-        [*DEMO, *flags, "--json"], cwd=folder, capture_output=True, text=True, timeout=110, check=False
+        [*DEMO, *flags, "--json"], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout, done.stderr
     values: dict[str, object] = json.loads(done.stdout)
@@ -35,6 +34,7 @@ def test_a_burst_is_bound_whole_and_reported(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "r" / "page.html").read_text()
 
 
+@pytest.mark.wide
 def test_a_trace_with_pods_that_fit_nowhere_is_ok_and_says_which(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(
         "sn,cpu_milli,memory_mib,gpu,model\ncpu-node,8000,16384,0,\ngpu-node,8000,16384,2,T4\n"
@@ -58,6 +58,7 @@ def test_a_trace_with_pods_that_fit_nowhere_is_ok_and_says_which(tmp_path: Path)
     }
 
 
+@pytest.mark.wide
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*DEMO, "--nodes", "10", "--pods", "100000", "--rate", "50", "--no-report"],
@@ -76,7 +77,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         assert len(children) == 2
         process.send_signal(signal.SIGINT)
         # A busy machine takes its time.
-        assert process.wait(60) == 130
+        assert process.wait(200) == 130
         for child in children:
             with pytest.raises(ProcessLookupError):
                 os.kill(int(child), 0)
@@ -85,10 +86,11 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("story", "ends"), [("gates", "One node came"), ("jobs", "Completed: each task")])
 def test_a_story_is_told_and_holds(tmp_path: Path, story: str, ends: str) -> None:
     done = subprocess.run(
-        [*DEMO, "--story", story], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+        [*DEMO, "--story", story], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert ends in done.stdout.splitlines()[-1]

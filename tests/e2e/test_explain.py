@@ -7,12 +7,8 @@ import json
 import subprocess
 from typing import Any
 
-import pytest
-
 from .plane import ControlPlane
 from .processes import PATIENCE, PROGRAM, Scheduler
-
-pytestmark = pytest.mark.e2e
 
 
 async def explain(scheduler: Scheduler, pod: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -50,13 +46,3 @@ async def test_a_pod_that_waits_is_explained_and_then_where_it_went(
     assert (told["place"], told["node"]) == ("bound", plane.full("room"))
     results = [attempt["result"] for attempt in told["attempts"]]
     assert (results[0], results[-1]) == ("scheduled", "unschedulable")
-
-
-async def test_a_pod_that_nobody_made_is_not_known(plane: ControlPlane, scheduler: Scheduler) -> None:
-    pod = f"{plane.namespace}/nobody"
-    done = await explain(scheduler, pod)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        done.stderr
-        == f"agent-scheduler explain: pod {pod} is not known: it does not exist, or it has finished\n"
-    )

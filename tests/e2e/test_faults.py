@@ -6,7 +6,6 @@ watches, which is the namespace's pods: the scheduler follows those of all names
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,17 +15,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.fault_plan import KINDS
 
 from .conftest import BUDGETS, VARIABLE, make_run, prepare
 from .plane import ControlPlane
-from .processes import Process, Scheduler
+from .processes import Cluster, Scheduler, cluster
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(
         VARIABLE in os.environ,
         reason=f"the control plane that {VARIABLE} names is not ours to break; faults are the embedded cluster's",
@@ -41,7 +36,7 @@ _SOON = {"podInitialBackoffSeconds": 0.05, "podMaxBackoffSeconds": 1, "workerCou
 class Faulty:
     """A cluster with faults, and a user of it."""
 
-    def __init__(self, cluster: Process, plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, plane: ControlPlane, folder: Path) -> None:
         self.cluster = cluster
         self.plane = plane
         self._folder = folder
@@ -55,25 +50,10 @@ class Faulty:
         self.schedulers.append(scheduler)
         return scheduler
 
-    async def check_nodes(self) -> None:
-        """By the API's own objects, nothing is over what any node has."""
-        pods = (await self.plane.ask("GET", "/api/v1/pods"))["items"]
-        for node in (await self.plane.ask("GET", "/api/v1/nodes"))["items"]:
-            here = [pod for pod in pods if pod["spec"].get("nodeName") == node["metadata"]["name"]]
-            offered = node["status"]["allocatable"]
-            assert len(here) <= int(offered["pods"])
-            for resource in ("cpu", "memory"):
-                taken = sum(
-                    resource_value(resource, container["resources"]["requests"][resource])
-                    for pod in here
-                    for container in pod["spec"]["containers"]
-                )
-                assert taken <= resource_value(resource, offered[resource]), (node["metadata"]["name"], taken)
-
     async def check_and_stop(self) -> dict[str, int]:
         """What must hold whatever happened. Gives how often which fault was fired."""
         self.plane.assert_never_moved()
-        await self.check_nodes()
+        await self.plane.usage()
         for scheduler in self.schedulers:
             scheduler.check()
             assert await scheduler.terminate() == 0
@@ -103,30 +83,18 @@ async def faulty(tmp_path: Path) -> AsyncIterator[Open]:
 
 @asynccontextmanager
 async def faulty_cluster(folder: Path, rules: Sequence[Rule], seed: int) -> AsyncIterator[Faulty]:
-    plan, kubeconfig = folder / "faults.json", folder / "kubeconfig"
-    plan.write_text(json.dumps({"seed": seed, "rules": rules}))
-    served = ["--port", "0", "--nodes", "0", "--no-kubelets", "--tls", "--authorization-mode", "RBAC"]
-    cluster = Process(
-        "cluster",
-        ["cluster", *served, "--kubeconfig-out", str(kubeconfig), "--faults", str(plan)],
-        folder=folder,
-    )
-    faulty: Faulty | None = None
-    try:
-        await cluster.until(lambda: "cluster ready" in cluster.said(), "greeting")
-        run = make_run(kubeconfig, embedded=True)
-        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
+    served = ("--nodes", "0", "--no-kubelets", "--tls", "--authorization-mode", "RBAC")
+    async with cluster(folder, *served, faults=rules, seed=seed) as (process, transport):
+        run = make_run(process.kubeconfig, embedded=True)
+        plane = ControlPlane(transport, run, f"{run.id}-1")
+        await prepare(plane)
+        faulty = Faulty(process, plane, folder)
         try:
-            plane = ControlPlane(transport, run, f"{run.id}-1")
-            await prepare(plane)
             async with plane.pods, plane.events:
-                faulty = Faulty(cluster, plane, folder)
                 yield faulty
         finally:
-            await transport.close()
-    finally:
-        for process in (*(faulty.schedulers if faulty else ()), cluster):
-            process.kill()
+            for scheduler in faulty.schedulers:
+                scheduler.kill()
 
 
 def watches(kind: str, fault: Rule, **often: Any) -> Rule:
@@ -216,8 +184,11 @@ WATCHES: dict[str, list[Rule]] = {
     ],
 }
 
+first, *others = WATCHES
 
-@pytest.mark.parametrize("what", WATCHES)
+
+@pytest.mark.parametrize("what", [first, *(pytest.param(each, marks=pytest.mark.wide) for each in others)])
+@pytest.mark.promise("S1", "S2", "L1", "L2")
 async def test_watches(what: str, faulty: Open) -> None:
     cluster = await faulty(*WATCHES[what])
     scheduler = cluster.start()
@@ -248,8 +219,11 @@ UNKNOWN: list[Rule] = [
 
 
 @pytest.mark.parametrize(
-    "faults", [REFUSALS, UNKNOWN], ids=["refused before the commit", "carried out without an answer"]
+    "faults",
+    [pytest.param(REFUSALS, marks=pytest.mark.wide), UNKNOWN],
+    ids=["refused before the commit", "carried out without an answer"],
 )
+@pytest.mark.promise("S1", "S2", "L1")
 async def test_binds(faults: list[Rule], faulty: Open) -> None:
     # One after the other, so that every one of them strikes twice, whether a first attempt or a later one.
     cluster = await faulty(*(binds(fault, first=2) for fault in faults))
@@ -263,6 +237,7 @@ async def test_binds(faults: list[Rule], faulty: Open) -> None:
     assert sum((await cluster.check_and_stop()).values()) == 2 * len(faults)
 
 
+@pytest.mark.wide
 async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(faulty: Open) -> None:
     cluster = await faulty(
         binds({"hang": {"commit": True}}, first=1),
@@ -281,80 +256,4 @@ async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(f
     await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 1}))
     await plane.bound(*names)
     assert "one-more" not in plane.placed()
-    await cluster.check_and_stop()
-
-
-async def test_conditions_and_events_that_are_refused_or_lost_come_in_the_end(faulty: Open) -> None:
-    conditions: Rule = {"resource": "pods/status", "verbs": ["patch"]}
-    events: Rule = {"resource": "events.events.k8s.io", "verbs": ["create", "patch"]}
-    faults: list[Rule] = [
-        {"error": {"status": 503}},
-        {"lose": {}},
-        {"drop": {}},
-        {"conflict": {"of": "modified"}},
-    ]
-    cluster = await faulty(
-        *[
-            {"match": match, "every": 2, "count": 2, "fault": each}
-            for match in (conditions, events)
-            for each in faults
-        ]
-    )
-    plane = cluster.plane
-    scheduler = cluster.start()
-    await scheduler.ready()
-    await plane.add_node("n", cpu="2")
-    fits, hopeless = [f"f{number}" for number in range(4)], [f"h{number}" for number in range(12)]
-    await plane.add_pods(fits, cpu="500m")
-    await plane.add_pods(hopeless, cpu="99")
-    await plane.bound(*fits)
-    message = await plane.fit_error({"Insufficient cpu": 1})
-    for name in hopeless:
-        await plane.refused(name, message=message)
-    assert set(plane.placed()) == set(fits)
-    await cluster.check_and_stop()
-
-
-async def test_a_leader_keeps_a_lease_whose_renewals_go_wrong(faulty: Open) -> None:
-    renewals: Rule = {"resource": "leases", "verbs": ["update"]}
-    faults: list[Rule] = [
-        {"error": {"status": 500}},
-        {"error": {"status": 503, "commit": True}},
-        {"conflict": {"of": "modified"}},
-        {"lose": {}},
-        {"drop": {}},
-        {"delay": {"before": "1s"}},
-        {"hang": {}},
-    ]
-    cluster = await faulty(
-        {"match": {"resource": "leases", "verbs": ["create"]}, "first": 1, "fault": {"lose": {}}},
-        *[{"match": renewals, "every": 2, "count": 1, "fault": each} for each in faults],
-    )
-    plane = cluster.plane
-    flags = [
-        "--leader-elect",
-        *("--leader-elect-lease-duration", "8s"),
-        *("--leader-elect-renew-deadline", "6s"),
-        *("--leader-elect-retry-period", "200ms"),
-        *("--leader-elect-resource-namespace", plane.namespace),
-    ]
-    scheduler = cluster.start(flags=flags)
-    await scheduler.ready()
-    await live(cluster)
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{plane.namespace}/leases"
-
-    async def lease() -> Any:
-        (found,) = (await plane.ask("GET", leases))["items"]
-        return found["spec"]
-
-    leader = (await lease())["holderIdentity"]
-    renewed = scheduler.metric("agent_scheduler_api_requests_total", method="PUT", code="200")
-    await scheduler.until(
-        lambda: (
-            scheduler.metric("agent_scheduler_api_requests_total", method="PUT", code="200") >= renewed + 12
-        ),
-        "renewals behind the faults",
-    )
-    spec = await lease()
-    assert (spec["holderIdentity"], spec["leaseTransitions"]) == (leader, 0)
     await cluster.check_and_stop()

@@ -33,7 +33,7 @@ from .image import Image, build, cannot_enter
 from .processes import PATIENCE
 
 #: The build is the first test's.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
 POD = """
 apiVersion: v1

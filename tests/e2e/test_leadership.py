@@ -1,4 +1,4 @@
-"""Replicas with a lease: one schedules, the others wait, and one of them follows when it ends, however it ends."""
+"""Replicas with a lease: one schedules, the others wait, and one of them follows when it ends or stands still."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from .conftest import Start
 from .plane import ControlPlane
 from .processes import Scheduler
 
-pytestmark = pytest.mark.e2e
-
-#: Whole seconds, and long enough that a busy machine does not make a leader miss it.
-DURATION = 5
+#: Seconds of a lease, and those in which its leader has to renew it. A leader that cannot do that ends, as it should:
+#: on a machine that is twenty times as slow, 4 s were not enough for one renewal.
+DURATION, DEADLINE = 15, 12
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ class Replicas:
                 flags=[
                     "--leader-elect",
                     *("--leader-elect-lease-duration", f"{DURATION}s"),
-                    *("--leader-elect-renew-deadline", "4s"),
+                    *("--leader-elect-renew-deadline", f"{DEADLINE}s"),
                     *("--leader-elect-retry-period", "300ms"),
                     *("--leader-elect-resource-namespace", self.plane.namespace),
                 ],
@@ -56,12 +55,17 @@ class Replicas:
             await replica.ready()
 
     async def ordered(self) -> list[Scheduler]:
-        """Those that run, the leader first. There is one."""
-        self._replicas = [each for each in self._replicas if each.process.poll() is None]
+        """Those that no test has ended, the leader first. All of them run, and one leads."""
+        for each in self._replicas:
+            each.check()
         (leader,) = await self._replicas[0].until(
             lambda: [each for each in self._replicas if leads(each)], "leader"
         )
         return [leader, *(each for each in self._replicas if each is not leader)]
+
+    def leaves(self, replica: Scheduler) -> None:
+        """The test ends it, or stops it."""
+        self._replicas.remove(replica)
 
     def states(self) -> list[dict[str, Any]]:
         """Every state of the lease that was seen, as its spec. Its name is the scheduler's by default."""
@@ -120,9 +124,11 @@ async def replicas(plane: ControlPlane, start: Start, lease: Picture) -> Replica
     return Replicas(plane, start, lease)
 
 
-async def test_the_lease_is_handed_over_by_a_leader_that_ends_and_waited_for_after_one_that_is_killed(
+@pytest.mark.promise("S9")
+async def test_the_lease_is_handed_over_by_a_leader_that_ends_and_waited_for_after_one_that_stands_still(
     replicas: Replicas,
 ) -> None:
+    plane = replicas.plane
     await replicas.start("a", "b", "c")
     first, *others = await replicas.ordered()
     leader = await replicas.followed(1)
@@ -130,52 +136,38 @@ async def test_the_lease_is_handed_over_by_a_leader_that_ends_and_waited_for_aft
     for standby in others:
         assert not leads(standby)
         assert writes(standby) == 0
+    replicas.leaves(first)
     assert await first.terminate() == 0
     follower = await replicas.followed(2)
     assert await replicas.bind_one("two") == follower
     # Handed over, not waited for: in between it was nobody's.
     assert replicas.holders() == [leader, "", follower]
+
     second, third = await replicas.ordered()
     assert writes(third) == 0
-    await second.terminate(signal.SIGKILL)
-    # Made while nobody leads; the standby has seen it before it leads.
-    await replicas.plane.add_pod("between")
-    last_one = await replicas.followed(3)
-    await replicas.plane.bound("between")
-    event = await replicas.plane.event("between", "Scheduled")
-    assert event["reportingInstance"] == last_one
-    assert leads(third)
-    assert replicas.holders() == [leader, "", follower, last_one]
-    last = [spec for spec in replicas.states() if spec["holderIdentity"] == follower][-1]
-    took = next(spec for spec in replicas.states() if spec["holderIdentity"] == last_one)
-    assert instant(took["acquireTime"]) - instant(last["renewTime"]) >= DURATION
-    assert took["leaseTransitions"] == last["leaseTransitions"] + 1
-
-
-async def test_a_leader_that_stood_still_for_too_long_writes_nothing_more_and_ends(
-    replicas: Replicas,
-) -> None:
-    await replicas.start("a", "b")
-    first, second = await replicas.ordered()
-    leader = await replicas.followed(1)
-    assert await replicas.bind_one("one") == leader
-    first.send(signal.SIGSTOP)
+    replicas.leaves(second)
+    second.send(signal.SIGSTOP)
     try:
+        # Made while nobody leads; the standby has seen them before it leads.
         names = [f"p{number}" for number in range(20)]
-        await replicas.plane.add_pods(names)
-        follower = await replicas.followed(2)
+        await plane.add_pods(names)
+        last_one = await replicas.followed(3)
+        assert replicas.holders() == [leader, "", follower, last_one]
+        last = [spec for spec in replicas.states() if spec["holderIdentity"] == follower][-1]
+        took = next(spec for spec in replicas.states() if spec["holderIdentity"] == last_one)
+        assert instant(took["acquireTime"]) - instant(last["renewTime"]) >= DURATION
+        assert took["leaseTransitions"] == last["leaseTransitions"] + 1
     finally:
-        first.send(signal.SIGCONT)
-    # A supervisor starts it anew, with nothing of its old picture.
-    assert await first.ended() == 1
-    (lost,) = first.records("lease lost")
-    assert lost["problem"].startswith(f"lease {replicas.plane.scheduler_name} ")
-    assert "Traceback" not in first.said()
-    await replicas.plane.bound(*names)
+        second.send(signal.SIGCONT)
+    # It writes nothing more, and a supervisor starts it again with nothing of its old picture.
+    assert await second.ended() == 1
+    assert second.records("lease lost") or second.records("leadership overrun")
+    assert "Traceback" not in second.said()
+    await plane.bound(*names)
     for name in names:
-        event = await replicas.plane.event(name, "Scheduled")
-        assert event["reportingInstance"] == follower
-        assert len(replicas.plane.told(name, "Scheduled")) == 1
-    assert second.metric("agent_scheduler_bind_outcomes_total", outcome="bound") == 20
-    assert second.metric("agent_scheduler_bind_outcomes_total") == 20
-    assert replicas.holders() == [leader, follower]
+        event = await plane.event(name, "Scheduled")
+        assert event["reportingInstance"] == last_one
+        assert len(plane.told(name, "Scheduled")) == 1
+    bound = "agent_scheduler_bind_outcomes_total"
+    await third.until(lambda: third.metric(bound, outcome="bound") == 20, "20 binds")
+    assert third.metric(bound) == 20

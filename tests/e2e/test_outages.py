@@ -8,16 +8,15 @@ import pytest
 
 from .conftest import Start
 from .plane import ControlPlane
-from .proxy import Proxy
-
-pytestmark = pytest.mark.e2e
+from .proxy import relayed
 
 
 async def test_what_happened_during_an_outage_is_made_up_for(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    async with Proxy(plane.run.schedulers) as proxy:
-        scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
+    through = tmp_path / "kubeconfig"
+    async with relayed(plane.run.schedulers, through) as relay:
+        scheduler = start(kubeconfig=through)
         await scheduler.ready()
         await plane.add_node("n", cpu="4")
         await plane.add_node("small", cpu="1")
@@ -25,7 +24,7 @@ async def test_what_happened_during_an_outage_is_made_up_for(
         await plane.bound("before")
         await plane.add_pod("waits", cpu="4")
         await plane.refused("waits")
-        proxy.refuse()
+        relay.refuse()
         await plane.add_pod("during", cpu="1")
         await plane.add_pod("gone", cpu="1")
         await plane.delete_pod("gone")
@@ -36,7 +35,7 @@ async def test_what_happened_during_an_outage_is_made_up_for(
             "failed requests",
         )
         assert scheduler.get("/livez")[0] == 200
-        proxy.accept()
+        relay.accept()
         assert await plane.bound("during", "waits") == {"during": "small", "waits": "n"}
         await plane.add_pod("after", cpu="99")
         await plane.refused("after", message=await plane.fit_error({"Insufficient cpu": 2}))
@@ -46,9 +45,10 @@ async def test_what_happened_during_an_outage_is_made_up_for(
 async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    async with Proxy(plane.run.schedulers) as proxy:
+    through = tmp_path / "kubeconfig"
+    async with relayed(plane.run.schedulers, through) as relay:
         scheduler = start(
-            kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"),
+            kubeconfig=through,
             config={"clientConnection": {"qps": 40, "burst": 20}, "bindConcurrency": 8},
         )
         await scheduler.ready()
@@ -64,11 +64,11 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         await plane.add_node("late", cpu="8")
         # The binds after the hold are carried out, and none of their answers arrives.
         await plane.pods.until(lambda: len(plane.placed()) > 20, "one more pod on its node")
-        proxy.hold_answers()
+        relay.hold_answers()
         before = len(plane.placed())
         await plane.pods.until(lambda: len(plane.placed()) > before, "a bind without an answer")
-        proxy.cut()
-        proxy.let_answers_pass()
+        relay.reset()
+        relay.let_answers_pass()
         await plane.bound(*warm, *names)
         plane.assert_never_moved()
         await scheduler.until(
@@ -83,12 +83,14 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 2}))
 
 
+@pytest.mark.wide
 async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    async with Proxy(plane.run.schedulers) as proxy:
-        proxy.refuse()
-        scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
+    through = tmp_path / "kubeconfig"
+    async with relayed(plane.run.schedulers, through) as relay:
+        relay.refuse()
+        scheduler = start(kubeconfig=through)
         await scheduler.until(
             lambda: (
                 scheduler.metric("agent_scheduler_api_requests_total", code="<error>") >= 4
@@ -102,17 +104,6 @@ async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
         assert "[-]sched-handler-sync failed" in text
         await plane.add_node("n")
         await plane.add_pod("a")
-        proxy.accept()
+        relay.accept()
         assert await plane.bound("a") == {"a": "n"}
         assert scheduler.is_ready()
-
-
-async def test_a_scheduler_that_never_reached_the_api_server_ends_at_a_signal(
-    plane: ControlPlane, start: Start, tmp_path: Path
-) -> None:
-    async with Proxy(plane.run.schedulers) as proxy:
-        proxy.refuse()
-        scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
-        await scheduler.until(lambda: scheduler.get("/livez")[0] == 200, "answer")
-        assert await scheduler.terminate() == 0
-        assert "Traceback" not in scheduler.said()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .plane import ControlPlane
 from .processes import Scheduler
-
-pytestmark = pytest.mark.e2e
 
 
 def test_a_synced_scheduler_is_alive_and_ready(scheduler: Scheduler) -> None:
@@ -55,15 +51,6 @@ async def test_metrics_are_kube_schedulers_by_name_and_count_what_happened(
         "scheduler_cache_size",
         "leader_election_master_status",
     }
-
-
-def test_the_effective_configuration_is_shown_with_every_default(scheduler: Scheduler) -> None:
-    shown = scheduler.json("/configz")["configuration"]
-    assert (shown["apiVersion"], shown["kind"]) == ("agent-scheduler/v1", "SchedulerConfiguration")
-    assert shown["workerCount"] == 4
-    assert shown["podMaxBackoffSeconds"] == 10
-    assert shown["conflictPolicy"] == "revalidate"
-    assert [profile["base"] for profile in shown["profiles"]] == ["agent", "default-scheduler"]
 
 
 async def test_queue_and_cache_show_what_waits_and_what_is_taken(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Start
 from .plane import ControlPlane, Object
 from .processes import Scheduler
-
-pytestmark = pytest.mark.e2e
 
 
 async def add_priority(plane: ControlPlane, name: str, value: int, **more: object) -> str:
@@ -28,6 +25,7 @@ def leaving(plane: ControlPlane, *names: str) -> list[Object]:
     return [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
 
 
+@pytest.mark.promise("S14")
 async def test_the_least_important_pods_make_room(plane: ControlPlane, scheduler: Scheduler) -> None:
     high, middle = await add_priority(plane, "high", 1000), await add_priority(plane, "middle", 10)
     await plane.add_node("n", cpu="4")
@@ -49,16 +47,3 @@ async def test_the_least_important_pods_make_room(plane: ControlPlane, scheduler
     assert not leaving(plane, "kept-0", "kept-1")
     assert scheduler.metric("scheduler_preemption_victims_sum") == 2
     plane.assert_never_moved()
-
-
-async def test_a_pod_that_may_not_preempt_waits(plane: ControlPlane, start: Start) -> None:
-    polite = await add_priority(plane, "polite", 1000, preemptionPolicy="Never")
-    await start().ready()
-    await plane.add_node("n", cpu="1")
-    await plane.add_pod("low", cpu="1")
-    await plane.bound("low")
-    await plane.add_pod("waits", cpu="1", priorityClassName=polite)
-    await plane.refused("waits")
-    condition = plane.condition("waits") or {}
-    assert condition["message"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
-    assert not leaving(plane, "low")

@@ -27,8 +27,6 @@ from tests.support.documents import PAGES, Block, blocks, differs, split
 from tests.support.needed import kubectl
 from tests.support.places import ROOT
 
-pytestmark = pytest.mark.e2e
-
 PAGE = ROOT / "docs" / "quickstart.md"
 #: Behind it an installation is typed.
 TITLE = "## On a cluster of yours"
@@ -74,7 +72,7 @@ def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
         env=surroundings(tmp_path),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     logs = {file.name: file.read_text()[-2000:] for file in tmp_path.glob("*.log")}
@@ -95,7 +93,7 @@ async def shown_by(block: Block, folder: Path, environment: dict[str, str]) -> s
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(shell.communicate(), 110)
+    out, err = await asyncio.wait_for(shell.communicate(), 300)
     assert shell.returncode == 0, f"{block}\n{out.decode()}{err.decode()}"
     return out.decode()
 
@@ -120,7 +118,7 @@ async def components(configuration: str, kubeconfig: Path) -> AsyncIterator[None
     finally:
         for each in running:
             each.stop()
-        assert await asyncio.wait_for(asyncio.gather(*tasks), 20) == [0, 0]
+        assert await asyncio.wait_for(asyncio.gather(*tasks), 200) == [0, 0]
 
 
 def elsewhere() -> list[Block]:
@@ -135,6 +133,7 @@ def elsewhere() -> list[Block]:
     ]
 
 
+@pytest.mark.wide
 async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) -> None:
     """Of what the page says before, the first pod, one that waits, and the gang; then, what other pages have made."""
     shutil.copytree(ROOT / "config", tmp_path / "config")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -14,35 +12,6 @@ from agent_scheduler.cli.main import main
 
 from .conftest import Start
 from .processes import PATIENCE, PROGRAM
-
-pytestmark = pytest.mark.e2e
-
-HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
-
-
-class Said(NamedTuple):
-    code: int
-    text: str
-
-
-Run = Callable[..., Said]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Exit code and standard error of a command line that must end by itself; in this process, to save its start."""
-
-    def command(*arguments: str) -> Said:
-        try:
-            code = main(arguments)
-        except SystemExit as ended:
-            assert isinstance(ended.code, int)
-            code = ended.code
-        shown = capsys.readouterr()
-        assert shown.out == ""
-        return Said(code, shown.err)
-
-    return command
 
 
 def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
@@ -60,59 +29,21 @@ def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
     )
 
 
-def test_an_unknown_flag_is_refused(run: Run) -> None:
-    said = run("run", "--no-such-flag")
-    assert said.code == 2
-    assert "--no-such-flag" in said.text
-
-
-@pytest.mark.parametrize(
-    ("settings", "place", "hint"),
-    [
-        ("workerCounts: 4\n", ":3: workerCounts: ", "workerCount"),
-        ("workerCount: many\n", ":3: workerCount: ", "'many'"),
-        ("conflictPolicy: optimistic\n", ":3: conflictPolicy: ", "revalidate"),
-        ("profiles:\n- plugins:\n    filter:\n      disabled:\n      - name: NodeFit\n",
-         ":7: profiles[0].plugins.filter.disabled[0].name: ", "NodeResourcesFit"),
-        ("leaderElection:\n  leaseDuration: 5s\n  renewDeadline: 6s\n",
-         ":4: leaderElection.leaseDuration: ", "renewDeadline"),
-    ],
-)  # fmt: skip
-def test_a_wrong_key_is_named_by_file_line_and_path_with_what_is_allowed(
-    run: Run, tmp_path: Path, settings: str, place: str, hint: str
+def test_a_bad_row_of_a_trace_is_named_by_file_line_and_column(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(HEAD + settings)
-    said = run("run", "--config", str(file))
-    assert said.code == 2
-    assert said.text.startswith(f"agent-scheduler run: {file}{place}")
-    assert hint in said.text
-    assert said.text.count("\n") == 1
-
-
-def test_flags_that_contradict_one_another_are_refused(run: Run) -> None:
-    said = run("run", "--leader-elect=false", "--leader-elect-lease-duration", "30s")
-    assert said.code == 2
-    assert said.text.startswith("agent-scheduler run: --leader-elect-lease-duration: does nothing without")
-    assert said.text.count("\n") == 1
-
-
-def test_a_kubeconfig_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
-    said = run("run", "--kubeconfig", str(tmp_path / "none"))
-    assert said == (2, f"agent-scheduler run: {tmp_path / 'none'}: no such kubeconfig\n")
-
-
-def test_a_bad_row_of_a_trace_is_named_by_file_line_and_column(run: Run, tmp_path: Path) -> None:
     nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
     nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,0,\n")
     pods.write_text(
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
         "good,1,1,0,0,,100,300\nbad,many,1,0,0,,100,300\n"
     )
-    said = run("demo", "--trace", f"openb:{nodes},{pods}")
-    assert said.code == 2
-    assert said.text.startswith(f"agent-scheduler demo: {pods}, line 3, column cpu_milli: expected ")
-    assert said.text.endswith("found 'many'\n")
+    # In this process, to save its start.
+    assert main(["demo", "--trace", f"openb:{nodes},{pods}"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"agent-scheduler demo: {pods}, line 3, column cpu_milli: expected ")
+    assert shown.err.endswith("found 'many'\n")
 
 
 async def test_a_port_that_is_taken_ends_the_scheduler_and_is_named(start: Start) -> None:

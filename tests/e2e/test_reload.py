@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from .conftest import BUDGETS, Start
@@ -58,6 +59,7 @@ async def test_a_pod_that_the_old_profile_refused_is_bound_under_the_new_one(
     assert shown == [{"name": "TaintToleration"}]
 
 
+@pytest.mark.promise("L9")
 async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_stays(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
@@ -85,47 +87,3 @@ async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_s
     running.send(signal.SIGHUP)
     assert sorted((await applied(running, 1))["changed"]) == ["conflictPolicy", "logging.level"]
     assert running.metric(f"{_PREFIX}_last_reload_successful") == 1
-
-
-async def test_sighup_reloads_at_once_and_a_config_map_is_swapped_by_its_links(
-    plane: ControlPlane, start: Start, tmp_path: Path
-) -> None:
-    for number in (1, 2):
-        (tmp_path / f"..{number}").mkdir()
-    write(tmp_path / "..2" / "config.yaml", {**profile(plane), "candidateNodeCount": 9})
-    (tmp_path / "..1" / "config.yaml").touch()
-    (tmp_path / "..data").symlink_to("..1")
-    # The first configuration is written through these links.
-    (tmp_path / "scheduler.yaml").symlink_to("..data/config.yaml")
-    running = start()
-    await running.ready()
-    running.send(signal.SIGHUP)
-    assert (await applied(running, 1))["changed"] == []
-    (tmp_path / "..new").symlink_to("..2")
-    os.replace(tmp_path / "..new", tmp_path / "..data")
-    assert (await applied(running, 2))["changed"] == ["candidateNodeCount"]
-    assert running.json("/configz")["configuration"]["candidateNodeCount"] == 9
-
-
-async def test_every_pod_of_a_burst_is_bound_once_while_profiles_change(
-    plane: ControlPlane, start: Start, tmp_path: Path
-) -> None:
-    running = start(config={"workerCount": 3})
-    await running.ready()
-    for number in range(5):
-        await plane.add_node(f"n{number}", cpu="16", pods="60")
-    names = [f"p{number}" for number in range(200)]
-    file = tmp_path / "scheduler.yaml"
-    bases = ("default-scheduler", "agent")
-    for part in range(10):
-        await plane.add_pods(names[part * 20 : part * 20 + 20], cpu="50m")
-        write(
-            file, {**profile(plane, base=bases[part % 2]), "workerCount": 3, "candidateNodeCount": part + 1}
-        )
-        running.send(signal.SIGHUP)
-        await applied(running, part + 1)
-    assert set(await plane.bound(*names)) == set(names)
-    plane.assert_never_moved()
-    assert running.metric("agent_scheduler_worker_failures_total") == 0
-    assert running.metric("scheduler_pod_scheduled_after_flush_total") == 0
-    assert await running.terminate() == 0

@@ -7,27 +7,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.support.embedded import until
 from tests.support.sharded import NAME, NAMESPACE, ShardedCluster, limits
 
 from .conftest import VARIABLE
-from .processes import PROGRAM, Process, Served
+from .processes import PROGRAM, Served, cluster
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(
         VARIABLE in os.environ,
         reason=f"the controller divides all nodes of a cluster, and those that {VARIABLE} has are not ours",
@@ -57,10 +51,10 @@ class Divided(ShardedCluster):
         self.started: list[Controllers] = []
 
     def start(self, *flags: str) -> Controllers:
-        """Its lease is short, and lies in the namespace default."""
+        """Its lease lies in the namespace default."""
         lease = (
             *("--leader-elect-resource-namespace", "default", "--leader-elect-retry-period", "200ms"),
-            *("--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s"),
+            *("--leader-elect-lease-duration", "15s", "--leader-elect-renew-deadline", "12s"),
         )
         made = Controllers(
             f"controllers-{len(self.started)}",
@@ -82,35 +76,13 @@ class Divided(ShardedCluster):
         assert (running.returncode, err) == (0, b"")
         return out.decode()
 
-    async def settled(self, seen: Callable[[dict[str, list[str]]], bool]) -> dict[str, list[str]]:
-        """The specs, once `seen` is true of them."""
-
-        async def so() -> dict[str, list[str]] | None:
-            specs = await self.specs()
-            return specs if seen(specs) else None
-
-        found: dict[str, list[str]] = await until(so, seconds=60)
-        return found
-
 
 @asynccontextmanager
 async def divided(folder: Path, *, faults: list[dict[str, Any]] | None = None) -> AsyncIterator[Divided]:
     """A cluster without nodes. In the end nothing has failed, and every controller ends in order."""
-    kubeconfig, arguments = folder / "kubeconfig", ["--port", "0", "--nodes", "0", "--no-kubelets"]
-    arguments += ["--tls", "--token", "e2e-token"]
-    if faults is not None:
-        plan = folder / "faults.yaml"
-        plan.write_text(yaml.safe_dump({"seed": 5, "rules": faults}))
-        arguments += ["--faults", str(plan)]
-    async with AsyncExitStack() as stack:
-        cluster = Process(
-            "cluster", ["cluster", *arguments, "--kubeconfig-out", str(kubeconfig)], folder=folder
-        )
-        stack.callback(cluster.kill)
-        await cluster.until(lambda: "cluster ready" in cluster.said(), "greeting")
-        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
-        stack.push_async_callback(transport.close)
-        made = Divided(transport, kubeconfig, folder)
+    served = ("--nodes", "0", "--no-kubelets", "--tls", "--token", "e2e-token")
+    async with cluster(folder, *served, faults=faults, seed=5) as (process, transport):
+        made = Divided(transport, process.kubeconfig, folder)
         await made.prepare()
         try:
             async with made.shards:
@@ -124,7 +96,7 @@ async def divided(folder: Path, *, faults: list[dict[str, Any]] | None = None) -
         finally:
             for running in made.started:
                 running.kill()
-        cluster.check()
+        process.check()
 
 
 async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -> None:
@@ -141,7 +113,7 @@ async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -
         await it.until_specs(low=names, high=[])
         # A shard is deleted; a node joins, and another leaves.
         await it.ask("DELETE", f"{NODE_SHARDS}/low")
-        await it.settled(lambda specs: specs.get("low") == names)
+        await it.until_specs(low=names, high=[])
         await it.add_node("n999")
         await it.delete_node("n000")
         now = [*names[1:], "n999"]
@@ -168,56 +140,8 @@ async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -
         ]
 
 
-async def test_a_configuration_that_cannot_be_used_changes_nothing_at_the_start_or_later(
-    tmp_path: Path,
-) -> None:
-    async with divided(tmp_path) as it:
-        await it.add_nodes(4)
-        await it.add_shard("a", ["n000"])
-        await it.add_shard("b", ["n001", "gone"])
-        await it.configure("")
-        running = it.start(*SOON)
-        event = await it.until_event("InvalidShardingConfiguration")
-        assert event["regarding"]["kind"] == "ConfigMap"
-        assert event["reportingController"] == "agent-scheduler-sharding"
-        await running.ready()
-        assert await it.specs() == {"a": ["n000"], "b": ["n001", "gone"]}
-        assert running.metric("agent_scheduler_config_last_reload_successful") == 0
-        await it.configure(limits(a=2, b=1))
-        before = await it.until_counts(a=2, b=1)
-        bad = limits(a=3, b=1)
-        bad["schedulerConfigs"][0]["policies"][0]["name"] = "node-limits"
-        await it.configure(bad)
-        (_, told) = await running.until(
-            lambda: (found := running.records("configuration refused"))[1:] and found, "second refusal"
-        )
-        assert told["problem"].endswith(
-            "schedulerConfigs[0].policies[0].name: found 'node-limits'; did you mean node-limit? "
-            "allowed: allocation-rate, node-limit, warmup"
-        )
-        assert told["in_effect"].startswith("ConfigMap ")
-        await it.delete_node(before["a"][0])
-        await it.until_counts(a=2, b=1)
-
-
-async def test_a_standby_goes_on_where_a_leader_was_killed(tmp_path: Path) -> None:
-    async with divided(tmp_path) as it:
-        names = await it.add_nodes(4)
-        first = it.start("--scheduler-configs", BY_CPU)
-        await it.until_specs(low=names, high=[])
-        second = it.start("--scheduler-configs", BY_CPU)
-        await second.ready()
-        assert second.metric("leader_election_master_status") == 0
-        first.send(signal.SIGKILL)
-        await first.ended()
-        # While nobody leads; it is seen by whoever leads next.
-        await it.load("n001", "9")
-        await it.delete_node("n002")
-        await it.until_specs(low=["n000", "n003"], high=["n001"])
-        assert second.metric("leader_election_master_status") == 1
-        assert second.metric("agent_scheduler_sharding_writes_total", result="created") == 0
-
-
+@pytest.mark.wide
+@pytest.mark.promise("S22", "L12")
 async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_path: Path) -> None:
     def writes(fault: dict[str, Any], probability: float, *verbs: str) -> dict[str, Any]:
         return {
@@ -246,20 +170,10 @@ async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_pa
     async with divided(tmp_path, faults=faults) as it:
         names = await it.add_nodes(8)
         running = it.start("--scheduler-configs", BY_CPU, *SOON)
-        await it.settled(lambda specs: specs == {"low": names, "high": []})
+        await it.until_specs(low=names, high=[])
         for number in range(6):
             busy = {f"n{(number * 3 + offset) % 8:03}" for offset in range(3)}
             for name in names:
                 await (it.load(name, "9") if name in busy else it.unload(name))
-            wanted = {"low": [name for name in names if name not in busy], "high": sorted(busy)}
-            await it.settled(lambda specs, wanted=wanted: specs == wanted)  # type: ignore[misc]
+            await it.until_specs(low=[name for name in names if name not in busy], high=sorted(busy))
         assert running.metric("agent_scheduler_sharding_writes_total", result="updated") >= 12
-
-
-def test_a_wrong_flag_ends_it_with_2(tmp_path: Path) -> None:
-    started = Process("controllers", ["controllers", "--enable", "jobs"], folder=tmp_path)
-    assert started.ended_now() == 2
-    assert started.said() == (
-        "agent-scheduler controllers: --enable: unknown controller 'jobs'; did you mean job? "
-        "allowed: job, podgroup, queue, sharding\n"
-    )

@@ -11,45 +11,19 @@ import pytest
 from .conftest import Start
 from .plane import ControlPlane
 
-pytestmark = pytest.mark.e2e
-
 #: What takes long to import, of ours and of others.
-HEAVY = (
-    *(
-        "numpy",
-        "kubernetes_asyncio",
-        "aiohttp",
-        "uvloop",
-        "msgspec",
-        "structlog",
-        "yaml",
-        "prometheus_client",
-    ),
-    *(
-        "rich",
-        "asyncio",
-        "importlib.metadata",
-        "cel_expr_python",
-        "agent_scheduler.engine",
-        "agent_scheduler.kube",
-    ),
-)
+HEAVY = """
+    numpy kubernetes_asyncio aiohttp uvloop msgspec structlog yaml prometheus_client rich asyncio importlib.metadata
+    cel_expr_python agent_scheduler.engine agent_scheduler.kube
+"""
 #: Of which a scheduler has no use while nobody asks for it.
-OF_OTHERS = (
-    *(
-        "kubernetes_asyncio",
-        "agent_scheduler.kube.exec_plugin",
-        "agent_scheduler.shards.coordinator",
-        "embedded_kubernetes",
-        "agent_scheduler.bench",
-        "agent_scheduler.demo",
-        "agent_scheduler.cli.explain",
-        "agent_scheduler.cli.check",
-    ),
-    *("agent_scheduler.controllers", "agent_scheduler.process.controllers", "agent_scheduler.cli.shards"),
-    *("cryptography", "matplotlib", "rich.text", "pygments", "cel_expr_python"),
-    *("opentelemetry", "requests", "agent_scheduler.telemetry.traces", "agent_scheduler.process.tracing"),
-)
+OF_OTHERS = """
+    kubernetes_asyncio agent_scheduler.kube.exec_plugin agent_scheduler.shards.coordinator embedded_kubernetes
+    agent_scheduler.bench agent_scheduler.demo agent_scheduler.cli.explain agent_scheduler.cli.check
+    agent_scheduler.controllers agent_scheduler.process.controllers agent_scheduler.cli.shards cryptography matplotlib
+    rich.text pygments cel_expr_python opentelemetry requests agent_scheduler.telemetry.traces
+    agent_scheduler.process.tracing
+"""
 
 
 def imported(said: str) -> set[str]:
@@ -70,7 +44,7 @@ def said_by(*arguments: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return done.stderr
 
@@ -78,7 +52,7 @@ def said_by(*arguments: str) -> str:
 def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
     modules = imported(said_by("-m", "agent_scheduler", "--help"))
     assert "agent_scheduler.cli.main" in modules, "what is imported was told"
-    assert among(modules, HEAVY) == []
+    assert among(modules, HEAVY.split()) == []
 
 
 @pytest.mark.parametrize(
@@ -104,7 +78,7 @@ def test_a_scheduler_is_made_without_what_its_first_bind_does_not_need() -> None
     modules = imported(said_by("-c", "import agent_scheduler.process.runtime"))
     assert "agent_scheduler.binding.binder" in modules
     later = {"aiohttp", "prometheus_client", "importlib.metadata"}
-    assert among(modules, [*OF_OTHERS, *later]) == []
+    assert among(modules, [*OF_OTHERS.split(), *later]) == []
 
 
 async def test_a_scheduler_binds_without_what_other_commands_need(
@@ -118,4 +92,4 @@ async def test_a_scheduler_binds_without_what_other_commands_need(
     assert await scheduler.terminate() == 0
     modules = imported(scheduler.said())
     assert "agent_scheduler.binding.binder" in modules, "what is imported was told"
-    assert among(modules, OF_OTHERS) == []
+    assert among(modules, OF_OTHERS.split()) == []

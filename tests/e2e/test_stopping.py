@@ -9,8 +9,6 @@ import pytest
 from .conftest import Start
 from .plane import ControlPlane
 
-pytestmark = pytest.mark.e2e
-
 PODS = 60
 #: Binds take their time, so that there are some under way whenever the test looks.
 SLOWLY = {"clientConnection": {"qps": 40, "burst": 1}, "bindConcurrency": 8, "workerCount": 4}
@@ -25,7 +23,8 @@ async def prepared(plane: ControlPlane) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.wide)])
+@pytest.mark.promise("L6")
 async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     plane: ControlPlane, start: Start, number: signal.Signals
 ) -> None:

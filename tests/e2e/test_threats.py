@@ -15,13 +15,13 @@ import pytest
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
-from tests.support.embedded import until
+from tests.support.objects import container, pod
 from tests.support.places import ROOT
 
 from .installed import Installation
-from .test_installed import NAMESPACE, PODS, embedded_alone, own_cluster
+from .test_installed import NAMESPACE, PODS, bound, embedded_alone, own_cluster
 
-pytestmark = [pytest.mark.e2e, embedded_alone]
+pytestmark = embedded_alone
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -109,7 +109,7 @@ async def tried(made: Installation, account: str, method: str, path: str, body: 
     try:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         data = None if body is None else json.dumps(body).encode()
-        return (await transport.request(method, path, body=data, content_type=kind, timeout=10)).status
+        return (await transport.request(method, path, body=data, content_type=kind, timeout=300)).status
     finally:
         await transport.close()
 
@@ -123,18 +123,11 @@ async def test_a_stolen_token_is_good_for_nothing_but_its_owners_work(cluster: I
                 assert await tried(cluster, account, method, path, body) == 403, (account, what)
 
 
+@pytest.mark.wide
 async def test_a_tenants_pod_gets_no_more_than_its_spec_and_class_give_it(cluster: Installation) -> None:
     """What annotations and odd values ask for beyond that makes the pod wait, or is nothing."""
     scheduler = await cluster.start("agent-scheduler", "scheduler")
     await scheduler.ready()
-
-    def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-        resources = spec.pop("resources", {"requests": {"cpu": "100m"}})
-        container = {"name": "c", "image": "i", "resources": resources}
-        return {
-            "metadata": {"name": name, "annotations": annotations or {}},
-            "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
-        }
 
     # A priority of one's own is refused by the API server, a class of the system's outside of it as well.
     status = (await cluster.call("POST", PODS, pod("urgent", priority=2_000_000_000))).status
@@ -146,19 +139,16 @@ async def test_a_tenants_pod_gets_no_more_than_its_spec_and_class_give_it(cluste
         "volcano.sh/task-priority": "9" * 400,
         "agent-scheduler.io/waiting-roles": "," * 10_000,
     }
-    await cluster.ask("POST", PODS, pod("odd", odd))
+    await cluster.ask("POST", PODS, pod("odd", annotations=odd))
     huge = {
         "requests": {"example.com/thing": "9000000000000000"},
         "limits": {"example.com/thing": "9000000000000000"},
     }
-    await cluster.ask("POST", PODS, pod("huge", resources=huge))
+    await cluster.ask("POST", PODS, pod("huge", containers=[container(**huge)]))
     await cluster.ask("POST", PODS, pod("plain"))
 
-    async def bound(name: str) -> bool:
-        return bool((await cluster.ask("GET", f"{PODS}/{name}"))["spec"].get("nodeName"))
-
-    await until(lambda: bound("plain"))
-    assert not await bound("huge")
+    await bound(cluster, "plain")
+    assert not (await cluster.ask("GET", f"{PODS}/huge"))["spec"].get("nodeName")
     scheduler.check()
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.collector import collector, tracing
-from tests.support.embedded import until
 
 from .conftest import Start
 from .plane import ControlPlane
-
-pytestmark = pytest.mark.e2e
 
 
 async def test_a_process_sends_what_it_has_when_it_is_stopped(plane: ControlPlane, start: Start) -> None:
@@ -26,17 +21,3 @@ async def test_a_process_sends_what_it_has_when_it_is_stopped(plane: ControlPlan
         assert await scheduler.terminate() == 0
         results = [span.attributes["scheduling.result"] for span in into.spans if not span.parent]
         assert sorted(results) == ["scheduled", "stopped"]
-
-
-async def test_a_process_ends_though_a_collector_keeps_it_waiting(plane: ControlPlane, start: Start) -> None:
-    tracing()
-    await plane.add_node("node")
-    await plane.add_pod("pod")
-    with collector() as into:
-        into.answers.clear()
-        scheduler = start(config={"tracing": {"endpoint": into.url, "samplingRatePerMillion": 1_000_000}})
-        await plane.bound("pod")
-        await until(lambda: scheduler.records("synced"))
-        assert await scheduler.terminate() == 0
-        (warned,) = scheduler.records("spans not sent before the end")
-        assert warned["spans"] == 4

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from .plane import MERGE, ControlPlane, Run
+from tests.support.client import MERGE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("scheduler")]
+from .plane import ControlPlane, Run
+
+pytestmark = pytest.mark.usefixtures("scheduler")
 
 HOST = "kubernetes.io/hostname"
 CLASSES, VOLUMES = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"
@@ -91,17 +93,6 @@ async def test_a_volume_is_made_where_its_pod_goes_and_the_pod_is_bound_after_it
     assert claim["status"]["phase"] == "Bound"
 
 
-async def test_a_pod_follows_the_volume_that_is_there(plane: ControlPlane, storage: Storage) -> None:
-    for name in ("n1", "n2", "n3"):
-        await plane.add_node(name)
-    await storage.add_class("hand", provisioner="kubernetes.io/no-provisioner")
-    await storage.add_volume("v", "hand", on="n2")
-    await storage.add_claim("data", "hand")
-    await storage.add_pod("a", "data")
-    assert await plane.bound("a") == {"a": "n2"}
-    assert (await storage.claim("data"))["spec"]["volumeName"] == plane.full("v")
-
-
 async def test_of_two_pods_one_gets_the_only_volume_and_the_other_the_next(
     plane: ControlPlane, storage: Storage
 ) -> None:
@@ -118,15 +109,3 @@ async def test_of_two_pods_one_gets_the_only_volume_and_the_other_the_next(
     await plane.bound("one", "two")
     volumes = {(await storage.claim(name))["spec"]["volumeName"] for name in ("one", "two")}
     assert volumes == {plane.full("v"), plane.full("w")}
-
-
-async def test_a_pod_whose_claim_does_not_exist_is_told_so_and_waits_for_it(
-    plane: ControlPlane, storage: Storage
-) -> None:
-    await plane.add_node("n")
-    await storage.add_class("now", waits=False)
-    await storage.add_pod("a", "data")
-    message = await plane.refused("a")
-    assert f'persistentvolumeclaim "{plane.full("data")}" not found' in message
-    await storage.add_claim("data", "now")
-    assert await plane.bound("a") == {"a": "n"}

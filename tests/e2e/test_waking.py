@@ -5,14 +5,18 @@ The periodic flush comes after five minutes, longer than any of these tests wait
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
-from .plane import CORDONED, JSON_PATCH, TAINTED, ControlPlane, container
+from tests.support.client import JSON_PATCH
+
+from .plane import CORDONED, TAINTED, ControlPlane, Object, container
 from .processes import Scheduler
 
-pytestmark = pytest.mark.e2e
+GPU, TPU = "e2e.example/gpu", "e2e.example/tpu"
+ONE, TWO = ({"key": f"e2e/{name}", "effect": "NoSchedule"} for name in ("one", "two"))
 
 
 async def waiting(scheduler: Scheduler, plane: ControlPlane, name: str) -> dict[str, Any]:
@@ -27,139 +31,108 @@ async def waiting(scheduler: Scheduler, plane: ControlPlane, name: str) -> dict[
     return await scheduler.until(settled, f"end of the attempt on {name}")
 
 
-async def assert_left_alone(scheduler: Scheduler, plane: ControlPlane, name: str, *plugins: str) -> None:
-    """The pod, which `plugins` refused, was tried once and not again."""
+async def assert_left_alone(scheduler: Scheduler, plane: ControlPlane, name: str, plugin: str) -> None:
+    """The pod, which `plugin` refused, was tried once and not again."""
     item = await waiting(scheduler, plane, name)
     diagnose = set(item["unschedulable_plugins"])
-    assert diagnose >= set(plugins)
+    assert diagnose >= {plugin}
     # Where other nodes of a real cluster refuse it by other plugins, their events wake it rightly.
-    if plane.run.embedded or diagnose == {*plugins, "NodeAffinity"}:
-        assert diagnose == {*plugins, "NodeAffinity"}
+    if plane.run.embedded or diagnose == {plugin, "NodeAffinity"}:
+        assert diagnose == {plugin, "NodeAffinity"}
         assert (item["place"], item["attempts"]) == ("unschedulable", 1)
 
 
-async def test_a_node_that_appears_wakes_the_pods_that_it_can_hold(
-    plane: ControlPlane, scheduler: Scheduler
+def in_zone(zone: str) -> Object:
+    return {"select": {"e2e/zone": zone}}
+
+
+def serving(port: int) -> Object:
+    return {"containers": [container(ports=[{"containerPort": 80, "hostPort": port}])]}
+
+
+def asking(device: str) -> Object:
+    return {"containers": [container(more={device: "1"})]}
+
+
+class Waking(NamedTuple):
+    """Of the pods that wait, `change` wakes the first, and leaves alone the others, which the plugins `by` refused."""
+
+    change: Callable[[ControlPlane], Awaitable[None]]
+    waits: Mapping[str, Object]
+    by: Sequence[str] = ()
+    #: What the node is; None: there is none yet.
+    node: Mapping[str, Any] | None = {}
+    #: Pods that are on the node first.
+    first: Mapping[str, Object] = {}
+    #: What the first one is refused for, and at how many nodes, where that is looked at.
+    refused: Mapping[str, int] = {}
+
+
+WAKING = {
+    "a node that appears": Waking(
+        lambda plane: plane.add_node("n", labels={"e2e/zone": "a"}),
+        {"helped": in_zone("a"), "other": in_zone("b")}, ["NodeAffinity"], node=None,
+    ),
+    "an uncordoned node": Waking(
+        lambda plane: plane.change_node("n", {"spec": {"unschedulable": None, "taints": None}}),
+        {"helped": {}}, node={"unschedulable": True}, refused={CORDONED: 1},
+    ),
+    "a taint that is removed": Waking(
+        lambda plane: plane.change_node("n", {"spec": {"taints": [TWO]}}),
+        {"helped": {"tolerations": [{"key": "e2e/two", "operator": "Exists"}]}, "other": {}}, ["TaintToleration"],
+        node={"taints": [ONE, TWO]}, refused={TAINTED: 1},
+    ),
+    "a toleration that is added": Waking(
+        lambda plane: plane.ask("PATCH", plane.pod_path("helped"), content_type=JSON_PATCH, body=[
+            {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "e2e/one", "operator": "Exists"}}
+        ]),
+        {"helped": {}}, node={"taints": [ONE]}, refused={TAINTED: 1},
+    ),
+    "a label": Waking(
+        lambda plane: plane.change_node("n", {"metadata": {"labels": {"e2e/zone": "a"}}}),
+        {"helped": in_zone("a"), "other": in_zone("b"), "large": {"cpu": "5"}}, ["NodeAffinity", "NodeResourcesFit"],
+    ),
+    "a pod that goes": Waking(
+        lambda plane: plane.delete_pod("old"),
+        {"helped": {"cpu": "3"}, "other": in_zone("b")}, ["NodeAffinity"],
+        first={"old": {"cpu": "2"}}, refused={"Insufficient cpu": 1},
+    ),
+    "a pod that ends, though its object stays": Waking(
+        lambda plane: plane.merge(plane.pod_path("old", "status"), {"status": {"phase": "Succeeded"}}),
+        {"helped": {"cpu": "4"}}, first={"old": {"cpu": "4"}},
+    ),
+    "a host port that becomes free": Waking(
+        lambda plane: plane.delete_pod("old"),
+        {"helped": serving(18080), "other": serving(18081)}, ["NodePorts"],
+        first={"old": serving(18080), "stays": serving(18081)},
+    ),
+    "a device that a node gains": Waking(
+        lambda plane: plane.change_node_status("n", {"capacity": {GPU: "1"}, "allocatable": {GPU: "1"}}),
+        {"helped": asking(GPU), "other": asking(TPU)}, ["NodeResourcesFit"], refused={f"Insufficient {GPU}": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WAKING)
+async def test_it_wakes_the_pods_that_it_helps_and_no_others(
+    plane: ControlPlane, scheduler: Scheduler, what: str
 ) -> None:
-    await plane.add_pod("helped", select={"e2e/zone": "a"})
-    await plane.add_pod("not-helped", select={"e2e/zone": "b"})
-    await plane.refused("helped")
-    await plane.refused("not-helped")
-    await plane.add_node("n", labels={"e2e/zone": "a"})
-    assert await plane.bound("helped") == {"helped": "n"}
-    await assert_left_alone(scheduler, plane, "not-helped", "NodeAffinity")
-
-
-async def test_an_uncordoned_node_wakes_those_it_refused(plane: ControlPlane, scheduler: Scheduler) -> None:
-    await plane.add_node("n", unschedulable=True)
-    await plane.add_pod("a")
-    await plane.refused("a", message=await plane.fit_error({CORDONED: 1}))
-    await plane.change_node("n", {"spec": {"unschedulable": None, "taints": None}})
-    assert await plane.bound("a") == {"a": "n"}
-
-
-async def test_a_taint_that_is_removed_wakes_those_it_repelled(
-    plane: ControlPlane, scheduler: Scheduler
-) -> None:
-    await plane.add_node(
-        "n",
-        taints=[{"key": "e2e/one", "effect": "NoSchedule"}, {"key": "e2e/two", "effect": "NoSchedule"}],
-    )
-    await plane.add_pod("a", tolerations=[{"key": "e2e/two", "operator": "Exists"}])
-    await plane.add_pod("b")
-    message = await plane.fit_error({TAINTED: 1})
-    await plane.refused("a", message=message)
-    await plane.refused("b", message=message)
-    await plane.change_node("n", {"spec": {"taints": [{"key": "e2e/two", "effect": "NoSchedule"}]}})
-    assert await plane.bound("a") == {"a": "n"}
-    await assert_left_alone(scheduler, plane, "b", "TaintToleration")
-
-
-async def test_a_toleration_that_is_added_wakes_its_pod(plane: ControlPlane, scheduler: Scheduler) -> None:
-    await plane.add_node("n", taints=[{"key": "e2e/gpu", "effect": "NoSchedule"}])
-    await plane.add_pod("a")
-    await plane.refused("a", message=await plane.fit_error({TAINTED: 1}))
-    added = {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "e2e/gpu", "operator": "Exists"}}
-    await plane.ask("PATCH", plane.pod_path("a"), [added], content_type=JSON_PATCH)
-    assert await plane.bound("a") == {"a": "n"}
-
-
-async def test_a_label_wakes_only_the_pods_that_ask_for_it(plane: ControlPlane, scheduler: Scheduler) -> None:
-    await plane.add_node("n", cpu="2")
-    await plane.add_pod("ssd", select={"e2e/disk": "ssd"})
-    await plane.add_pod("nvme", select={"e2e/disk": "nvme"})
-    await plane.add_pod("large", cpu="3")
-    for name in ("ssd", "nvme", "large"):
+    it = WAKING[what]
+    if it.node is not None:
+        await plane.add_node("n", **it.node)
+    for name, spec in it.first.items():
+        await plane.add_pod(name, **spec)
+    await plane.bound(*it.first)
+    for name, spec in it.waits.items():
+        await plane.add_pod(name, **spec)
+    helped, *others = it.waits
+    await plane.refused(helped, message=await plane.fit_error(it.refused) if it.refused else None)
+    for name in others:
         await plane.refused(name)
-    await plane.change_node("n", {"metadata": {"labels": {"e2e/disk": "ssd"}}})
-    assert await plane.bound("ssd") == {"ssd": "n"}
-    await assert_left_alone(scheduler, plane, "nvme", "NodeAffinity")
-    await assert_left_alone(scheduler, plane, "large", "NodeResourcesFit")
-
-
-async def test_a_pod_that_goes_makes_room_for_those_who_lack_it(
-    plane: ControlPlane, scheduler: Scheduler
-) -> None:
-    await plane.add_node("n", cpu="4")
-    await plane.add_pods(["old-1", "old-2"], cpu="2")
-    await plane.bound("old-1", "old-2")
-    await plane.add_pod("next", cpu="2")
-    await plane.add_pod("elsewhere", select={"e2e/zone": "b"})
-    await plane.refused("next", message=await plane.fit_error({"Insufficient cpu": 1}))
-    await plane.refused("elsewhere")
-    await plane.delete_pod("old-1")
-    assert (await plane.bound("next"))["next"] == "n"
-    await assert_left_alone(scheduler, plane, "elsewhere", "NodeAffinity")
-
-
-async def test_a_pod_that_ends_makes_room_though_its_object_stays(
-    plane: ControlPlane, scheduler: Scheduler
-) -> None:
-    await plane.add_node("n", cpu="4")
-    await plane.add_pod("old", cpu="4")
-    await plane.bound("old")
-    await plane.add_pod("next", cpu="4")
-    await plane.refused("next")
-    await plane.ask(
-        "PATCH",
-        plane.pod_path("old", "status"),
-        {"status": {"phase": "Succeeded"}},
-        content_type="application/merge-patch+json",
-    )
-    assert (await plane.bound("next"))["next"] == "n"
-
-
-async def test_a_host_port_that_becomes_free_wakes_who_waits_for_it(
-    plane: ControlPlane, scheduler: Scheduler
-) -> None:
-    def serving(port: int) -> list[dict[str, object]]:
-        return [container(ports=[{"containerPort": 80, "hostPort": port}])]
-
-    await plane.add_node("n")
-    await plane.add_pod("first", containers=serving(18080))
-    await plane.add_pod("other", containers=serving(18081))
-    await plane.bound("first", "other")
-    await plane.add_pod("waits", containers=serving(18080))
-    await plane.add_pod("waits-too", containers=serving(18081))
-    await plane.refused("waits")
-    await plane.refused("waits-too")
-    await plane.delete_pod("first")
-    assert (await plane.bound("waits"))["waits"] == "n"
-    await assert_left_alone(scheduler, plane, "waits-too", "NodePorts")
-
-
-async def test_a_device_that_a_node_gains_wakes_who_asked_for_one(
-    plane: ControlPlane, scheduler: Scheduler
-) -> None:
-    gpu, tpu = f"e2e.example/{plane.test}-gpu", f"e2e.example/{plane.test}-tpu"
-    await plane.add_node("n")
-    await plane.add_pod("gpu", containers=[container(more={gpu: "1"})])
-    await plane.add_pod("tpu", containers=[container(more={tpu: "1"})])
-    await plane.refused("gpu", message=await plane.fit_error({f"Insufficient {gpu}": 1}))
-    await plane.refused("tpu")
-    await plane.change_node_status("n", {"capacity": {gpu: "1"}, "allocatable": {gpu: "1"}})
-    assert await plane.bound("gpu") == {"gpu": "n"}
-    await assert_left_alone(scheduler, plane, "tpu", "NodeResourcesFit")
+    await it.change(plane)
+    assert (await plane.bound(helped))[helped] == "n"
+    for name, plugin in zip(others, it.by, strict=True):
+        await assert_left_alone(scheduler, plane, name, plugin)
 
 
 async def test_a_gated_pod_is_not_even_tried_until_its_last_gate_is_gone(
@@ -167,19 +140,14 @@ async def test_a_gated_pod_is_not_even_tried_until_its_last_gate_is_gone(
 ) -> None:
     await plane.add_node("n")
     await plane.add_pod("gated", schedulingGates=[{"name": "e2e/quota"}, {"name": "e2e/data"}])
-    await plane.add_pod("other")
-    await plane.bound("other")
-    item = await waiting(scheduler, plane, "gated")
-    assert (item["place"], item["attempts"]) == ("gated", 0)
     remove = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
-    await plane.ask("PATCH", plane.pod_path("gated"), remove, content_type=JSON_PATCH)
-    await plane.add_pod("another")
-    await plane.bound("another")
-    item = await waiting(scheduler, plane, "gated")
-    assert (item["place"], item["attempts"]) == ("gated", 0)
-    condition = plane.condition("gated")
-    assert condition is not None
-    assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
-    await plane.ask("PATCH", plane.pod_path("gated"), remove, content_type=JSON_PATCH)
+    for name in ("other", "another"):
+        await plane.add_pod(name)
+        await plane.bound(name)
+        item = await waiting(scheduler, plane, "gated")
+        assert (item["place"], item["attempts"]) == ("gated", 0)
+        condition = await plane.pods.until(lambda: plane.condition("gated"), "a condition")
+        assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
+        await plane.ask("PATCH", plane.pod_path("gated"), remove, content_type=JSON_PATCH)
     assert (await plane.bound("gated"))["gated"] == "n"
     assert plane.told("gated", "FailedScheduling") == []

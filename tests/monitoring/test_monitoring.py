@@ -109,6 +109,7 @@ async def prometheus(folder: Path, ports: Mapping[str, int]) -> AsyncIterator[st
         await process.wait()
 
 
+@pytest.mark.wide
 async def test_every_expression_means_something_to_what_real_processes_expose(tmp_path: Path) -> None:
     async with webhooks() as hooks, console_world(2, port=free_port()) as it, AsyncExitStack() as ends:
         webhook = hooks.start()
@@ -252,6 +253,7 @@ DAYS: Mapping[str, tuple[Mapping[str, str], str, Mapping[str, str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.wide
 def test_each_alert_fires_on_a_bad_day_and_is_silent_on_a_good_one(tmp_path: Path) -> None:
     assert {f"AgentScheduler{name}" for name in DAYS} == ALERTS.keys()
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
@@ -284,7 +286,7 @@ def test_each_alert_fires_on_a_bad_day_and_is_silent_on_a_good_one(tmp_path: Pat
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert told.returncode == 0, told.stdout + told.stderr
 

@@ -7,7 +7,9 @@ that waits for its answer (`HeldBinds`). What is held is the product's own value
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 from agent_scheduler.binding.result import ScheduleResult
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
@@ -15,7 +17,21 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import AlreadySent, BindResult, UnknownOutcome
-from tests.support.embedded import EmbeddedCluster, until
+from embedded_kubernetes.requests import Disturb
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.unit.fastpath.running import Running, scheduling
+
+
+@asynccontextmanager
+async def scheduled(
+    *, disturb: Disturb | None = None, **settings: Any
+) -> AsyncIterator[tuple[EmbeddedCluster, Running]]:
+    """A cluster, and a fast path of these settings that schedules on it. `disturb`: of the cluster's server."""
+    async with (
+        embedded_cluster(disturb=disturb) as cluster,
+        scheduling(cluster.transport, **settings) as running,
+    ):
+        yield cluster, running
 
 
 class HeldResults:

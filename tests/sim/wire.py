@@ -34,7 +34,7 @@ from agent_scheduler.kube.credentials import Fixed, Source, TokenFile
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.tls import Tls, load_certificate
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown, Response, StreamRefused
-from tests.unit.kube.authority import Authority
+from tests.support.authority import Authority
 
 from .exchange import refusal
 

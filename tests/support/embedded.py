@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Response, Transport
+from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
@@ -19,18 +18,20 @@ from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
+from tests.support.client import Client
+from tests.support.client import until as until
 from tests.support.in_process import InProcessTransport
 from tests.support.virtual import is_virtual, time_of_day, timing
 
 PODS = "/api/v1/namespaces/default/pods"
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(Client):
     """What a test says to the API server, as a user with admin rights would."""
 
     def __init__(self, api: Api, transport: Transport, server: Server | None = None) -> None:
+        super().__init__(transport)
         self.api = api
-        self.transport = transport
         self._server = server
 
     @property
@@ -43,16 +44,6 @@ class EmbeddedCluster:
         if self._server is None:
             return {"transport": transport or self.transport, "timing": timing()}
         return {"endpoint": Endpoint(self._server.url)} if transport is None else {"transport": transport}
-
-    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> Response:
-        data = None if body is None else json.dumps(body).encode()
-        return await self.transport.request(method, path, body=data, timeout=10, **more)
-
-    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        """The answer's object; anything but a 2xx fails the test."""
-        answer = await self.call(method, path, body, **more)
-        assert answer.status < 300, (method, path, answer.status, answer.body)
-        return json.loads(answer.body)
 
     async def add_node(
         self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any
@@ -112,23 +103,6 @@ class EmbeddedCluster:
         pod = await self.ask("GET", f"{PODS}/{name}")
         conditions = pod["status"].get("conditions") or []
         return next((each for each in conditions if each["type"] == "PodScheduled"), None)
-
-
-async def until(what: Callable[[], Any], *, seconds: float = 0.0) -> Any:
-    """The first true answer of `what`, which may be a coroutine function.
-
-    `seconds`: after which it fails. By default 20 of virtual time, or 100 real ones, which only end a hang.
-    """
-    clock = asyncio.get_running_loop().time
-    ends = clock() + (seconds or (20.0 if is_virtual() else 100.0))
-    while True:
-        answer = what()
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert clock() < ends, f"still {answer!r}"
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
-from tests.e2e.processes import PATIENCE
+from tests.support.client import PATIENCE
 
 T = TypeVar("T")
 Object = dict[str, Any]

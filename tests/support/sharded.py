@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
-from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS
+from tests.support.client import MERGE, Client
 from tests.support.embedded import PODS, until
 from tests.support.picture import Picture
 from tests.support.places import ROOT
@@ -21,7 +22,6 @@ NAMESPACE, NAME = "volcano-system", "volcano-sharding-configmap"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/{NAME}"
 EVENTS = "/apis/events.k8s.io/v1/events"
-MERGE = "application/merge-patch+json"
 
 READY = {"type": "Ready", "status": "True"}
 
@@ -47,22 +47,12 @@ def limits(**shards: int) -> dict[str, Any]:
     }
 
 
-class ShardedCluster:
+class ShardedCluster(Client):
     """Whatever the specs of shards were is in `shards.history`, while that is entered."""
 
     def __init__(self, transport: Transport) -> None:
-        self.transport = transport
+        super().__init__(transport)
         self.shards = Picture(transport, NODE_SHARDS)
-
-    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> Response:
-        data = None if body is None else json.dumps(body).encode()
-        return await self.transport.request(method, path, body=data, timeout=10, **more)
-
-    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        """The answer's object; anything but a 2xx fails the test."""
-        answer = await self.call(method, path, body, **more)
-        assert answer.status < 300, (method, path, answer.status, answer.body)
-        return json.loads(answer.body)
 
     async def prepare(self) -> None:
         """The kind, and the ConfigMap's namespace."""

@@ -1,0 +1,524 @@
+"""Faults that Volcano's agent scheduler had: what happened, on which conditions, and what is done here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from agent_scheduler.binding.result import ScheduleResult
+from agent_scheduler.engine.decide.decide import ConflictPolicy
+from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
+from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
+from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.bind import BindOutcome
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
+from tests.support.embedded import PODS, embedded_cluster, until
+from tests.unit.fastpath.running import AGENT, Running, scheduling
+
+from .links import Tap, is_bind, watching_through_a_relay
+from .stages import HeldBinds, millicores, refusal, scheduled
+
+WORKERS = 3
+
+
+class Faulty(Filter):
+    """Raises for pods with a certain toleration."""
+
+    name = "Faulty"
+    depends = Depends.NODE
+
+    def prepare(self, pod: Any, interns: Any) -> Any:
+        return self if any(each.key == "boom" for each in pod.tolerations) else None
+
+    def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
+        raise KeyError("a plugin's fault")
+
+    def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
+        return {}
+
+
+async def test_no_worker_dies_with_a_pod() -> None:
+    """Volcano #5146 and #5147 (agent scheduler): what one pod's cycle broke ended every worker.
+
+    What happened: workers shared one action, one framework and one cycle state. Two cycles at a time wrote the
+    same maps, which ends a Go process; a panic in a plugin, which nothing recovered from, did the same. Each
+    restart met the same pods.
+
+    Conditions: several workers; a pod on which a plugin raises.
+
+    Ours: whatever a cycle raises is that pod's failure. It is reported and backs off; every worker goes on.
+    """
+    profile = Profile(AGENT.scheduler_name, (Faulty(), *AGENT.filters), AGENT.scores, AGENT.pre_enqueue)
+    async with scheduled(profiles=(profile,), workers=WORKERS) as (cluster, running):
+        await cluster.add_node("n1")
+        await until(lambda: running.fast_path.ledger.rows)
+        # More than there are workers, so that each of them meets one if it lives.
+        for number in range(WORKERS * 2):
+            await cluster.add_pod(f"bad{number}", tolerations=[{"key": "boom", "operator": "Exists"}])
+        for number in range(WORKERS * 2):
+            await cluster.add_pod(f"good{number}")
+        await until(lambda: running.reports.attempts["scheduled"] == WORKERS * 2)
+        assert await refusal(cluster, "bad0") == 'KeyError: "a plugin\'s fault"'
+        assert set(await cluster.placed()) == {f"good{number}" for number in range(WORKERS * 2)}
+        assert not running.scheduling.done()
+
+
+@pytest.mark.parametrize("seen", ["listed", "watched"])
+async def test_a_pod_on_an_unknown_node_harms_nobody_and_counts_when_the_node_appears(seen: str) -> None:
+    """Volcano #5924 (agent scheduler; also #5167, #5179): a pod on a node that nobody knows ended the process.
+
+    What happened: a pod was bound to a node that the cache did not have, because the node was deleted under its
+    pods, or was filtered out. The cache kept a placeholder without a node for it, the next incremental snapshot
+    included the placeholder and dereferenced what was not there. Each restart met the same pod and panicked
+    again.
+
+    Conditions: one bound pod whose node does not exist, and one pod that waits.
+
+    Ours: such a pod is known without a node's row; it harms no decision, and takes its room should the node
+    appear.
+    """
+    async with embedded_cluster() as cluster:
+        if seen == "listed":
+            await cluster.add_pod("orphan", cpu="1", scheduler="another", nodeName="later")
+        async with scheduling(cluster.transport) as running:
+            if seen == "watched":
+                await cluster.add_pod("orphan", cpu="1", scheduler="another", nodeName="later")
+            await until(lambda: running.fast_path.ledger.placements)
+            await cluster.add_pod("a", cpu="1")
+            await refusal(cluster, "a")
+            await cluster.add_node("n1", cpu="1")
+            await until(lambda: running.reports.attempts["scheduled"])
+            await cluster.add_node("later", cpu="1")
+            await until(lambda: millicores(running.fast_path.ledger, "later") == 1000)
+            await cluster.add_pod("b", cpu="1")
+            assert await refusal(cluster, "b") == "0/2 nodes are available: 2 Insufficient cpu."
+            assert running.reports.failures == []
+
+
+BURST = 100
+
+
+async def test_a_node_with_room_for_all_costs_no_pod_a_second_attempt() -> None:
+    """Volcano #5939 (agent scheduler): the faster the workers, the more of their decisions were thrown away.
+
+    What happened: the binder accepted one bind for each version of a node that a worker had seen. All other
+    decisions on that version were conflicts, though the node had room for dozens, and went round again; six
+    workers were slower than four.
+
+    Conditions: a burst of small pods, few nodes, several workers.
+
+    Ours, under the default policy: a decision whose node has changed is asked again of the live ledger, and
+    stands as long as the pod still fits. A race is lost only where room was lost. (`strict` keeps the peer's
+    rule, on request.)
+    """
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", cpu="64")
+        await asyncio.gather(*(cluster.add_pod(f"p{number}", cpu="10m") for number in range(BURST)))
+        async with scheduling(cluster.transport, workers=6) as running:
+            await until(lambda: running.reports.attempts["scheduled"] == BURST)
+            decided = sum(running.reports.counts[f"worker {index}"] for index in range(6))
+            assert decided == BURST
+            assert (running.reports.conflicts, running.reports.urgent) == (0, {})
+            # Without races this would prove nothing.
+            assert running.reports.revalidated > 0
+
+
+@pytest.mark.parametrize("watch", ["tells", "is cut"])
+async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
+    """Volcano agent scheduler: a pod made again under its name was taken for the one that was decided on.
+
+    What happened: tasks on a node are keyed by namespace and name. A pod that was deleted and made again while
+    its predecessor's bind was under way met "already on node" at each attempt and was retried without end; a
+    binding without the pod's UID would even have bound the successor by a decision that was never about it.
+
+    Conditions: a StatefulSet's pod, say: deleted and created again under its name, of another size, while a bind
+    is on its way.
+
+    Ours: pods are known by UID, and every binding carries it, so the server refuses what was meant for the
+    predecessor. The successor is decided on for itself and bound once.
+    """
+    async with (
+        embedded_cluster() as cluster,
+        watching_through_a_relay(cluster) as (transport, relay),
+        scheduling(transport) as running,
+    ):
+        pods = running.fast_path.cluster.pods
+        held = HeldBinds(running.fast_path, only=lambda pod: pod.uid == first)
+        await cluster.add_node("small", cpu="1")
+        await until(lambda: running.fast_path.ledger.rows)
+        first = (await cluster.add_pod("a", cpu="1"))["metadata"]["uid"]
+        await until(lambda: held.nodes)
+        if watch == "is cut":
+            relay.cut()
+        await cluster.ask("DELETE", f"{PODS}/a")
+        second = (await cluster.add_pod("a", cpu="2"))["metadata"]["uid"]
+        if watch == "tells":
+            await until(lambda: second in pods and first not in pods)
+        held.release()
+        await until(lambda: running.reports.outcomes[BindOutcome.RECREATED.value])
+        assert await cluster.placed() == {}
+        assert millicores(running.fast_path.ledger, "small") == 0
+        relay.restore()
+        await cluster.add_node("large", cpu="2")
+        await until(lambda: running.reports.attempts["scheduled"])
+        assert await cluster.placed() == {"a": "large"}
+        assert set(running.fast_path.ledger.placements) == {second}
+        # While no watch tells of the successor, the pod that is gone is tried again and refused again.
+        outcomes = running.reports.outcomes
+        assert (outcomes["bound"], set(outcomes)) == (1, {"recreated", "bound"})
+
+
+@pytest.mark.parametrize("policy", list(ConflictPolicy))
+async def test_a_node_that_came_back_is_used_at_once(policy: ConflictPolicy) -> None:
+    """Volcano agent scheduler: a node that was deleted and came back under its name could not be used until a restart.
+
+    What happened: the binder remembers for each node the generation of its last bind, and accepts only newer
+    ones. A result under way when the node was deleted wrote its large old generation for the new node, whose own
+    count began at zero and rises with binds alone: no bind could ever be newer. Deleted nodes also stayed in the
+    list that snapshots are made from.
+
+    Conditions: a busy node is replaced under its name while results and binds to it are under way; the rule on
+    versions (`strict`) applies.
+
+    Ours: versions only rise, also over a node's end, so whatever is under way is outdated and the new node can be
+    used at once.
+    """
+    async with scheduled(policy=policy, workers=2, max_urgent_retries=20) as (cluster, running):
+        ledger = running.fast_path.ledger
+        await cluster.add_node("n1", cpu="8")
+        for number in range(20):
+            await cluster.add_pod(f"old{number}", cpu="100m")
+        await until(lambda: running.reports.attempts["scheduled"] == 20)
+        held = HeldBinds(running.fast_path)
+        await cluster.add_pod("underway", cpu="100m")
+        await until(lambda: held.nodes)
+        await cluster.ask("DELETE", "/api/v1/nodes/n1")
+        for number in range(20):
+            await cluster.ask("DELETE", f"{PODS}/old{number}?gracePeriodSeconds=0")
+        await cluster.add_node("n1", cpu="1")
+        await until(lambda: (known := ledger.node("n1")) is not None and known.allocatable["cpu"] == 1000)
+        await until(lambda: len(ledger.placements) == 1)
+        held.release()
+        for number in range(9):
+            await cluster.add_pod(f"new{number}", cpu="100m")
+        await until(lambda: running.reports.attempts["scheduled"] == 30)
+        # The bind that was under way counts on the new node: the server has the pod there.
+        assert millicores(ledger, "n1") == 1000
+        assert set((await cluster.placed()).values()) == {"n1"}
+
+
+RETRIES = 3
+
+
+def _never_wins(running: Running, name: str) -> None:
+    """The pod's candidates are of a node that has just gone, whenever they reach the binder."""
+    submit = running.fast_path.binder.submit
+
+    def outrun(result: ScheduleResult) -> None:
+        if result.pod.name == name:
+            stale = tuple(replace(each, node_name="gone") for each in result.placement.candidates)
+            result = result._replace(placement=replace(result.placement, candidates=stale))
+        submit(result)
+
+    running.fast_path.binder.submit = outrun  # type: ignore[method-assign]
+
+
+async def test_a_pod_that_always_loses_backs_off_and_others_are_bound() -> None:
+    """Volcano agent scheduler: a pod that can never win a race is retried at once, for ever, before all others.
+
+    What happened: a result without a usable candidate is queued again as urgent, which goes before every
+    PriorityClass, has no backoff and no bound, and resets the pod's attempts. What fails each time (an empty list
+    of candidates, a name that is still taken on the node) becomes a loop that uses a whole CPU and starves all
+    other pods.
+
+    Conditions: a pod whose candidates are gone whenever the binder looks; one worker; a pod that waits behind it.
+
+    Ours: so many urgent retries in a row and no more; then an ordinary backoff as after an error. Others get
+    their turn.
+    """
+    async with scheduled(workers=1, max_urgent_retries=RETRIES, initial_backoff=60, max_backoff=60) as (
+        cluster,
+        running,
+    ):
+        _never_wins(running, "loser")
+        await cluster.add_node("n1")
+        await until(lambda: running.fast_path.ledger.rows)
+        uid = (await cluster.add_pod("loser"))["metadata"]["uid"]
+        await cluster.add_pod("other")
+        await until(cluster.placed)
+        await until(lambda: running.fast_path.queue.where(uid) is Place.BACKOFF)
+        assert running.reports.urgent == {True: RETRIES, False: 1}
+        assert await cluster.placed() == {"other": "n1"}
+
+
+MERGE = "application/merge-patch+json"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_the_room_of_a_pod_that_ended_is_free_while_its_object_stays(phase: str) -> None:
+    """Volcano agent scheduler: pods that had ended held their room until their objects were deleted.
+
+    What happened: the binder changed the informer's pod, so the handlers no longer saw it leave the queue; each
+    later update put the task back as it was when it was bound. A pod that succeeded or failed was never
+    recognised as ended.
+
+    Conditions: short-lived pods whose objects stay (Jobs keep theirs for long).
+
+    Ours: a pod that has ended holds nothing, though its object stays; a label that changes on a bound pod changes
+    no room.
+    """
+    async with scheduled() as (cluster, running):
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("first", cpu="1")
+        await until(cluster.placed)
+        await cluster.add_pod("second", cpu="1")
+        await refusal(cluster, "second")
+        await cluster.ask("PATCH", f"{PODS}/first", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
+        await cluster.ask("PATCH", f"{PODS}/first/status", {"status": {"phase": phase}}, content_type=MERGE)
+        await until(lambda: running.reports.attempts["scheduled"] == 2)
+        assert await cluster.placed() == {"first": "n1", "second": "n1"}
+        # What happens to the object afterwards takes nothing and gives nothing.
+        await cluster.ask("PATCH", f"{PODS}/first", {"metadata": {"labels": {"a": "c"}}}, content_type=MERGE)
+        await cluster.add_pod("third", cpu="1")
+        assert await refusal(cluster, "third") == "0/1 nodes are available: 1 Insufficient cpu."
+        await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+        await cluster.add_pod("fourth", cpu="1")
+        await refusal(cluster, "fourth")
+        assert millicores(running.fast_path.ledger, "n1") == 1000
+        assert running.reports.attempts["scheduled"] == 2
+
+
+async def test_a_gated_pod_takes_nothing_from_others() -> None:
+    """Volcano agent scheduler: gated pods were scheduled, took room, and were refused by the server, over and over.
+
+    What happened: nothing asks for schedulingGates before a pod is queued. A gated pod got a node and room, the
+    API server refused its binding, and the pod was retried for as long as the gate stood, keeping others from the
+    room each time.
+
+    Conditions: a gated pod is first in the queue, and an ordinary pod needs the same room.
+
+    Ours: a gated pod is not tried, takes no room and costs no request; when its last gate goes it is tried at
+    once.
+    """
+    tap = Tap()
+    async with scheduled(disturb=tap) as (cluster, running):
+        await cluster.add_pod("gated", cpu="1", schedulingGates=[{"name": "example.com/quota"}])
+        await cluster.add_pod("plain", cpu="1")
+        await until(lambda: running.fast_path.queue.pending().gated == 1)
+        await cluster.add_node("n1", cpu="1")
+        await until(cluster.placed)
+        assert await cluster.placed() == {"plain": "n1"}
+        assert tap.binds("gated") == 0
+        await cluster.ask("DELETE", f"{PODS}/plain?gracePeriodSeconds=0")
+        lifted = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        await cluster.ask("PATCH", f"{PODS}/gated", lifted, content_type="application/json-patch+json")
+        await until(lambda: running.reports.attempts["scheduled"] == 2)
+        assert await cluster.placed() == {"gated": "n1"}
+        assert tap.binds("gated") == 1
+
+
+async def test_the_room_of_a_refused_bind_goes_to_the_next_pod_at_once() -> None:
+    """Volcano agent scheduler: the room of a bind that failed stayed taken in the workers' snapshots.
+
+    What happened: a refused bind removed its task from the cached node without raising the node's generation, so
+    snapshots went on counting it until something else changed the node. Pods that would have fitted were refused.
+
+    Conditions: the API server refuses a bind for good (an admission webhook, say); nothing else happens on the
+    node.
+
+    Ours: giving room back is a change of the node like taking it. It is seen by the next decision, and wakes who
+    waits for it.
+    """
+    tap = Tap()
+
+    def denied(request: Request) -> Disturbance | None:
+        if is_bind(request) and "/denied/" in request.path:
+            return Disturbance(error=ApiError(403, "Forbidden", "denied by a webhook"))
+        return None
+
+    tap.harm = denied
+    async with scheduled(disturb=tap, workers=4, initial_backoff=60, max_backoff=60) as (cluster, running):
+        await cluster.add_node("n1", cpu="1")
+        await until(lambda: running.fast_path.ledger.rows)
+        await cluster.add_pod("denied", cpu="1")
+        await cluster.add_pod("waiting", cpu="1")
+        await until(lambda: running.reports.outcomes["refused"])
+        await cluster.add_pod("later", cpu="1")
+        await until(cluster.placed)
+        assert len(await cluster.placed()) == 1
+        assert "denied" not in await cluster.placed()
+        assert running.reports.counts["after flush"] == 0
+
+
+async def test_room_that_becomes_free_while_a_pod_is_refused_is_not_missed() -> None:
+    """Volcano agent scheduler: what happened between a pod's refusal and its return to the queue woke nobody.
+
+    What happened: hints and wake-ups never reach refused pods there, since every refusal is filed as an error; an
+    event that frees room changes nothing before the pod's backoff, up to ten seconds, has passed. (kube-scheduler
+    keeps the events that arrive while a pod is being tried, for the same reason.)
+
+    Conditions: room becomes free in the very moment in which a pod is refused for want of it.
+
+    Ours: an event that comes while a pod is in flight is put to that pod when its attempt fails.
+    """
+    happens: list[Callable[[], None]] = []
+
+    class Interrupted(NodeResourcesFit):
+        """In whose refusal something happens before the queue learns of it."""
+
+        def reasons(self, state: Any, nodes: Any, rows: Any) -> Mapping[str, int]:
+            told = super().reasons(state, nodes, rows)
+            while happens:
+                happens.pop()()
+            return told
+
+    filters = tuple(Interrupted() if isinstance(each, NodeResourcesFit) else each for each in AGENT.filters)
+    profile = Profile(AGENT.scheduler_name, filters, AGENT.scores, AGENT.pre_enqueue)
+    async with scheduled(profiles=(profile,), initial_backoff=0.01) as (cluster, running):
+        picture = running.fast_path.cluster
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("first", cpu="1")
+        await until(lambda: running.reports.attempts["scheduled"])
+        (first,) = picture.pods.values()
+        await until(lambda: picture.pods[first.uid].node_name)
+        happens.append(lambda: picture.delete_pod(first.uid))
+        second = (await cluster.add_pod("second", cpu="1"))["metadata"]["uid"]
+        await until(lambda: running.reports.attempts["scheduled"] == 2)
+        assert running.reports.attempts["unschedulable"] == 1
+        assert running.reports.counts["after flush"] == 0
+        assert running.fast_path.queue.where(second) is None
+
+
+async def test_the_echo_of_our_own_condition_does_not_end_a_backoff() -> None:
+    """Volcano agent scheduler: a pod whose bind failed was tried again at once, and was in two queues.
+
+    What happened: the failed bind put the pod into backoff, but the condition that was written about it came back
+    over the watch as an update, and the handler queued the pod as active besides. There was no backoff, and each
+    pod counted twice.
+
+    Conditions: a bind that the server refuses for good; the watch tells of the condition that was written.
+
+    Ours: a pod is in one place, by UID. An update that says nothing new about what it needs leaves it there,
+    backoff and all.
+    """
+    tap = Tap()
+
+    def denied(request: Request) -> Disturbance | None:
+        return Disturbance(error=ApiError(403, "Forbidden", "denied")) if is_bind(request) else None
+
+    tap.harm = denied
+    async with scheduled(disturb=tap, initial_backoff=60, max_backoff=60) as (cluster, running):
+        await cluster.add_node("n1")
+        uid = (await cluster.add_pod("a"))["metadata"]["uid"]
+        seen = running.fast_path.cluster.pods
+        await until(lambda: uid in seen and seen[uid].condition)
+        queue = running.fast_path.queue
+        assert queue.where(uid) is Place.BACKOFF
+        assert sum(queue.pending()) == 1
+        # Another pod goes all the way: had the first been active, it would have been before it.
+        tap.harm = lambda _request: None
+        await cluster.add_pod("b")
+        await until(cluster.placed)
+        assert await cluster.placed() == {"b": "n1"}
+        assert tap.binds("a") == 1
+
+
+class Meddler(Filter):
+    """Lets a foreign pod take the node in the middle of the first cycle that asks, and notes what that cycle saw."""
+
+    name = "Meddler"
+    depends = Depends.USAGE
+
+    def __init__(self) -> None:
+        self.running: Running | None = None
+        self.foreign: PodInfo | None = None
+        self.before: Any = None
+        self.after: Any = None
+
+    def prepare(self, pod: Any, interns: Any) -> Any:
+        return self
+
+    def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
+        if self.running is not None and self.foreign is not None:
+            ledger = self.running.fast_path.ledger
+            assert nodes is not ledger.columns
+            self.before = nodes.usage.copy(), nodes.version.copy()
+            pod, self.foreign = self.foreign, None
+            ledger.set_pod(pod, "n1")
+            self.after = nodes.usage.copy(), nodes.version.copy()
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
+        return {}
+
+
+async def test_a_cycle_sees_one_state_and_the_binder_the_newest() -> None:
+    """Volcano agent scheduler: what a cycle looked at changed under it, or was the cluster's own and was changed by it.
+
+    What happened: the binder wrote the node's name into the informer's own pod, which all handlers share, so
+    deletions and ends of pods were no longer recognised; workers shared one cycle state; and a snapshot kept
+    references to what the cache went on changing. Decisions were made on a state that never existed.
+
+    Conditions: a bind is accounted for while a cycle is half done.
+
+    Ours: workers share one snapshot, which nobody writes between the beginning and the end of a cycle, whatever
+    becomes of the ledger meanwhile. What it missed is found by the binder, on the ledger itself.
+    """
+    meddler = Meddler()
+    profile = Profile(AGENT.scheduler_name, (meddler, *AGENT.filters), AGENT.scores, AGENT.pre_enqueue)
+    async with scheduled(profiles=(profile,), workers=2) as (cluster, running):
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("foreign", cpu="1", scheduler="another")
+        await until(lambda: running.fast_path.ledger.rows and running.fast_path.cluster.pods)
+        (foreign,) = running.fast_path.cluster.pods.values()
+        meddler.running, meddler.foreign = running, foreign
+        await cluster.add_pod("a", cpu="1")
+        await refusal(cluster, "a")
+        for before, after in zip(meddler.before, meddler.after, strict=True):
+            assert np.array_equal(before, after)
+        assert millicores(running.fast_path.ledger, "n1") == 1000
+        # The cycle let the pod pass; the binder did not, and the next cycle knew why.
+        assert running.reports.conflicts == 1
+        assert running.reports.outcomes == {}
+        assert await cluster.placed() == {}
+
+
+#: The peer's three annotations, as its own binder writes them.
+BOUGHT = {
+    "volcano.sh/scheduling-priority": "999999",
+    "volcano.sh/scheduling-priority-reason": "BindingConflict",
+    "volcano.sh/scheduling-priority-timestamp": "1",
+}
+
+
+async def test_the_pod_of_higher_priority_goes_first_whatever_the_other_claims() -> None:
+    """Volcano agent scheduler: an annotation that any user may set puts a pod before every other.
+
+    What happened: the urgency of a pod that lost a race is kept in an annotation of the pod
+    (`volcano.sh/scheduling-priority`), and the queue reads it from there for every pod. Whoever writes a large
+    number into their own pod goes before all PriorityClasses and before real retries.
+
+    Conditions: a pod with the annotation, and one of a higher PriorityClass, wait for the same room.
+
+    Ours: urgency is a field of the queue's own entry. Nothing that a pod's author writes counts but its
+    PriorityClass.
+    """
+    async with embedded_cluster() as cluster:
+        body = {"metadata": {"name": "important"}, "value": 1000}
+        await cluster.ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        await cluster.add_node("n1", pods="1")
+        container = {"name": "c", "image": "i"}
+        claims = {"name": "loud", "annotations": BOUGHT, "labels": BOUGHT}
+        spec = {"schedulerName": "agent-scheduler", "containers": [container]}
+        await cluster.ask("POST", PODS, {"metadata": claims, "spec": spec})
+        await cluster.add_pod("quiet", priorityClassName="important")
+        async with scheduling(cluster.transport) as running:
+            await until(lambda: sum(running.reports.attempts.values()) == 2)
+            assert await cluster.placed() == {"quiet": "n1"}

@@ -1,0 +1,117 @@
+"""What a test says to an API server: one client, of which the clusters of tests are made."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection
+from typing import Any
+
+from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport, TransportError
+from tests.support.virtual import is_virtual
+
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+#: Seconds; only there to end what hangs: longer than anything takes, however busy the machine is.
+PATIENCE = 180.0
+_BUSY = (429, 500, 503)
+_AT_ONCE = 16
+
+
+async def until(what: Callable[[], Any], *, seconds: float = 0.0) -> Any:
+    """The first true answer of `what`, which may be a coroutine function.
+
+    `seconds`: after which it fails. By default 20 of virtual time, or `PATIENCE` real ones.
+    """
+    clock = asyncio.get_running_loop().time
+    seconds = seconds or (20.0 if is_virtual() else PATIENCE)
+    ends = clock() + seconds
+    while True:
+        answer = what()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert clock() < ends, f"still {answer!r} after {seconds} s"
+        await asyncio.sleep(0.01)
+
+
+class Client:
+    """A user with the rights of the transport, an administrator's as a rule."""
+
+    #: Whether an exchange is repeated while the server is too busy for it, or the connection breaks.
+    patient = False
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def call(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+    ) -> Response:
+        data = None if body is None else json.dumps(body).encode()
+        request = self.transport.request
+        if not self.patient:
+            return await request(method, path, body=data, content_type=content_type, timeout=PATIENCE)
+        unsure = False
+        for _ in range(100):
+            try:
+                async with self._slots:
+                    answer = await request(
+                        method, path, body=data, content_type=content_type, timeout=PATIENCE
+                    )
+            except TransportError as error:
+                unsure = unsure or isinstance(error, OutcomeUnknown)
+                pause = 0.1
+            else:
+                if unsure and method == "POST" and answer.status == 409:
+                    # The attempt whose answer was lost did it: names are this test's own.
+                    return await self.call("GET", _created(path, body))
+                if unsure and method == "DELETE" and answer.status == 404:
+                    return Response(200, b"{}", {})
+                if answer.status not in _BUSY:
+                    return answer
+                pause = float(answer.headers.get("Retry-After", "0.2"))
+            await asyncio.sleep(min(pause, 2.0))
+        raise AssertionError(f"{method} {path}: no answer, or too many requests, a hundred times")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        also: Collection[int] = (),
+    ) -> Any:
+        """The answer's object; a status that is neither 2xx nor in `also` fails the test."""
+        answer = await self.call(method, path, body, content_type=content_type)
+        assert answer.status < 300 or answer.status in also, (method, path, answer.status, answer.body[:2000])
+        return json.loads(answer.body)
+
+    async def seen(self, path: str, holds: Callable[[Any], object]) -> Any:
+        """What is at `path`, once `holds` is true of it; {} while nothing is there."""
+
+        async def looked() -> list[Any]:
+            answer = await self.call("GET", path)
+            found = json.loads(answer.body) if answer.status < 300 else {}
+            return [found] if holds(found) else []
+
+        (found,) = await until(looked)
+        return found
+
+    async def merge(self, path: str, change: object) -> Any:
+        """A merge patch; the object as it is afterwards."""
+        return await self.ask("PATCH", path, change, content_type=MERGE)
+
+    async def items(self, path: str) -> list[Any]:
+        found: list[Any] = (await self.ask("GET", path))["items"]
+        return found
+
+
+def _created(path: str, body: object) -> str:
+    """Where the object is that a POST makes; a binding makes its pod another."""
+    assert isinstance(body, dict)
+    collection, _, subresource = path.rpartition("/")
+    return collection if subresource == "binding" else f"{path}/{body['metadata']['name']}"
