@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,6 +199,38 @@ def test_with_ancestors_judged_a_branch_keeps_what_it_deserves() -> None:
     assert not Reclaiming(opened(*queues, jobs=jobs, hierarchy=True, level=1), "a1", cpu(1)).may_go(
         "p1", cpu(1000)
     )
+
+
+@pytest.mark.parametrize(
+    ("level", "reclaimer", "may_go"),
+    [
+        (0, "a1", ["x", "y", "z", "w"]),
+        (1, "a1", ["x", "y", "w"]),
+        (2, "a1", ["x"]),
+        # What lies above both is not judged where it is at the same level above them.
+        (2, "z", ["x", "y", "w"]),
+        (2, "w", ["x"]),
+        (1, "w", ["x", "y"]),
+        (3, "a1", ["x"]),
+    ],
+)
+def test_victims_of_several_queues_of_a_branch_count_in_all_that_is_judged_above_them(
+    level: int, reclaimer: str, may_go: list[str]
+) -> None:
+    """`x`, `y` and `z` hold 2 each below `inner`, which deserves 4; `inner` and `w` lie below `outer`, which deserves 8
+    of the 9 that are held there."""
+    queues = (
+        QueueInfo(name="outer", deserved={"cpu": 8000}),
+        QueueInfo(name="inner", parent="outer", deserved={"cpu": 4000}),
+        *(QueueInfo(name=name, parent="inner", deserved={"cpu": 1000}) for name in "xyz"),
+        QueueInfo(name="w", parent="outer", deserved={"cpu": 2000}),
+        QueueInfo(name="a", deserved={"cpu": 9000}), QueueInfo(name="a1", parent="a", deserved={"cpu": 9000}),
+    )  # fmt: skip
+    jobs = (*(holding(name, 2000) for name in "xyz"), holding("w", 3000), holding("a1", 1))
+    accounts = opened(*queues, jobs=jobs, hierarchy=True, level=level)
+    asked = Reclaiming(accounts, reclaimer, cpu(9000))
+    victims = [name for name in "xyzw" if name != reclaimer]
+    assert [name for name in victims if asked.may_go(name, cpu(1000))] == may_go
 
 
 changes = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30)

@@ -132,6 +132,11 @@ class Scene(World):
         self.group(name, **{"minMember": number, **spec})
         return [self.member(name, cpu=cpu) for _ in range(number)]
 
+    def running(self, name: str, *nodes: str, cpu: str = "1", **spec: Any) -> list[PodInfo]:
+        """A group with a member on each of these nodes, one of which is enough for it."""
+        self.group(name, phase="Running", **spec)
+        return [self.member(name, cpu=cpu, node=place) for place in nodes]
+
     def session(self, how: SessionConf | None = None, *, now: str = "") -> Session:
         how = how or conf()
         snapshot = Snapshot(self.ledger)
@@ -189,6 +194,15 @@ def opened(session: Session) -> Session:
 def bound(session: Session) -> dict[str, str]:
     """Pod -> its node, of those that were sent to be bound."""
     return {task.pod.name: task.node_name for tasks in session.bound.values() for task in tasks}
+
+
+def claimed(session: Session) -> dict[str, str]:
+    """Pod -> its node, of those that have a claim on room which is about to be free."""
+    return {task.pod.name: task.node_name for job in session.jobs.values() for task in job.pipelined_tasks()}
+
+
+def evicted(session: Session) -> list[str]:
+    return [task.pod.name for task, _ in session.evicted]
 
 
 def told(result: Result) -> dict[str, tuple[str, str]]:

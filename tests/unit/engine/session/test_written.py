@@ -61,6 +61,22 @@ def test_of_a_gang_that_its_queue_holds_back_no_member_asks_for_nodes(phase: str
     assert told(result) == dict.fromkeys(("g-0", "g-1", "g-2"), ("QueueFull", FULL.format(1)))
 
 
+@pytest.mark.parametrize(
+    ("placed", "capability", "reason"),
+    [(1, 3, "Unschedulable"), (2, 3, "Unschedulable"), (1, 2, "QueueFull"), (2, 2, "QueueFull")],
+)
+def test_what_a_gang_has_already_is_taken_off_the_minimum_that_it_still_asks_its_queue_for(
+    placed: int, capability: int, reason: str
+) -> None:
+    made, book = scene(str(placed), capability=capability)
+    made.group("g", queue="q", minMember=3, minResources={"cpu": "3"}, phase="Inqueue")
+    for index in range(3):
+        pod = made.member("g", node="n0" if index < placed else "")
+        if index < placed:
+            book.set(pod.uid, "q", {"cpu": 1000}, Standing.BOUND)
+    assert reasons(made, book) == {f"g-{index}": reason for index in range(placed, 3)}
+
+
 def test_what_others_hold_in_the_queue_counts() -> None:
     made, book = scene("8", capability=4)
     made.gang("g", 3, queue="q")

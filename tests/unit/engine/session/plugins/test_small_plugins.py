@@ -133,15 +133,16 @@ def test_a_job_may_have_a_time_of_its_own() -> None:
 
 def test_a_quota_keeps_groups_out_and_counts_those_that_were_let_in() -> None:
     scene = Scene(node("a"))
-    status = ResourceQuotaStatus(hard={"requests.cpu": "5", "count/jobs": "1"}, used={"requests.cpu": "2"})
-    scene.more["quotas"] = {"default": (status,)}
-    for name in ("first", "second"):
+    roomy = ResourceQuotaStatus(hard={"requests.cpu": "100"}, used={"requests.cpu": "x"})
+    status = ResourceQuotaStatus(hard={"requests.cpu": "6", "count/jobs": "1"}, used={"requests.cpu": "2"})
+    scene.more["quotas"] = {"default": (roomy, status)}
+    for name in ("first", "second", "third"):
         scene.group(name, minResources={"requests.cpu": "2", "memory": "1Ti"})
     scene.group("free")
     _, result = scene.run(conf("gang", "resourcequota"))
-    phases = {name: status_of(result, name).phase for name in ("first", "second", "free")}
-    assert phases == {"first": "Inqueue", "second": "Pending", "free": "Inqueue"}
-    text = "resource quota insufficient, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=5"
+    phases = {name: status_of(result, name).phase for name in ("first", "second", "third", "free")}
+    assert phases == {"first": "Inqueue", "second": "Inqueue", "third": "Pending", "free": "Inqueue"}
+    text = "resource quota insufficient, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=6"
     assert text in [event.message for event in result.events]
 
 
