@@ -137,7 +137,9 @@ class Scene(World):
         self.group(name, phase="Running", **spec)
         return [self.member(name, cpu=cpu, node=place) for place in nodes]
 
-    def session(self, how: SessionConf | None = None, *, now: str = "") -> Session:
+    def session(
+        self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
+    ) -> Session:
         how = how or conf()
         snapshot = Snapshot(self.ledger)
         profile = profile_of(how, SCHEDULER)
@@ -157,12 +159,13 @@ class Scene(World):
             evictor=self.cluster,
             uid="this",
             now=now,
+            book=book,
         )
 
     def run(
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
     ) -> tuple[Session, Result]:
-        session = self.session(how, now=now)
+        session = self.session(how, now=now, book=book)
         for _ in session.run():
             pass
         return session, finished(close(session, book))

@@ -202,24 +202,21 @@ def _with(pod: Any, reason: str, message: str) -> Any:
     return msgspec.structs.replace(pod, condition=("False", reason, message, 0))
 
 
-def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now() -> None:
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [(1, {"g-0": "Unschedulable"}), (2, {"g-0": "Unschedulable", "g-1": "QueueFull"})],
+)
+def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now_and_who_is_above_the_minimum_does_not(
+    members: int, expected: dict[str, str]
+) -> None:
+    """As others of the queue leave for it, which the book still counts."""
     made, book = scene("1", capability=1)
-    book.set("leaving", "q", {"cpu": 1000}, Standing.BOUND)
-    made.group("old", queue="q")
-    made.member("old", node="n0", deleting=True)
-    made.gang("g", 1, queue="q", phase="Inqueue")
-    _, result = made.run(QUEUES, book=book)
-    assert told(result)["g-0"][0] == "Unschedulable"
-
-
-def test_who_is_above_the_minimum_of_a_gang_that_is_about_to_have_room_does_not_ask_for_nodes() -> None:
-    made, book = scene("1", capability=1)
-    book.set("leaving", "q", {"cpu": 1000}, Standing.BOUND)
-    made.group("old", queue="q")
-    made.member("old", node="n0", deleting=True)
-    made.gang("g", 2, minMember=1, queue="q", phase="Inqueue")
-    _, result = made.run(QUEUES, book=book)
-    assert sorted(reason for reason, _ in told(result).values()) == ["QueueFull", "Unschedulable"]
+    made.more["priorities"] = {"high": 9}
+    (leaves,) = made.running("old", "n0", queue="q")
+    book.set(leaves.uid, "q", {"cpu": 1000}, Standing.BOUND)
+    made.gang("g", members, minMember=1, queue="q", phase="Inqueue", priorityClassName="high")
+    evicting = conf("priority", "predicates", "capacity", actions="allocate preempt")
+    assert reasons(made, book, evicting) == expected
 
 
 def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others() -> None:

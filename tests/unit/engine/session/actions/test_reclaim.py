@@ -152,3 +152,23 @@ def test_what_several_queues_of_a_branch_lose_counts_in_what_the_branch_deserves
     tree = PluginOption("capacity", {"ancestorReclaimLevel": level}, {"enableHierarchy": True})
     session, _ = made.run(plugins(tree))
     assert len(evicted(session)) == expected
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_of_two_queues_that_have_too_much_the_nearer_one_loses_pods_or_else_the_one_that_has_more(
+    tree: bool,
+) -> None:
+    made = scene(
+        deserving("near", 4),
+        deserving("some", 1, parent="near"),
+        deserving("poor", 1, parent="near"),
+        deserving("far", 1),
+        deserving("rich", 1, parent="far"),
+        cpus=(5,),
+    )
+    made.running("some", "n0", "n0", queue="some")
+    made.running("rich", *["n0"] * 3, queue="rich")
+    made.gang("poor", 1, queue="poor")
+    option = PluginOption("capacity", {}, {"enableHierarchy": tree})
+    session, _ = made.run(plugins(option))
+    assert evicted(session) == ["some-1" if tree else "rich-2"]
