@@ -22,9 +22,11 @@ from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session, View
+from agent_scheduler.engine.shards.claims import Membership, ShardingMode, Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.shard import within
 from agent_scheduler.objects import batch
 from tests.unit.engine.world import World, pod_json, read_pod
 
@@ -60,6 +62,17 @@ class Everything:
         return task.pod.name not in self.refused
 
 
+class Shard(Shared):
+    """The part of nodes that the session's scheduler may use alone, or before others."""
+
+    unready = ""
+
+    def __init__(self, mode: str, *nodes: str) -> None:
+        self.mode = ShardingMode(mode)
+        self.membership = Membership()
+        self.membership.set(frozenset(nodes))
+
+
 class Scene(World):
     """Nodes, groups and their pods."""
 
@@ -71,6 +84,7 @@ class Scene(World):
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
         self.nominator: Nominator[PodInfo] = Nominator()
+        self.shared: Shard | None = None
 
     def nominate(self, name: str, node: str, *, cpu: str = "1", priority: int = 0, **spec: Any) -> PodInfo:
         """A pod of another scheduler."""
@@ -143,6 +157,8 @@ class Scene(World):
         how = how or conf()
         snapshot = Snapshot(self.ledger)
         profile = profile_of(how, SCHEDULER)
+        if self.shared is not None and self.shared.mode is ShardingMode.HARD:
+            profile = within(self.shared.membership, {SCHEDULER: profile})[SCHEDULER]
         views = {SCHEDULER: ClassViews(profile, snapshot)}
         trial = Trial(self.ledger, snapshot, views, NoWrites())
         view = View(groups=self.groups, pods=self.members, queues=self.queues, **self.more)
@@ -152,6 +168,7 @@ class Scene(World):
             SessionNodes(
                 snapshot,
                 trial,
+                self.shared,
                 nominations=Nominations(self.nominator, self.ledger, snapshot, lambda _name: profile),
                 scheduler_name=SCHEDULER,
             ),

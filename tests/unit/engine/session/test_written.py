@@ -9,12 +9,13 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.written import Hold, written_condition
 from agent_scheduler.objects.batch import ResourceQuotaStatus
 from tests.unit.engine.world import node
 
-from .scene import Scene, conf, told
+from .scene import Scene, conf, finished, told
 
 QUEUES = conf("priority", "gang", "capacity", "predicates", "nodeorder")
 FULL = "queue q has too little capability left: {} of cpu missing"
@@ -226,6 +227,58 @@ def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_no
     _, result = made.run(QUEUES, book=book)
     found = {name: reason for name, (reason, _) in told(result).items()}
     assert found == {"g-0": "QueueFull", "g-1": "QueueFull", "g-2": "Unschedulable"}
+
+
+def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() -> None:
+    made, book = scene("0", capability=1)
+    first, second, third = made.gang("g", 3, minMember=1, queue="q", phase="Inqueue")
+    session = made.session(QUEUES, book=book)
+    for _ in session.run():
+        pass
+    given_back = {each.uid: "it gave its room back" for each in (first, third)}
+    result = finished(close(session, book, given_back))
+    assert told(result) == {
+        "g-0": ("QueueFull", "it gave its room back"),
+        "g-1": ("QueueFull", FULL.format(1)),
+        "g-2": ("QueueFull", FULL.format(1)),
+    }
+    assert result.held.keys() == {first.uid, second.uid, third.uid}
+
+
+def test_while_it_is_not_known_which_nodes_may_be_used_nobody_asks_for_any() -> None:
+    made, book = scene("8", capability=1)
+    made.more["unready"] = "no shard"
+    made.more["shard_full"] = lambda pods: "never asked"
+    made.group("g", queue="q", minMember=1)
+    made.member("g", cpu="9")
+    made.member("g", schedulingGates=[{"name": "example.com/wait"}])
+    _, result = made.run(QUEUES, book=book)
+    assert told(result) == {"g-0": ("NodeShardNotReady", "0/1 nodes are available: no shard.")}
+
+
+@pytest.mark.parametrize(
+    ("minimum", "enough", "held"),
+    [
+        # By how many pods the shard is too small for, all of them together: 0 if it is for none.
+        (3, 1, {"g-0", "g-1", "g-2"}),
+        (3, 3, {"g-0", "g-1", "g-2"}),
+        (3, 4, set()),
+        (2, 2, {"g-0", "g-1"}),
+        (2, 1, {"g-0", "g-1", "g-2"}),
+        (1, 1, {"g-0", "g-1", "g-2"}),
+        (0, 1, {"g-0", "g-1", "g-2"}),
+    ],
+)
+def test_members_for_which_the_shard_is_full_and_other_nodes_are_not_ask_for_none_the_minimum_together(
+    minimum: int, enough: int, held: set[str]
+) -> None:
+    made, book = scene("1")
+    made.more["shard_full"] = lambda pods: "other nodes are free" if len(pods) >= enough else ""
+    made.gang("g", 3, minMember=minimum, cpu="2")
+    made.member("g", "gated", schedulingGates=[{"name": "example.com/wait"}])
+    said = reasons(made, book)
+    assert {name for name, reason in said.items() if reason == "NodeShardFull"} == held
+    assert said.keys() == {"g-0", "g-1", "g-2"}
 
 
 @pytest.mark.parametrize("reason", ["Schedulable", "Unschedulable"])
