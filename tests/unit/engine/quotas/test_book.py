@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -11,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.vector import Vector, add_to
+
+pytestmark = pytest.mark.promise("S28")
 
 GPU = "nvidia.com/gpu"
 ROOT = QueueInfo(name="root")

@@ -100,6 +100,7 @@ PLACES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.promise("S31")
 @pytest.mark.parametrize(
     ("members", "minimum", "old", "phase"),
     [

@@ -17,6 +17,8 @@ from tests.unit.engine.world import node
 
 from .scene import Scene, conf, finished, told
 
+pytestmark = pytest.mark.promise("S33")
+
 QUEUES = conf("priority", "gang", "capacity", "predicates", "nodeorder")
 FULL = "queue q has too little capability left: {} of cpu missing"
 

@@ -17,6 +17,8 @@ from agent_scheduler.engine.shards.claims import (
 )
 from agent_scheduler.objects.shard import NodeShardStatus
 
+pytestmark = pytest.mark.promise("S21")
+
 
 def names(text: str) -> frozenset[str]:
     return frozenset(text.split())

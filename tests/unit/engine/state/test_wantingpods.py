@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -9,6 +10,8 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 from .test_queueusage import World, pod, queue
+
+pytestmark = pytest.mark.promise("S33")
 
 NUMBERS = st.integers(0, 11)
 

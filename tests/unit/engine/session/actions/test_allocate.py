@@ -12,6 +12,8 @@ from agent_scheduler.engine.session.model import Task, TaskStatus
 from tests.unit.engine.session.scene import Scene, bound, claimed, conf, status_of, told
 from tests.unit.engine.world import node
 
+pytestmark = pytest.mark.promise("S27")
+
 ROLE = "volcano.sh/task-spec"
 
 

@@ -12,6 +12,8 @@ from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
 from tests.unit.engine.session.scene import Scene, bound, claimed, conf, evicted
 from tests.unit.engine.world import node
 
+pytestmark = pytest.mark.promise("S30")
+
 ACTIONS = "enqueue allocate preempt"
 GANGS = conf("priority", "gang", "predicates", "nodeorder", actions=ACTIONS)
 #: Under these a gang may be evicted as a whole, and tasks of one job for one another.

@@ -12,6 +12,8 @@ from agent_scheduler.objects.batch import PREEMPTABLE
 from tests.unit.engine.session.scene import Scene, claimed, conf, evicted
 from tests.unit.engine.world import node
 
+pytestmark = pytest.mark.promise("S30")
+
 ACTIONS = "enqueue allocate reclaim"
 
 

@@ -17,6 +17,8 @@ from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.unit.engine.session.scene import Scene, bound, conf, opened, told
 from tests.unit.engine.world import node
 
+pytestmark = pytest.mark.promise("S28")
+
 MANAGED = {QUEUE_ALLOCATION_GATE: "true"}
 GATE = [{"name": QUEUE_ALLOCATION_GATE}]
 PLUGINS = ("priority", "gang", "predicates", "nodeorder")
