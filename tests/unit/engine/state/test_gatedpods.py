@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice, in_turn
+from agent_scheduler.engine.state.gatedpods import Choice, Choose, Held, in_turn
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -288,6 +288,65 @@ def test_members_of_a_gang_are_let_past_as_many_as_it_needs_and_then_the_others(
     assert world.let == []
     world.see(*(gated(name, group="g") for name in "cdef"))
     assert world.let == ["a", "b", "c", "d"]
+
+
+def in_a_gang(needed: int) -> Choose:
+    """Members of the group `g` are let past with `needed` of them, others alone."""
+
+    def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
+        found = sorted(members, key=in_turn)
+        if not key.name.endswith("g"):
+            return Choice((), found)
+        return Choice(found[:needed], found[needed:]) if len(found) >= needed else None
+
+    return choose
+
+
+def test_a_held_pod_says_what_its_queue_lacks_with_whom_it_waits_and_whose_turn_comes_before() -> None:
+    world = Gates(queue("q", "3"))
+    world.gated.choose = in_a_gang(2)
+    world.ledger.assume(pod("placed", "q", cpu="2"), 0)
+    members = [gated(name, group="g") for name in "abc"]
+    world.see(*members, gated("y", cpu="2"), gated("z", cpu="2"))
+    missing = "queue q has too little capability left: 1 of cpu missing"
+    explained = world.gated.explain
+    assert explained(members[0]) == Held("q", missing, ("team/b",), ())
+    assert explained(members[1]) == Held("q", missing, ("team/a",), ())
+    assert explained(members[2]) == Held("q", "its gang's minimum comes first", (), ())
+    found = explained(gated("z", cpu="2"))
+    assert found is not None and (found.why, found.before) == (missing, ("team/g", "team/y"))
+    assert explained(pod("placed", "q")) is None
+    world.gated.stop()
+    assert explained(members[0]) == Held("q", "this process does not remove gates", (), ())
+
+
+def test_members_of_a_gang_that_lacks_some_say_so() -> None:
+    world = Gates(queue("q", "3"))
+    world.gated.choose = in_a_gang(3)
+    members = [gated(name, group="g") for name in "ab"]
+    world.see(*members)
+    why = "group team/g does not exist, or has not its minimum of members"
+    assert world.gated.explain(members[0]) == Held("q", why, (), ())
+
+
+def test_those_that_come_to_wait_for_a_queue_are_named_once_with_the_reason_and_again_for_another_queue() -> (
+    None
+):
+    world = Gates(queue("q", "1"), queue("r", "1"))
+    heard: list[tuple[list[str], str]] = []
+    world.gated.on_held = lambda pods, why: heard.append(([each.name for each in pods], why))
+    world.gated.choose = in_a_gang(2)
+    world.see(*(gated(name, group="g") for name in "ab"), gated("z", cpu="2"))
+    missing = "has too little capability left: 1 of cpu missing"
+    assert heard == [(["a", "b"], f"queue q {missing}, for 2 pods together"), (["z"], f"queue q {missing}")]
+    heard.clear()
+    world.see(gated("a", group="g", priority=1), gated("z", cpu="2"))
+    assert heard == []
+    world.see(gated("z", "r", cpu="2"))
+    assert heard == [(["z"], f"queue r {missing}")]
+    heard.clear()
+    world.see(gated("c", group="g"))
+    assert heard == [], "it is above the minimum"
 
 
 _NAMES = [f"p{number}" for number in range(6)]
