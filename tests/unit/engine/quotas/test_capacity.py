@@ -169,6 +169,50 @@ def test_a_queue_may_reclaim_up_to_what_it_deserves() -> None:
     assert not accounts.may_reclaim("a", cpu(1001))
 
 
+def test_what_is_admitted_counts_in_all_queues_above() -> None:
+    accounts = opened(
+        QueueInfo(name="p", capability={"cpu": 4000}), QueueInfo(name="a", parent="p"), QueueInfo(name="b", parent="p"),
+        hierarchy=True,
+    )  # fmt: skip
+    for queue, amount in (("a", 2000), ("b", 1000), ("b", 500)):
+        accounts.admit(queue, {"cpu": amount})
+    assert accounts.cannot_admit("a", {"cpu": 500}) is None
+    refusal = accounts.cannot_admit("a", {"cpu": 501})
+    assert refusal is not None and refusal.queue in ("a", "p")
+
+
+@pytest.mark.parametrize(
+    ("level", "within", "beyond"), [(0, False, False), (1, True, False), (2, True, True)]
+)
+def test_a_queue_may_reclaim_by_what_the_queues_above_it_deserve_as_far_as_they_are_judged(
+    level: int, within: bool, beyond: bool
+) -> None:
+    """`a` deserves nothing, `p` above it 2 of which 1 is held, and `o` above that 9."""
+    accounts = opened(
+        QueueInfo(name="o", deserved={"cpu": 9000}), QueueInfo(name="p", parent="o", deserved={"cpu": 2000}),
+        QueueInfo(name="a", parent="p", capability={"cpu": 5000}), QueueInfo(name="b", parent="p"),
+        jobs=(holding("b", 1000),), hierarchy=True, level=level,
+    )  # fmt: skip
+    assert accounts.may_reclaim("a", cpu(1000)) is within
+    assert accounts.may_reclaim("a", cpu(1001)) is beyond
+    assert not accounts.may_reclaim("a", cpu(5001)), "its own limit holds"
+
+
+@pytest.mark.parametrize(
+    ("level", "reclaimer", "may_go"), [(0, "x", True), (1, "x", False), (1, "z", True), (1, "d", True)]
+)
+def test_of_two_queues_of_a_branch_that_deserve_nothing_neither_takes_from_the_other(
+    level: int, reclaimer: str, may_go: bool
+) -> None:
+    """But one does that deserves some of what it wants, or is of another branch, whose queues are all judged."""
+    accounts = opened(
+        QueueInfo(name="p"), QueueInfo(name="x", parent="p"), QueueInfo(name="y", parent="p"),
+        QueueInfo(name="d", parent="p", deserved={"cpu": 1}), QueueInfo(name="o"), QueueInfo(name="z", parent="o"),
+        jobs=(holding("y", 1000),), hierarchy=True, level=level,
+    )  # fmt: skip
+    assert Reclaiming(accounts, reclaimer, cpu(500)).may_go("y", cpu(1000)) is may_go
+
+
 def test_tasks_may_go_from_a_queue_until_it_holds_what_it_deserves() -> None:
     accounts = opened(
         QueueInfo(name="a", deserved={"cpu": 2000}), QueueInfo(name="v", deserved={"cpu": 1000}),

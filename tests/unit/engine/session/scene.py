@@ -14,7 +14,7 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
@@ -46,15 +46,20 @@ def conf(
 
 
 class Everything:
-    """Takes every bind and eviction but those of the pods that are named, and writes down what was asked."""
+    """Takes every bind and eviction but those of the pods that are named, and writes down what was asked. What it takes
+    counts in `book`, if there is one."""
 
     def __init__(self, *refused: str) -> None:
         self.refused = set(refused)
         self.commits: list[tuple[str, list[str], int]] = []
         self.evictions: list[tuple[str, str]] = []
+        self.book: QuotaBook | None = None
 
     def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
         self.commits.append((job.name, [task.pod.name for task in tasks], minimum))
+        for task in tasks:
+            if self.book is not None and task.pod.name not in self.refused:
+                self.book.set(task.uid, job.queue, task.request, Standing.ASSUMED)
         return {task.uid for task in tasks if task.pod.name in self.refused}
 
     def evict(self, task: Task, reason: str) -> bool:
@@ -182,6 +187,7 @@ class Scene(World):
     def run(
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
     ) -> tuple[Session, Result]:
+        self.cluster.book = book
         session = self.session(how, now=now, book=book)
         for _ in session.run():
             pass
