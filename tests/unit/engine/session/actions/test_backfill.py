@@ -29,7 +29,7 @@ def test_what_is_reserved_for_each_gang_that_stays_incomplete_is_let_go_for_the_
     for _ in session.run():
         pass
     assert let_go == [["first-1", "first-2"], ["second-1", "second-2"], ["last-1", "last-2"]]
-    assert bound(session) == {}
+    assert bound(session) == {} and session.claims
 
 
 def test_a_gang_is_bound_whole_once_pods_that_ask_for_nothing_complete_it() -> None:

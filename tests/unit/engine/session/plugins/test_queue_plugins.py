@@ -14,7 +14,7 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.unit.engine.session.scene import Scene, bound, conf, opened, told
+from tests.unit.engine.session.scene import Scene, bound, conf, opened, status_of, told
 from tests.unit.engine.world import node
 
 pytestmark = pytest.mark.promise("S28")
@@ -180,6 +180,22 @@ def test_levels_of_ancestors_that_are_judged_are_a_number_or_none(level: object)
     (waits,) = session.jobs["default/waits"].tasks.values()
     victims = session.tiers.reclaimable(waits, list(session.jobs["default/runs"].tasks.values()))
     assert len(victims) == (0 if str(level) == "1" else 2)
+
+
+@pytest.mark.parametrize(
+    "plugin", ["capacity", "proportion", PluginOption("overcommit", {"overcommit-factor": "1.0"})]
+)
+def test_minimums_count_one_after_another_less_what_gates_of_others_hold_of_them(
+    plugin: str | PluginOption,
+) -> None:
+    there = scene(limited(4), cpu="4")
+    for name, cpu in (("first", "2"), ("second", "2"), ("third", "1"), ("fourth", "1")):
+        there.group(name, queue="q", minMember=2, minResources={"cpu": cpu})
+    there.member("first", schedulingGates=[{"name": "example.com/wait"}])
+    there.member("first", cpu="", schedulingGates=GATE)
+    _, result = there.run(conf("gang", plugin))
+    phases = [status_of(result, name).phase for name in ("first", "second", "third", "fourth")]
+    assert phases == ["Inqueue", "Inqueue", "Inqueue", "Pending"]
 
 
 def test_proportion_gives_each_queue_its_part_of_the_cluster() -> None:
