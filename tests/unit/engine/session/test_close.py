@@ -11,7 +11,7 @@ from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.objects.batch import PodGroupStatus
+from agent_scheduler.objects.batch import PodGroupCondition, PodGroupStatus
 from tests.unit.engine.world import node
 
 from .scene import Scene, conf, finished, status_of, told
@@ -221,6 +221,20 @@ def test_a_queue_holds_what_is_in_it_and_below_it() -> None:
         "root": {"cpu": 2000, "memory": 0, "pods": 1},
         "default": {"cpu": 2000, "memory": 0, "pods": 1},
     }
+
+
+def test_conditions_of_other_types_stay_and_of_its_own_the_last_one() -> None:
+    scene = Scene(node("a", cpu="1"))
+    scene.gang("g", 2)
+    others = tuple(PodGroupCondition(type=kind, status="True") for kind in ("Mine", "Unschedulable", "Yours"))
+    status = PodGroupStatus(phase="Inqueue", conditions=others)
+    scene.groups[0] = msgspec.structs.replace(scene.groups[0], status=status)
+    conditions = status_of(scene.run()[1], "g").conditions or ()
+    assert [(each.type, each.reason) for each in conditions] == [
+        ("Mine", ""),
+        ("Unschedulable", "NotEnoughResources"),
+        ("Yours", ""),
+    ]
 
 
 def test_a_gated_pod_is_told_nothing() -> None:

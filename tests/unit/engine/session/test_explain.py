@@ -111,6 +111,7 @@ def test_a_gang_whose_pods_are_gated_waits_for_the_gates() -> None:
     scene.group("g", minMember=2)
     scene.member("g")
     scene.member("g", schedulingGates=[{"name": "example.com/quota"}])
+    scene.queues[1] = QueueInfo(name="default", parent="root", capability={"cpu": 500})
     found = explained(scene)
     assert (found.waits_for, found.why) == ("gates", "1 of its 2 pods have scheduling gates")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.session.model import HOLDING, READY, Job, TaskStatus, status_of
+from agent_scheduler.engine.session.model import HOLDING, READY, Job, Task, TaskStatus, status_of
 from tests.unit.engine.world import node
 
 from .scene import Scene, opened
@@ -88,6 +88,16 @@ def test_a_task_may_have_a_priority_of_its_own_among_its_group() -> None:
     scene.member("g", priority=7, annotations={"volcano.sh/task-priority": "9"})
     tasks = opened(scene.session()).jobs["default/g"].tasks.values()
     assert [task.priority for task in tasks] == [7, 9]
+
+
+def test_a_pod_that_says_nothing_of_a_batch_is_a_task_like_any_other() -> None:
+    scene = Scene(node("a"))
+    scene.group("g")
+    pod = scene.pod("plain", priority=7)
+    assert pod.batch is None
+    task = Task(pod, opened(scene.session()).jobs["default/g"], {}, best_effort=False)
+    assert (task.role, task.priority, task.preemptable, task.gate_managed) == ("", 7, True, False)
+    assert task.status is TaskStatus.PENDING
 
 
 def test_only_gates_of_others_keep_a_request_from_counting() -> None:

@@ -161,6 +161,9 @@ def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_
     made.group("nothing", queue="q", phase="Inqueue", minMember=2)
     for _ in range(2):
         made.member("nothing", cpu="", nodeSelector={"not": "there"})
+    made.group("mixed", queue="q", phase="Inqueue", minMember=2)
+    for cpu in ("1", ""):
+        made.member("mixed", cpu=cpu, nodeSelector={"not": "there"})
     made.group("waits", queue="q", minResources={"cpu": "1"})
     made.member("waits", cpu="")
     how = conf("priority", "gang", tree, "predicates", "nodeorder", actions="allocate backfill enqueue")
@@ -170,9 +173,8 @@ def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_
         "queues take no pods while there is a fault in them: queue lost has the parent gone, which does not exist",
     )
     said = told(result)
-    assert {name: said[name] for name in ("g-0", "g-1", "waits-0")} == dict.fromkeys(
-        ("g-0", "g-1", "waits-0"), held
-    )
+    asking = ("g-0", "g-1", "mixed-0", "mixed-1", "waits-0")
+    assert {name: said[name] for name in asking} == dict.fromkeys(asking, held)
     assert said["nothing-0"][0] == said["nothing-1"][0] == "Unschedulable", "a node would do"
     made.queues[-1] = QueueInfo(name="lost", parent="root")
     assert "QueueFull" not in reasons(made, book, how).values()
@@ -254,8 +256,13 @@ def test_while_it_is_not_known_which_nodes_may_be_used_nobody_asks_for_any() -> 
     made.group("g", queue="q", minMember=1)
     made.member("g", cpu="9")
     made.member("g", schedulingGates=[{"name": "example.com/wait"}])
-    _, result = made.run(QUEUES, book=book)
-    assert told(result) == {"g-0": ("NodeShardNotReady", "0/1 nodes are available: no shard.")}
+    made.running("old", "n0", cpu="8")
+    made.more["priorities"] = {"high": 1}
+    made.gang("claims", 1, priorityClassName="high")
+    _, result = made.run(conf("priority", "predicates", actions="allocate preempt"), book=book)
+    said = told(result)
+    assert said["g-0"] == ("NodeShardNotReady", "0/1 nodes are available: no shard.")
+    assert said["claims-0"][0] == "Unschedulable", "others leave for it"
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,13 @@ def test_a_part_of_which_some_run_needs_the_rest_alone(cpu: int, expected: str) 
     assert "".join(name[0] for name in bound(session)) == expected
 
 
+def test_of_a_policy_that_has_its_parts_no_other_part_comes_before_those_that_are_needed() -> None:
+    made = parts(4, *two("1", "5"), least=1, minimum=4)
+    for number in range(2):
+        made.member("g", f"0-{number}", labels={"part": "0"}, node="a")
+    assert "".join(name[0] for name in bound(made.run()[0])) == "55"
+
+
 def test_parts_of_higher_priority_come_first() -> None:
     made = scene(2)
     policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}

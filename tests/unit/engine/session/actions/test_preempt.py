@@ -111,6 +111,7 @@ def test_nobody_is_evicted_for_a_gang_whose_minimum_needs_a_gated_member() -> No
         ({"deleting": True}, {}),
         ({}, {"preemptionPolicy": "Never"}),
         ({}, {"cpu": ""}),
+        ({}, {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/x": "1"}}}]}),
         ({}, {"nodeSelector": {"not": "there"}}),
     ],
 )

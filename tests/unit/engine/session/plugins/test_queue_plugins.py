@@ -21,6 +21,7 @@ pytestmark = pytest.mark.promise("S28")
 
 MANAGED = {QUEUE_ALLOCATION_GATE: "true"}
 GATE = [{"name": QUEUE_ALLOCATION_GATE}]
+GPU = "nvidia.com/gpu"
 PLUGINS = ("priority", "gang", "predicates", "nodeorder")
 
 
@@ -48,6 +49,20 @@ def test_a_gang_fills_its_queue_to_the_last(plugin: str) -> None:
     assert len(bound(session)) == 4
     assert result.gauges["q"]["allocatedMilliCPU"] == 4000
     assert told(result)["late-0"][0] == "Unschedulable"
+
+
+def test_gauges_say_all_of_a_queue_by_volcanos_names() -> None:
+    there = scene(QueueInfo(name="q", deserved={"cpu": 4000, GPU: 2000}, capability={"cpu": 5000}), cpu="8")
+    there.running("runs", "a", "a", queue="q", minResources={"cpu": "1"})
+    there.gang("waits", 1, cpu="3", queue="q", phase="Inqueue", minResources={"cpu": "3"})
+    gauges = there.run(conf(*PLUGINS, "capacity", actions="enqueue"))[1].gauges["q"]
+    assert gauges.pop("realCapacityMemory") > 2**32
+    assert {name: value for name, value in gauges.items() if value} == {
+        "allocatedMilliCPU": 2000, "allocatedScalar pods": 2, "requestMilliCPU": 5000, "requestScalar pods": 3,
+        "inqueueMilliCPU": 3000, "deservedMilliCPU": 4000, "deservedScalar nvidia.com/gpu": 2000,
+        "realCapacityMilliCPU": 5000, "realCapacityScalar pods": 110, "share": 0.5,
+    }  # fmt: skip
+    assert gauges["overused"] == 0
 
 
 @pytest.mark.parametrize("plugin", ["capacity", "proportion"])
