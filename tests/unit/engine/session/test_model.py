@@ -61,6 +61,11 @@ def test_members_in_no_sub_group_are_one_of_their_own() -> None:
     assert {sub_job.policy: len(sub_job.tasks) for sub_job in job.sub_jobs.values()} == {"p": 2, "": 1}
 
 
+def test_a_sub_group_has_the_number_that_its_first_label_is() -> None:
+    job = job_with(*(("1", "", part) for part in ("7", "x", "-3", "1x", "")))
+    assert [sub_job.index for sub_job in job.sub_jobs.values()] == [7, 0, -3, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("phase", "place", "deleting", "status"),
     [

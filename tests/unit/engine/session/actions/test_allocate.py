@@ -127,8 +127,8 @@ def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_com
 
 
 def parts(cpu: int, *members: tuple[str, str], least: int, minimum: int, **more: Any) -> Scene:
-    """A gang of `members`, (part, cpu): by policy `p`, and those of parts from 5 on by `q`, parts of two each; it needs
-    `least` parts of `p`."""
+    """A gang of `members`, (part, cpu): by policy `p`, and those of parts from 5 on by `q`, parts of two each, but for
+    those of `-`, which are in none; it needs `least` parts of `p`."""
     made = scene(cpu)
     policies = [{"name": "p", "subGroupSize": 2, "minSubGroups": least, "matchLabelKeys": ["part"]}]
     if any(part >= "5" for part, _ in members):
@@ -136,7 +136,7 @@ def parts(cpu: int, *members: tuple[str, str], least: int, minimum: int, **more:
     made.group("g", minMember=minimum, subGroupPolicy=policies, **more)
     for number, (part, amount) in enumerate(members):
         label = "other" if part >= "5" else "part"
-        made.member("g", f"{part}-{number}", cpu=amount, labels={label: part})
+        made.member("g", f"{part}-{number}", cpu=amount, labels={} if part == "-" else {label: part})
     return made
 
 
@@ -166,6 +166,9 @@ def two(*names: str, cpu: str = "1") -> list[tuple[str, str]]:
         (4, two("0", "1", "5"), 1, 4, "0055"),
         (6, two("0", "1", "5"), 1, 4, "001155"),
         (3, two("0", "1", "5"), 1, 4, ""),
+        # And who is in no part takes what these leave.
+        (2, [("-", "1"), *two("0")], 1, 2, "00"),
+        (3, [("-", "1"), *two("0")], 1, 2, "-00"),
         # A part that lacks a member is none.
         (9, [("0", "1"), *two("1")], 1, 2, "11"),
         (9, [("0", "1"), ("1", "1")], 1, 2, ""),

@@ -179,6 +179,19 @@ def test_pods_leave_the_node_where_enough_may_go() -> None:
     assert claimed(session) == {"high-0": "n1"}
 
 
+@pytest.mark.parametrize("liked", ["n0", "n1", "n2"])
+def test_pods_leave_the_node_that_the_plugins_like_most(liked: str) -> None:
+    made = scene(1, 1, 1)
+    made.group("low", minMember=0, phase="Running", **LOW)
+    for name in ("n0", "n1", "n2"):
+        made.member("low", name, node=name)
+    wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [liked]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 9, "preference": wish}]}
+    made.group("high", **HIGH)
+    made.member("high", affinity={"nodeAffinity": preferred})
+    assert evicted(made.run(GANGS)[0]) == [liked]
+
+
 def test_a_pod_that_asks_for_nothing_makes_only_such_pods_leave() -> None:
     made = Scene(node("n0", pods="2"))
     made.more["priorities"] = {"low": 1, "high": 3}
