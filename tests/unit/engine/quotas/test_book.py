@@ -78,7 +78,13 @@ def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
     found = book(QueueInfo(name="a", state="Closed"), QueueInfo(name="b", state=""))
     assert str(found.shortfall("a", {})) == "queue a takes no pods: its state is Closed"
     assert str(found.shortfall("b", {})) == "queue b takes no pods: its state is not set"
-    assert str(found.shortfall("gone", {})) == "queue gone does not exist"
+    found.set("u", "named", {"cpu": 1}, Standing.BOUND)
+    headroom = found.headroom()
+    for name in ("gone", "named"):
+        for ask in (found.shortfall, headroom.shortfall):
+            assert str(ask(name, {})) == f"queue {name} does not exist"
+    assert headroom.limits("named") and headroom.limits("a") and not headroom.limits("root")
+    assert not headroom.is_reserved("nobody") and not headroom.is_reserved("u")
 
 
 def test_a_queue_that_appears_has_the_pods_that_named_it_before() -> None:
@@ -126,6 +132,9 @@ def test_queues_in_which_more_may_fit_are_told_of() -> None:
     found.set_queue(QueueInfo(name="a", parent="p", capability={"cpu": 2}))
     found.set_queue(QueueInfo(name="b"))
     assert found.fallen == {"a"}
+    found.fallen.clear()
+    found.set_queue(QueueInfo(name="a", parent="b", capability={"cpu": 2}))
+    assert found.fallen == {"a", "b", "p", "root"}, "it is elsewhere"
 
 
 def test_a_limit_that_was_lowered_is_told_of_and_nothing_else_changes() -> None:

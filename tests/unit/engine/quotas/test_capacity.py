@@ -23,10 +23,14 @@ def holding(queue: str, amount: int) -> JobDemand:
 
 
 def opened(
-    *queues: QueueInfo, jobs: tuple[JobDemand, ...] = (), hierarchy: bool = False, level: int = 0
+    *queues: QueueInfo,
+    jobs: tuple[JobDemand, ...] = (),
+    hierarchy: bool = False,
+    level: int = 0,
+    total: Vector = TOTAL,
 ) -> CapacityAccounts:
     tree = QueueTree([QueueInfo(name="root"), *queues])
-    return CapacityAccounts(tree, jobs, TOTAL, hierarchy=hierarchy, ancestor_reclaim_level=level)
+    return CapacityAccounts(tree, jobs, total, hierarchy=hierarchy, ancestor_reclaim_level=level)
 
 
 def test_a_queue_may_hold_what_others_are_not_guaranteed() -> None:
@@ -68,7 +72,23 @@ def test_the_real_capability_limits_what_is_allocated_of_what_is_wanted() -> Non
     refusal = accounts.cannot_allocate("a", cpu(501), "u")
     assert refusal is not None
     assert (refusal.queue, refusal.resources) == ("a", ["cpu"])
-    assert accounts.cannot_allocate("a", {"memory": 1000}, "u") is None
+    accounts.allocate("a", cpu(501), "u")
+    assert accounts.cannot_allocate("a", {"cpu": 0, "memory": 1000}, "u") is None, (
+        "what is not wanted does not count"
+    )
+
+
+def test_of_a_resource_that_nobody_holds_yet_all_may_be_taken_and_where_no_limit_names_it_none() -> None:
+    gpu = "nvidia.com/gpu"
+    accounts = opened(
+        QueueInfo(name="a", capability={gpu: 2}), jobs=(holding("a", 1),), total={**TOTAL, gpu: 2}
+    )
+    assert accounts.cannot_allocate("a", {gpu: 2}, "u") is None
+    assert accounts.cannot_allocate("a", {gpu: 3}, "u") is not None
+    assert accounts.cannot_allocate("a", {"example.com/x": 1}, "u") is not None
+    accounts.reservations.add("a", "other", {gpu: 1})
+    assert accounts.cannot_allocate("a", {gpu: 1}, "u") is None
+    assert accounts.cannot_allocate("a", {gpu: 2}, "u") is not None
 
 
 def test_what_other_tasks_reserved_is_not_there_and_a_tasks_own_is() -> None:
@@ -138,6 +158,7 @@ def test_one_fault_of_the_tree_stops_all_queues() -> None:
     )
     assert "queue p has both jobs and queues" in inner.fault
     assert not inner.may_reclaim("a", cpu(1))
+    assert inner.compare("p", "a") == inner.compare_victims("p", "a", "a") == 0
 
 
 def test_a_hierarchy_orders_leaves_by_the_branches_that_part_them() -> None:
@@ -167,6 +188,8 @@ def test_a_queue_may_reclaim_up_to_what_it_deserves() -> None:
     accounts = opened(QueueInfo(name="a", deserved={"cpu": 2000}), jobs=(holding("a", 1000),))
     assert accounts.may_reclaim("a", cpu(1000))
     assert not accounts.may_reclaim("a", cpu(1001))
+    closed = opened(QueueInfo(name="a", deserved={"cpu": 2000}, state="Closed"), jobs=(holding("a", 1),))
+    assert not closed.may_reclaim("a", cpu(1))
 
 
 def test_what_is_admitted_counts_in_all_queues_above() -> None:

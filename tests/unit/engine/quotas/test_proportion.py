@@ -84,6 +84,13 @@ def test_minimums_are_admitted_one_after_another_up_to_what_a_queue_may_hold() -
     assert refusal is not None and (refusal.queue, refusal.resources) == ("a", ["cpu"])
 
 
+def test_a_queue_without_jobs_holds_and_asks_for_nothing() -> None:
+    gauges = opened(QueueInfo(name="a"), QueueInfo(name="idle"), a=(1000, 0)).gauges
+    assert gauges.keys() == {"root", "a", "idle"}
+    idle = gauges["idle"]
+    assert (idle.allocated, idle.request, idle.deserved) == ({"cpu": 0, "memory": 0}, {}, None)
+
+
 def test_a_higher_priority_comes_before_a_smaller_share() -> None:
     accounts = opened(QueueInfo(name="a", priority=1), QueueInfo(name="b"), a=(6000, 1), b=(0, 9000))
     assert accounts.compare("a", "b") < 0 < accounts.compare("b", "a")

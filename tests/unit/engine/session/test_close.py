@@ -97,6 +97,8 @@ PLACES: dict[str, dict[str, Any]] = {
     "L": {"node": "a", "deleting": True},
     "G": {"deleting": True},
     "P": {},
+    # One that asks for nothing.
+    "E": {"cpu": ""},
 }
 
 
@@ -135,6 +137,32 @@ def test_a_phase_follows_the_members(members: str, minimum: int, old: str, phase
     status = status_of(result, "g")
     assert status.phase == phase
     assert (status.running, status.succeeded, status.failed) == tuple(map(members.count, "RSF"))
+
+
+@pytest.mark.parametrize(
+    ("members", "minimum", "condition"),
+    [
+        ("RL", 2, None),
+        ("RLE", 3, None),
+        ("RLE", 4, "Unschedulable"),
+        ("RG", 2, "Unschedulable"),
+        ("RLR", 2, "Scheduled"),
+    ],
+)
+def test_a_gang_that_lacks_no_more_than_those_who_leave_is_not_unschedulable(
+    members: str, minimum: int, condition: str | None
+) -> None:
+    scene = Scene(node("a", cpu="9"))
+    scene.group("g", minMember=minimum, phase="Running")
+    for each in members:
+        scene.member("g", **PLACES[each])
+    if minimum == 4:
+        scene.member("g", cpu="99")
+    # Without a backfill who asks for nothing stays pending, and counts.
+    _, result = scene.run(conf(actions="enqueue allocate"))
+    assert [each.type for each in status_of(result, "g").conditions or ()] == (
+        [condition] if condition else []
+    )
 
 
 def test_who_others_leave_for_is_nominated_to_their_node_until_its_pod_says_so() -> None:
