@@ -86,6 +86,11 @@ def test_of_a_resource_that_nobody_holds_yet_all_may_be_taken_and_where_no_limit
     assert accounts.cannot_allocate("a", {gpu: 2}, "u") is None
     assert accounts.cannot_allocate("a", {gpu: 3}, "u") is not None
     assert accounts.cannot_allocate("a", {"example.com/x": 1}, "u") is not None
+    none = opened(
+        QueueInfo(name="a", capability={"cpu": 0, gpu: 0}), jobs=(holding("a", 1),), total={**TOTAL, gpu: 2}
+    )
+    assert none.cannot_allocate("a", {gpu: 1}, "u") is not None
+    assert none.cannot_allocate("a", {"cpu": 9999}, "u") is None, "0 of cpu is no limit"
     accounts.reservations.add("a", "other", {gpu: 1})
     assert accounts.cannot_allocate("a", {gpu: 1}, "u") is None
     assert accounts.cannot_allocate("a", {gpu: 2}, "u") is not None
@@ -113,6 +118,16 @@ def test_a_jobs_minimum_is_admitted_beside_what_was_admitted_and_without_what_is
 def test_a_closed_queue_takes_no_jobs() -> None:
     accounts = opened(QueueInfo(name="a", state="Closed"), QueueInfo(name="b"), jobs=(holding("a", 1),))
     assert [accounts.takes_jobs(name) for name in ("a", "b")] == [False, True]
+    for hierarchy in (False, True):
+        tree = opened(QueueInfo(name="p"), QueueInfo(name="a", parent="p"), hierarchy=hierarchy)
+        assert tree.takes_jobs("p") is not hierarchy and tree.takes_jobs("a")
+
+
+@pytest.mark.parametrize(("held", "overused"), [(999, False), (1000, False), (1001, True), (1999, True)])
+def test_a_queue_is_overused_that_holds_more_than_it_deserves(held: int, overused: bool) -> None:
+    accounts = opened(QueueInfo(name="a", deserved={"cpu": 1000}), jobs=(holding("a", held),))
+    accounts.close()
+    assert accounts.gauges["a"].overused is overused
 
 
 def test_a_child_is_limited_by_its_parent_and_inherits_what_it_says_nothing_of() -> None:

@@ -151,6 +151,16 @@ def test_pods_without_a_gate_and_those_behind_it_are_given_room_once() -> None:
     assert world.called == ["waits"]
 
 
+def test_room_for_both_is_given_to_pods_without_a_gate_and_to_those_behind_it_at_once() -> None:
+    world = Gates(queue("q", "3"))
+    world.ledger.assume(pod("placed", "q", cpu="3"), 0)
+    world.see(gated("behind"), gated("next"))
+    for name in ("waits", "late"):
+        assert world.usage.full(pod(name, "q")) is not None
+    world.ledger.forget("placed")
+    assert (world.let, world.called) == (["behind", "next"], ["late"]), "by name, as all are of one age"
+
+
 def test_who_was_refused_for_a_full_queue_before_its_room_was_reserved_is_called_for_that_room() -> None:
     """Not for as much beside it."""
     world = Gates(queue("q", "1"))
@@ -318,6 +328,19 @@ def test_a_held_pod_says_what_its_queue_lacks_with_whom_it_waits_and_whose_turn_
     assert explained(pod("placed", "q")) is None
     world.gated.stop()
     assert explained(members[0]) == Held("q", "this process does not remove gates", (), ())
+
+
+def test_a_gang_of_which_one_leaves_is_let_past_with_whom_it_has_then_not_with_whom_it_waited() -> None:
+    world = Gates(queue("q", "2"))
+    world.gated.choose = in_a_gang(2)
+    world.ledger.assume(pod("placed", "q"), 0)
+    world.see(gated("a", group="g"), gated("b", group="g"))
+    world.usage.left("a")
+    world.ledger.forget("placed")
+    world.gated.admit()
+    assert world.let == [], "one alone is not its minimum"
+    world.see(gated("c", group="g"))
+    assert world.let == ["b", "c"]
 
 
 def test_members_of_a_gang_that_lacks_some_say_so() -> None:

@@ -113,6 +113,8 @@ def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> No
     assert world.usage.others() == {"a": {"cpu": 2000, "pods": 1}}
     world.ledger.remove_pod("one")
     assert world.usage.others() == {}
+    world.usage.removed("one")
+    assert world.usage.others() == {}, "nothing is taken off twice"
 
 
 def test_pods_follow_what_their_group_and_namespace_say() -> None:
@@ -133,10 +135,10 @@ def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_pl
     world = World()
     world.usage.delete_queue("root")
     world.ledger.set_pod(pod("u", "a"), "n")
-    assert not world.usage.active
+    assert not world.usage.active and not world.usage.concerns(pod("u", "a"))
     assert not list(world.usage.book.entries())
     world.usage.set_queue(queue("a"))
-    assert world.cpu("a") == 1
+    assert world.cpu("a") == 1 and world.usage.concerns(pod("u", "a")) and not world.usage.concerns(pod("u"))
 
 
 def test_what_cannot_be_read_of_a_queue_is_told_and_the_rest_holds() -> None:
@@ -199,6 +201,22 @@ def test_a_pod_that_names_another_queue_than_the_one_it_waits_for_is_tried_again
     assert world.called == [] and world.usage.is_held("second")
     world.usage.seen(pod("second", "b"))
     assert world.called == ["second"] and not world.usage.is_held("second")
+
+
+def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts_it_into_a_full_queue() -> (
+    None
+):
+    world = World(queue("a"), queue("full", "1"))
+    world.ledger.set_pod(pod("placed", "full"), "n")
+    world.usage.set_namespace("team", "a")
+    world.usage.set_group(GroupKey("team", "g"), "a", ())
+    for each in (pod("plain"), pod("member", group="g")):
+        world.usage.wants_node(each, nominated=False)
+    world.usage.set_namespace("team", "full")
+    assert world.called == ["plain"]
+    world.called.clear()
+    world.usage.set_group(GroupKey("team", "g"), "full", ("member",))
+    assert "member" in world.called
 
 
 def test_when_the_last_queue_goes_and_when_the_first_comes_all_is_asked_again() -> None:
