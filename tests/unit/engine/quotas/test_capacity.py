@@ -78,7 +78,7 @@ def test_the_real_capability_limits_what_is_allocated_of_what_is_wanted() -> Non
     )
 
 
-def test_of_a_resource_that_nobody_holds_yet_all_may_be_taken_and_where_no_limit_names_it_none() -> None:
+def test_of_a_resource_that_no_pod_holds_yet_all_may_be_taken_and_where_no_limit_names_it_none() -> None:
     gpu = "nvidia.com/gpu"
     accounts = opened(
         QueueInfo(name="a", capability={gpu: 2}), jobs=(holding("a", 1),), total={**TOTAL, gpu: 2}

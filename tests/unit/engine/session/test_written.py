@@ -249,7 +249,7 @@ def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() 
     assert result.held.keys() == {first.uid, second.uid, third.uid}
 
 
-def test_while_it_is_not_known_which_nodes_may_be_used_nobody_asks_for_any() -> None:
+def test_while_it_is_not_known_which_nodes_may_be_used_no_pod_asks_for_any() -> None:
     made, book = scene("8", capability=1)
     made.more["unready"] = "no shard"
     made.more["shard_full"] = lambda pods: "never asked"

@@ -43,7 +43,7 @@ def test_a_queue_that_has_more_than_its_part_is_passed_over_and_the_next_one_is_
     assert set(bound(session)) == {"poor-0", "poor-1", "poor-2"}
 
 
-def test_without_nodes_a_group_that_needs_nobody_waits_like_others() -> None:
+def test_without_nodes_a_group_that_needs_no_member_waits_like_others() -> None:
     made = Scene()
     made.gang("g", 2, minMember=0)
     session, _ = made.run()
@@ -51,7 +51,7 @@ def test_without_nodes_a_group_that_needs_nobody_waits_like_others() -> None:
     assert session.jobs["default/g"].count(TaskStatus.PENDING) == 2
 
 
-def test_where_nobody_lets_groups_in_one_that_finds_no_node_is_in_its_queue_all_the_same() -> None:
+def test_where_no_action_lets_groups_in_one_that_finds_no_node_is_in_its_queue_all_the_same() -> None:
     made = scene(1)
     made.gang("g", 2)
     _, result = made.run(conf(actions="allocate"))
@@ -120,7 +120,7 @@ def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_com
     session, result = made.run()
     assert sorted(bound(session)) == [f"g-{index}" for index in expected]
     if not tried:
-        assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, "nobody else was tried"
+        assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, "no other member was tried"
 
 
 # ---- gangs of sub-groups

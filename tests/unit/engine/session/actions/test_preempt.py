@@ -1,4 +1,4 @@
-"""Who is evicted for a job of the same queue, or for another task of the same job, and for whom nobody is."""
+"""Which pods are evicted for a job of the same queue, or for another task of the same job, and when none is."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_as_many_are_evicted_as_a_job_needs_the_last_first(number: int) -> None:
     assert [each.preempts for each in result.groups] == [False, True]
 
 
-def test_nobody_is_evicted_for_a_gang_that_would_not_have_its_minimum() -> None:
+def test_no_pod_is_evicted_for_a_gang_that_would_not_have_its_minimum() -> None:
     made = scene(3)
     made.running("low", *["n0"] * 3, **LOW)
     made.gang("high", 3, **HIGH)
@@ -53,7 +53,7 @@ def test_nobody_is_evicted_for_a_gang_that_would_not_have_its_minimum() -> None:
     assert session.jobs["default/low"].ready == 3
 
 
-def test_after_a_gang_that_nobody_can_be_evicted_for_the_next_one_has_its_turn() -> None:
+def test_after_a_gang_that_no_pod_can_be_evicted_for_the_next_one_has_its_turn() -> None:
     made = scene(3)
     made.running("low", *["n0"] * 3, **LOW)
     made.gang("high", 3, **HIGH)
@@ -74,7 +74,7 @@ def test_a_gang_of_which_some_run_has_others_evicted_for_what_it_lacks() -> None
 
 
 @pytest.mark.parametrize("gates", [GATE, [{"name": QUEUE_ALLOCATION_GATE}]])
-def test_nobody_is_evicted_for_a_pod_behind_a_gate(gates: list[dict[str, str]]) -> None:
+def test_no_pod_is_evicted_for_a_pod_behind_a_gate(gates: list[dict[str, str]]) -> None:
     made = scene(2)
     made.running("low", "n0", "n0", **LOW)
     made.group("high", **HIGH)
@@ -93,7 +93,7 @@ def test_of_a_gang_with_a_gated_member_the_others_have_pods_evicted() -> None:
     assert claimed(session) == {"high-1": "n0"}
 
 
-def test_nobody_is_evicted_for_a_gang_whose_minimum_needs_a_gated_member() -> None:
+def test_no_pod_is_evicted_for_a_gang_whose_minimum_needs_a_gated_member() -> None:
     made = scene(3)
     made.running("low", *["n0"] * 3, **LOW)
     made.group("high", minMember=2, **HIGH)
@@ -203,7 +203,7 @@ def test_a_pod_that_asks_for_nothing_makes_only_such_pods_leave() -> None:
     assert evicted(session) == ["free"]
 
 
-def test_a_job_that_was_not_let_in_or_lacks_members_has_nobody_evicted() -> None:
+def test_a_job_that_was_not_let_in_or_lacks_members_has_no_pod_evicted() -> None:
     made = scene(2)
     made.running("low", "n0", "n0", **LOW)
     made.gang("waits", 1, minResources={"cpu": "9"}, **HIGH)
@@ -236,7 +236,7 @@ def test_tasks_have_those_of_lower_priority_in_their_job_evicted_one_each() -> N
 
 
 @pytest.mark.parametrize("spec", [{"schedulingGates": GATE}, {"preemptionPolicy": "Never"}, {"priority": 1}])
-def test_within_a_job_nobody_is_evicted_for_a_task_that_cannot_run_or_comes_no_earlier(
+def test_within_a_job_no_pod_is_evicted_for_a_task_that_cannot_run_or_comes_no_earlier(
     spec: dict[str, Any],
 ) -> None:
     made = scene(1)
