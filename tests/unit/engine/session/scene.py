@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -33,7 +32,6 @@ from tests.unit.engine.world import World, pod_json, read_pod
 T = TypeVar("T")
 
 SCHEDULER = "volcano"
-_numbers = itertools.count()
 
 
 def conf(
@@ -98,7 +96,8 @@ class Scene(World):
         return pod
 
     def group(self, name: str, *, phase: str = "Pending", **spec: Any) -> Group:
-        created = f"2026-01-01T00:00:{next(_numbers) % 60:02}Z"
+        minutes, seconds = divmod(len(self.groups), 60)
+        created = f"2026-01-01T00:{minutes:02}:{seconds:02}Z"
         body = {
             "metadata": {
                 "name": name,

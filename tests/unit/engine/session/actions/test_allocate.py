@@ -120,7 +120,9 @@ def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_com
     session, result = made.run()
     assert sorted(bound(session)) == [f"g-{index}" for index in expected]
     if not tried:
-        assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, "no other member was tried"
+        assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, (
+            "no other member was tried"
+        )
 
 
 # ---- gangs of sub-groups

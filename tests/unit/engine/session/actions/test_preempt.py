@@ -246,6 +246,14 @@ def test_within_a_job_no_pod_is_evicted_for_a_task_that_cannot_run_or_comes_no_e
     assert evicted(made.run(NO_GANGS)[0]) == []
 
 
+def test_a_gang_that_has_its_minimum_has_none_of_its_own_pods_evicted() -> None:
+    made = scene(2)
+    made.group("g", phase="Running")
+    for place, priority in (("n0", 1), ("n0", 1), ("", 9)):
+        made.member("g", node=place, priority=priority)
+    assert evicted(made.run(GANGS)[0]) == []
+
+
 def test_an_eviction_that_is_refused_gives_no_claim_to_a_later_task() -> None:
     made = scene(2)
     made.cluster.refused = {"low-1"}
