@@ -314,3 +314,27 @@ def test_a_role_keeps_its_minimum_while_others_have_more() -> None:
     made.gang("high", 2, **HIGH)
     session, _ = made.run(NO_GANGS)
     assert evicted(session) == ["low-2", "low-1"]
+
+
+def test_of_a_role_no_more_go_than_it_has_above_its_minimum_though_the_gang_has_more() -> None:
+    made = scene(2, 2)
+    made.group("low", minMember=2, minTaskMember={"first": 1, "other": 1}, phase="Running", **LOW)
+    for role, place in (("first", "n1"), ("first", "n1"), ("other", "n0"), ("other", "n0")):
+        made.member("low", node=place, annotations={"volcano.sh/task-spec": role})
+    made.running("rest", "n1", cpu="500m", **HIGH)
+    made.gang("high", 1, cpu="2", **HIGH)
+    assert len(evicted(made.run(NO_GANGS)[0])) == 4, "one of them alone, and then the gang as a whole"
+
+
+def test_where_too_few_may_go_none_goes_and_all_run_as_before() -> None:
+    made = scene(3, 1)
+    made.group("low", minMember=3, phase="Running", **LOW)
+    for _ in range(3):
+        made.member("low", node="n0")
+    made.member("low", node="n1", annotations={PREEMPTABLE: "false"})
+    made.gang("high", 1, cpu="2", **HIGH)
+    made.gang("middle", 1, priorityClassName="middle")
+    session, _ = made.run(NO_GANGS)
+    assert evicted(session) == ["low-2"], "for the one that needs no more"
+    assert session.jobs["default/low"].count(TaskStatus.RUNNING) == 3
+    assert claimed(session) == {"middle-0": "n0"}

@@ -88,6 +88,16 @@ def test_a_queue_that_is_not_reclaimable_and_the_jobs_own_queue_keep_what_they_h
     assert evicted(made.run(CAPACITY)[0]) == []
 
 
+@pytest.mark.parametrize(("queue", "expected"), [("poor", []), ("rich", ["runs-1"])])
+def test_without_a_plugin_that_asks_queues_only_pods_of_other_queues_go(
+    queue: str, expected: list[str]
+) -> None:
+    made = scene(cpus=(2,))
+    made.running("runs", "n0", "n0", queue=queue)
+    made.gang("waits", 1, queue="poor")
+    assert evicted(made.run(plugins())[0]) == expected
+
+
 def test_each_task_is_given_room_on_one_node_and_others_keep_their_pods() -> None:
     made = scene(deserving("rich", 0), deserving("poor", 4), cpus=(2, 2))
     made.running("one", "n0", "n0", queue="rich")
