@@ -233,21 +233,10 @@ class World:
         return self.recorder.incoming_total[(queue, event)]
 
 
-__all__ = [
-    "GATES_ELIMINATED",
-    "PROFILE",
-    "QUEUE",
-    "SKIP",
-    "Clock",
-    "Gate",
-    "Hint",
-    "Pod",
-    "Recorder",
-    "World",
-    "dump",
-    "on",
-    "own_update",
-    "pod",
-    "replace",
-    "scheduling_gates",
-]
+def gated_world() -> tuple[World, Gate]:
+    """A world whose pods wait until they have no scheduling gates, and for nodes if `foo` refuses them."""
+    gate, registered = scheduling_gates()
+    return World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate]), gate
+
+
+__all__ = ["replace"]

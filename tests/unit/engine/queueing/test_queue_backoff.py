@@ -8,7 +8,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 
-from .queue_world import Gate, World, on, pod, scheduling_gates
+from .queue_world import Gate, World, gated_world, on, pod
 
 
 def waits_of(world, *, failures):
@@ -162,8 +162,7 @@ def test_case_59_a_flushed_pod_is_marked_until_it_fails_again_and_counts_when_it
 
 
 def test_case_60_a_gated_pod_that_is_flushed_is_asked_again_stays_and_waits_as_long_anew():
-    gate, registered = scheduling_gates()
-    world = World({gate.name: registered}, gates=[gate])
+    world, gate = gated_world()
     one = pod("a", gates=("hold",))
     world.queue.add(one)
     for asked in (2, 3):

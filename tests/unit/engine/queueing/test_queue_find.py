@@ -8,7 +8,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.views import find
 
-from .queue_world import World, on, pod, scheduling_gates
+from .queue_world import World, gated_world, on, pod
 
 
 def test_a_pod_is_found_wherever_it_waits_and_nowhere_else() -> None:
@@ -50,8 +50,7 @@ def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> No
 
 
 def test_a_gated_pod_is_woken_by_what_opens_its_gate_alone() -> None:
-    gate, registered = scheduling_gates()
-    world = World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate])
+    world, gate = gated_world()
     world.queue.add(pod("a", gates=("hold",)))
     found = find(world.queue, pod("a").uid)
     assert found is not None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from agent_scheduler.engine.events import events as ev
 
-from .queue_world import World, dump, on, pod, replace, scheduling_gates
+from .queue_world import World, dump, gated_world, on, pod, replace
 
 
 def test_case_61_pending_pods_are_counted_by_place_through_a_pods_whole_way():
-    gate, registered = scheduling_gates()
-    world = World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     one, held = pod("a"), pod("held", gates=("hold",))
     steps = []
 
@@ -84,8 +83,7 @@ def test_case_63_unschedulable_pods_are_counted_by_plugin_until_they_are_popped_
 
 
 def test_case_63_a_gate_counts_while_it_holds_a_pod_however_often_it_is_asked():
-    gate, registered = scheduling_gates()
-    world = World({gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     held = pod("held", gates=("hold",))
     world.queue.add(held)
     world.queue.activate([held.uid])
@@ -96,8 +94,7 @@ def test_case_63_a_gate_counts_while_it_holds_a_pod_however_often_it_is_asked():
 
 
 def test_case_64_the_time_to_schedule_leaves_out_time_behind_a_gate():
-    gate, registered = scheduling_gates()
-    world = World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     held = pod("held", gates=("hold",))
     world.queue.add(held)
     world.clock.step(100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
@@ -13,6 +14,8 @@ from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from tests.support.examples import examples
 
 from .queue_world import Gate, Pod, World, dump, on, own_update, pod, replace, scheduling_gates
+
+pytestmark = pytest.mark.promise("S6", "S11", "S12")
 
 LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
 #: What each plugin waits for; its hints always say Queue, so that what must happen is known.

@@ -10,7 +10,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.queueing.queue import QueueError
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 
-from .queue_world import World, on, pod, replace, scheduling_gates
+from .queue_world import World, gated_world, on, pod, replace
 
 
 def test_case_01_pods_are_popped_by_priority():
@@ -144,8 +144,7 @@ def test_a_pod_that_is_added_again_while_it_waits_keeps_its_history_and_its_plac
 
 
 def test_case_10_time_behind_a_gate_does_not_count_as_waiting_for_an_attempt():
-    gate, registered = scheduling_gates()
-    world = World({gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     gated = pod("a", gates=("hold",))
     world.queue.add(gated)
     world.clock.step(3600)

@@ -7,7 +7,7 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 
-from .queue_world import QUEUE, SKIP, Gate, Hint, World, dump, on, own_update, pod, replace, scheduling_gates
+from .queue_world import QUEUE, SKIP, Gate, Hint, World, dump, gated_world, on, own_update, pod, replace
 
 LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
 
@@ -122,8 +122,7 @@ def test_the_same_version_of_a_pod_is_no_change():
 
 
 def test_case_47_a_gated_pod_stays_gated_after_an_unrelated_update():
-    gate, registered = scheduling_gates()
-    world = World({gate.name: registered}, gates=[gate])
+    world, gate = gated_world()
     one = pod("a", gates=("hold",))
     world.queue.add(one)
     world.queue.add(replace(one, labels={"app": "x"}))
@@ -132,8 +131,7 @@ def test_case_47_a_gated_pod_stays_gated_after_an_unrelated_update():
 
 
 def test_a_pod_that_loses_one_of_two_gates_stays_gated():
-    gate, registered = scheduling_gates()
-    world = World({gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     one = pod("a", gates=("hold", "more"))
     world.queue.add(one)
     world.queue.add(replace(one, gates=("more",)))
@@ -141,8 +139,7 @@ def test_a_pod_that_loses_one_of_two_gates_stays_gated():
 
 
 def test_case_48_a_pod_that_lost_its_gates_becomes_active():
-    gate, registered = scheduling_gates()
-    world = World({gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     one = pod("a", gates=("hold",))
     world.queue.add(one)
     assert world.queue.pending() == (0, 0, 0, 1, 0)
@@ -231,8 +228,7 @@ def test_case_49_the_nominator_follows_an_update_wherever_the_pod_is(place: str)
 
 @pytest.mark.parametrize("place", ["active", "backoff", "unschedulable", "gated"])
 def test_case_50_a_deleted_pod_and_its_nomination_are_gone_from_wherever_it_was(place: str):
-    gate, registered = scheduling_gates()
-    world = World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     one = pod("a", nominated_node_name="node-1", gates=("hold",) if place == "gated" else ())
     if place in ("active", "gated"):
         world.queue.add(one)
@@ -298,8 +294,7 @@ def test_case_51_activating_active_and_unknown_pods_does_nothing():
 
 
 def test_case_51_a_gated_pod_stays_gated_when_it_is_activated():
-    gate, registered = scheduling_gates()
-    world = World({gate.name: registered}, gates=[gate])
+    world, _ = gated_world()
     one = pod("a", gates=("hold",))
     world.queue.add(one)
     assert world.queue.activate([one.uid]) == 0

@@ -11,24 +11,10 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.queueing import waking
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from tests.support.examples import FACTOR, in_time
 
 from .queue_world import QUEUE, SKIP, Gate, Hint, Pod, World, on, pod, replace, scheduling_gates
-from .waking_history import History
 
 NODE = object()
-
-
-@in_time
-@pytest.mark.drawn
-@pytest.mark.parametrize(("seed", "portion"), [(20, 1), (21, 2), (22, 5), (23, 9), (24, 14)])
-def test_in_portions_the_same_pods_are_woken_as_at_once(seed: int, portion: int) -> None:
-    history = History(seed, portion=portion)
-    history.run(2_500 * FACTOR)
-    narrowed, scanned = history.recorders
-    assert narrowed.unschedulable_gauge == scanned.unschedulable_gauge
-    assert not narrowed.raised and narrowed.forgotten == scanned.forgotten > 0
-    assert history.left > 125
 
 
 def refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -11,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.vector import Vector, add_to
+
+pytestmark = pytest.mark.promise("S28")
 
 GPU = "nvidia.com/gpu"
 ROOT = QueueInfo(name="root")
@@ -75,7 +78,13 @@ def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
     found = book(QueueInfo(name="a", state="Closed"), QueueInfo(name="b", state=""))
     assert str(found.shortfall("a", {})) == "queue a takes no pods: its state is Closed"
     assert str(found.shortfall("b", {})) == "queue b takes no pods: its state is not set"
-    assert str(found.shortfall("gone", {})) == "queue gone does not exist"
+    found.set("u", "named", {"cpu": 1}, Standing.BOUND)
+    headroom = found.headroom()
+    for name in ("gone", "named"):
+        for ask in (found.shortfall, headroom.shortfall):
+            assert str(ask(name, {})) == f"queue {name} does not exist"
+    assert headroom.limits("named") and headroom.limits("a") and not headroom.limits("root")
+    assert not headroom.is_reserved("nobody") and not headroom.is_reserved("u")
 
 
 def test_a_queue_that_appears_has_the_pods_that_named_it_before() -> None:
@@ -103,6 +112,9 @@ def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:
     assert headroom.shortfall("q", {"cpu": 1000}, ("first",)) is None
     assert headroom.shortfall("q", {"cpu": 2000}, ("first", "third")) is not None
     assert headroom.shortfall("q", {"cpu": 1500}, ("first",)) is not None
+    assert headroom.take("beside", {"cpu": 1}) is not None
+    headroom.count("q", {"cpu": 5000})
+    assert headroom.shortfall("q", {"cpu": 0, "memory": 1}) is None, "what is not wanted does not count"
     found.set("first", "q", {"cpu": 1000}, Standing.ASSUMED)
     assert found.shortfall("beside", {"cpu": 1000}, "second") is None
     found.set("second", "beside", {"cpu": 1000}, Standing.ASSUMED)
@@ -123,6 +135,9 @@ def test_queues_in_which_more_may_fit_are_told_of() -> None:
     found.set_queue(QueueInfo(name="a", parent="p", capability={"cpu": 2}))
     found.set_queue(QueueInfo(name="b"))
     assert found.fallen == {"a"}
+    found.fallen.clear()
+    found.set_queue(QueueInfo(name="a", parent="b", capability={"cpu": 2}))
+    assert found.fallen == {"a", "b", "p", "root"}, "it is elsewhere"
 
 
 def test_a_limit_that_was_lowered_is_told_of_and_nothing_else_changes() -> None:

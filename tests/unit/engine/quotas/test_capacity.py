@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +23,14 @@ def holding(queue: str, amount: int) -> JobDemand:
 
 
 def opened(
-    *queues: QueueInfo, jobs: tuple[JobDemand, ...] = (), hierarchy: bool = False, level: int = 0
+    *queues: QueueInfo,
+    jobs: tuple[JobDemand, ...] = (),
+    hierarchy: bool = False,
+    level: int = 0,
+    total: Vector = TOTAL,
 ) -> CapacityAccounts:
     tree = QueueTree([QueueInfo(name="root"), *queues])
-    return CapacityAccounts(tree, jobs, TOTAL, hierarchy=hierarchy, ancestor_reclaim_level=level)
+    return CapacityAccounts(tree, jobs, total, hierarchy=hierarchy, ancestor_reclaim_level=level)
 
 
 def test_a_queue_may_hold_what_others_are_not_guaranteed() -> None:
@@ -67,7 +72,28 @@ def test_the_real_capability_limits_what_is_allocated_of_what_is_wanted() -> Non
     refusal = accounts.cannot_allocate("a", cpu(501), "u")
     assert refusal is not None
     assert (refusal.queue, refusal.resources) == ("a", ["cpu"])
-    assert accounts.cannot_allocate("a", {"memory": 1000}, "u") is None
+    accounts.allocate("a", cpu(501), "u")
+    assert accounts.cannot_allocate("a", {"cpu": 0, "memory": 1000}, "u") is None, (
+        "what is not wanted does not count"
+    )
+
+
+def test_of_a_resource_that_no_pod_holds_yet_all_may_be_taken_and_where_no_limit_names_it_none() -> None:
+    gpu = "nvidia.com/gpu"
+    accounts = opened(
+        QueueInfo(name="a", capability={gpu: 2}), jobs=(holding("a", 1),), total={**TOTAL, gpu: 2}
+    )
+    assert accounts.cannot_allocate("a", {gpu: 2}, "u") is None
+    assert accounts.cannot_allocate("a", {gpu: 3}, "u") is not None
+    assert accounts.cannot_allocate("a", {"example.com/x": 1}, "u") is not None
+    none = opened(
+        QueueInfo(name="a", capability={"cpu": 0, gpu: 0}), jobs=(holding("a", 1),), total={**TOTAL, gpu: 2}
+    )
+    assert none.cannot_allocate("a", {gpu: 1}, "u") is not None
+    assert none.cannot_allocate("a", {"cpu": 9999}, "u") is None, "0 of cpu is no limit"
+    accounts.reservations.add("a", "other", {gpu: 1})
+    assert accounts.cannot_allocate("a", {gpu: 1}, "u") is None
+    assert accounts.cannot_allocate("a", {gpu: 2}, "u") is not None
 
 
 def test_what_other_tasks_reserved_is_not_there_and_a_tasks_own_is() -> None:
@@ -92,6 +118,16 @@ def test_a_jobs_minimum_is_admitted_beside_what_was_admitted_and_without_what_is
 def test_a_closed_queue_takes_no_jobs() -> None:
     accounts = opened(QueueInfo(name="a", state="Closed"), QueueInfo(name="b"), jobs=(holding("a", 1),))
     assert [accounts.takes_jobs(name) for name in ("a", "b")] == [False, True]
+    for hierarchy in (False, True):
+        tree = opened(QueueInfo(name="p"), QueueInfo(name="a", parent="p"), hierarchy=hierarchy)
+        assert tree.takes_jobs("p") is not hierarchy and tree.takes_jobs("a")
+
+
+@pytest.mark.parametrize(("held", "overused"), [(999, False), (1000, False), (1001, True), (1999, True)])
+def test_a_queue_is_overused_that_holds_more_than_it_deserves(held: int, overused: bool) -> None:
+    accounts = opened(QueueInfo(name="a", deserved={"cpu": 1000}), jobs=(holding("a", held),))
+    accounts.close()
+    assert accounts.gauges["a"].overused is overused
 
 
 def test_a_child_is_limited_by_its_parent_and_inherits_what_it_says_nothing_of() -> None:
@@ -137,6 +173,7 @@ def test_one_fault_of_the_tree_stops_all_queues() -> None:
     )
     assert "queue p has both jobs and queues" in inner.fault
     assert not inner.may_reclaim("a", cpu(1))
+    assert inner.compare("p", "a") == inner.compare_victims("p", "a", "a") == 0
 
 
 def test_a_hierarchy_orders_leaves_by_the_branches_that_part_them() -> None:
@@ -166,6 +203,52 @@ def test_a_queue_may_reclaim_up_to_what_it_deserves() -> None:
     accounts = opened(QueueInfo(name="a", deserved={"cpu": 2000}), jobs=(holding("a", 1000),))
     assert accounts.may_reclaim("a", cpu(1000))
     assert not accounts.may_reclaim("a", cpu(1001))
+    closed = opened(QueueInfo(name="a", deserved={"cpu": 2000}, state="Closed"), jobs=(holding("a", 1),))
+    assert not closed.may_reclaim("a", cpu(1))
+
+
+def test_what_is_admitted_counts_in_all_queues_above() -> None:
+    accounts = opened(
+        QueueInfo(name="p", capability={"cpu": 4000}), QueueInfo(name="a", parent="p"), QueueInfo(name="b", parent="p"),
+        hierarchy=True,
+    )  # fmt: skip
+    for queue, amount in (("a", 2000), ("b", 1000), ("b", 500)):
+        accounts.admit(queue, {"cpu": amount})
+    assert accounts.cannot_admit("a", {"cpu": 500}) is None
+    refusal = accounts.cannot_admit("a", {"cpu": 501})
+    assert refusal is not None and refusal.queue in ("a", "p")
+
+
+@pytest.mark.parametrize(
+    ("level", "within", "beyond"), [(0, False, False), (1, True, False), (2, True, True)]
+)
+def test_a_queue_may_reclaim_by_what_the_queues_above_it_deserve_as_far_as_they_are_judged(
+    level: int, within: bool, beyond: bool
+) -> None:
+    """`a` deserves nothing, `p` above it 2 of which 1 is held, and `o` above that 9."""
+    accounts = opened(
+        QueueInfo(name="o", deserved={"cpu": 9000}), QueueInfo(name="p", parent="o", deserved={"cpu": 2000}),
+        QueueInfo(name="a", parent="p", capability={"cpu": 5000}), QueueInfo(name="b", parent="p"),
+        jobs=(holding("b", 1000),), hierarchy=True, level=level,
+    )  # fmt: skip
+    assert accounts.may_reclaim("a", cpu(1000)) is within
+    assert accounts.may_reclaim("a", cpu(1001)) is beyond
+    assert not accounts.may_reclaim("a", cpu(5001)), "its own limit holds"
+
+
+@pytest.mark.parametrize(
+    ("level", "reclaimer", "may_go"), [(0, "x", True), (1, "x", False), (1, "z", True), (1, "d", True)]
+)
+def test_of_two_queues_of_a_branch_that_deserve_nothing_neither_takes_from_the_other(
+    level: int, reclaimer: str, may_go: bool
+) -> None:
+    """But one does that deserves some of what it wants, or is of another branch, whose queues are all judged."""
+    accounts = opened(
+        QueueInfo(name="p"), QueueInfo(name="x", parent="p"), QueueInfo(name="y", parent="p"),
+        QueueInfo(name="d", parent="p", deserved={"cpu": 1}), QueueInfo(name="o"), QueueInfo(name="z", parent="o"),
+        jobs=(holding("y", 1000),), hierarchy=True, level=level,
+    )  # fmt: skip
+    assert Reclaiming(accounts, reclaimer, cpu(500)).may_go("y", cpu(1000)) is may_go
 
 
 def test_tasks_may_go_from_a_queue_until_it_holds_what_it_deserves() -> None:
@@ -198,6 +281,38 @@ def test_with_ancestors_judged_a_branch_keeps_what_it_deserves() -> None:
     assert not Reclaiming(opened(*queues, jobs=jobs, hierarchy=True, level=1), "a1", cpu(1)).may_go(
         "p1", cpu(1000)
     )
+
+
+@pytest.mark.parametrize(
+    ("level", "reclaimer", "may_go"),
+    [
+        (0, "a1", ["x", "y", "z", "w"]),
+        (1, "a1", ["x", "y", "w"]),
+        (2, "a1", ["x"]),
+        # What lies above both is not judged where it is at the same level above them.
+        (2, "z", ["x", "y", "w"]),
+        (2, "w", ["x"]),
+        (1, "w", ["x", "y"]),
+        (3, "a1", ["x"]),
+    ],
+)
+def test_victims_of_several_queues_of_a_branch_count_in_all_that_is_judged_above_them(
+    level: int, reclaimer: str, may_go: list[str]
+) -> None:
+    """`x`, `y` and `z` hold 2 each below `inner`, which deserves 4; `inner` and `w` lie below `outer`, which deserves 8
+    of the 9 that are held there."""
+    queues = (
+        QueueInfo(name="outer", deserved={"cpu": 8000}),
+        QueueInfo(name="inner", parent="outer", deserved={"cpu": 4000}),
+        *(QueueInfo(name=name, parent="inner", deserved={"cpu": 1000}) for name in "xyz"),
+        QueueInfo(name="w", parent="outer", deserved={"cpu": 2000}),
+        QueueInfo(name="a", deserved={"cpu": 9000}), QueueInfo(name="a1", parent="a", deserved={"cpu": 9000}),
+    )  # fmt: skip
+    jobs = (*(holding(name, 2000) for name in "xyz"), holding("w", 3000), holding("a1", 1))
+    accounts = opened(*queues, jobs=jobs, hierarchy=True, level=level)
+    asked = Reclaiming(accounts, reclaimer, cpu(9000))
+    victims = [name for name in "xyzw" if name != reclaimer]
+    assert [name for name in victims if asked.may_go(name, cpu(1000))] == may_go
 
 
 changes = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30)

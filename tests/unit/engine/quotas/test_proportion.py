@@ -74,6 +74,29 @@ def test_tasks_may_go_from_a_queue_until_it_holds_what_it_deserves() -> None:
     assert [asked.may_go("a", {"cpu": 1500}) for _ in range(3)] == [True, True, False]
 
 
+def test_minimums_are_admitted_one_after_another_up_to_what_a_queue_may_hold() -> None:
+    accounts = opened(QueueInfo(name="a", capability={"cpu": 4000}), a=(1000, 9000))
+    for _ in range(3):
+        assert accounts.cannot_admit("a", {"cpu": 1000}) is None
+        accounts.admit("a", {"cpu": 1000})
+    assert accounts.cannot_admit("a", {"cpu": 1000}) is None, "what runs beyond a minimum may be had back"
+    refusal = accounts.cannot_admit("a", {"cpu": 1001})
+    assert refusal is not None and (refusal.queue, refusal.resources) == ("a", ["cpu"])
+
+
+def test_a_queue_without_jobs_holds_and_asks_for_nothing() -> None:
+    gauges = opened(QueueInfo(name="a"), QueueInfo(name="idle"), a=(1000, 0)).gauges
+    assert gauges.keys() == {"root", "a", "idle"}
+    idle = gauges["idle"]
+    assert (idle.allocated, idle.request, idle.deserved) == ({"cpu": 0, "memory": 0}, {}, None)
+
+
+def test_a_higher_priority_comes_before_a_smaller_share() -> None:
+    accounts = opened(QueueInfo(name="a", priority=1), QueueInfo(name="b"), a=(6000, 1), b=(0, 9000))
+    assert accounts.compare("a", "b") < 0 < accounts.compare("b", "a")
+    assert not Reclaiming(accounts).may_go("nobody", {"cpu": 1})
+
+
 amounts = st.integers(0, 20) | st.integers(0, 50_000)
 
 

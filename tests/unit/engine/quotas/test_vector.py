@@ -35,6 +35,7 @@ vectors = st.dictionaries(
 def test_resources_are_read_in_thousandths_but_for_memory_and_pods() -> None:
     found = of_resources({"cpu": "1500m", "memory": "1Ki", "pods": "3", GPU: "2", "ephemeral-storage": "5"})
     assert found == {"cpu": 1500, "memory": 1024, "pods": 3, GPU: 2000, "ephemeral-storage": 5000}
+    assert of_resources(None) == of_resources({}) == {}
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,20 @@ def test_a_pod_waits_for_one_queue_at_a_time() -> None:
     assert not len(found)
 
 
+def test_those_come_before_one_that_wait_for_the_same_queue_or_one_below_it_in_their_turn() -> None:
+    found = waiting(
+        *(("old", "a", 400, 0), ("urgent", "a", 900, 5), ("late", "a", 400, 0)),
+        *(("beside", "b", 400, 9), ("other", "c", 400, 9)),
+    )
+    there = book(p=500, a=500, b=500, c=500)
+    assert found.before("late", there, "a") == ["urgent", "old"]
+    assert found.before("late", there, "p") == ["beside", "urgent", "old"]
+    assert found.before("late", there, "root") == ["beside", "other", "urgent", "old"]
+    assert found.before("beside", there, "root") == []
+    assert sorted(found.all()) == ["beside", "late", "old", "other", "urgent"]
+    assert not len(found) and found.fitting(there, {"root"}) == []
+
+
 changes = st.lists(
     st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.integers(1, 4), st.integers(0, 2), st.booleans()),
     max_size=40,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
@@ -22,16 +21,17 @@ from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session, View
+from agent_scheduler.engine.shards.claims import Membership, ShardingMode, Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.shard import within
 from agent_scheduler.objects import batch
 from tests.unit.engine.world import World, pod_json, read_pod
 
 T = TypeVar("T")
 
 SCHEDULER = "volcano"
-_numbers = itertools.count()
 
 
 def conf(
@@ -44,20 +44,36 @@ def conf(
 
 
 class Everything:
-    """Takes every bind and eviction but those of the pods that are named, and writes down what was asked."""
+    """Takes every bind and eviction but those of the pods that are named, and writes down what was asked. What it takes
+    counts in `book`, if there is one."""
 
     def __init__(self, *refused: str) -> None:
         self.refused = set(refused)
         self.commits: list[tuple[str, list[str], int]] = []
         self.evictions: list[tuple[str, str]] = []
+        self.book: QuotaBook | None = None
 
     def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
         self.commits.append((job.name, [task.pod.name for task in tasks], minimum))
+        for task in tasks:
+            if self.book is not None and task.pod.name not in self.refused:
+                self.book.set(task.uid, job.queue, task.request, Standing.ASSUMED)
         return {task.uid for task in tasks if task.pod.name in self.refused}
 
     def evict(self, task: Task, reason: str) -> bool:
         self.evictions.append((task.pod.name, reason))
         return task.pod.name not in self.refused
+
+
+class Shard(Shared):
+    """The part of nodes that the session's scheduler may use alone, or before others."""
+
+    unready = ""
+
+    def __init__(self, mode: str, *nodes: str) -> None:
+        self.mode = ShardingMode(mode)
+        self.membership = Membership()
+        self.membership.set(frozenset(nodes))
 
 
 class Scene(World):
@@ -71,6 +87,7 @@ class Scene(World):
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
         self.nominator: Nominator[PodInfo] = Nominator()
+        self.shared: Shard | None = None
 
     def nominate(self, name: str, node: str, *, cpu: str = "1", priority: int = 0, **spec: Any) -> PodInfo:
         """A pod of another scheduler."""
@@ -79,7 +96,8 @@ class Scene(World):
         return pod
 
     def group(self, name: str, *, phase: str = "Pending", **spec: Any) -> Group:
-        created = f"2026-01-01T00:00:{next(_numbers) % 60:02}Z"
+        minutes, seconds = divmod(len(self.groups), 60)
+        created = f"2026-01-01T00:{minutes:02}:{seconds:02}Z"
         body = {
             "metadata": {
                 "name": name,
@@ -132,10 +150,19 @@ class Scene(World):
         self.group(name, **{"minMember": number, **spec})
         return [self.member(name, cpu=cpu) for _ in range(number)]
 
-    def session(self, how: SessionConf | None = None, *, now: str = "") -> Session:
+    def running(self, name: str, *nodes: str, cpu: str = "1", **spec: Any) -> list[PodInfo]:
+        """A group with a member on each of these nodes, one of which is enough for it."""
+        self.group(name, phase="Running", **spec)
+        return [self.member(name, cpu=cpu, node=place) for place in nodes]
+
+    def session(
+        self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
+    ) -> Session:
         how = how or conf()
         snapshot = Snapshot(self.ledger)
         profile = profile_of(how, SCHEDULER)
+        if self.shared is not None and self.shared.mode is ShardingMode.HARD:
+            profile = within(self.shared.membership, {SCHEDULER: profile})[SCHEDULER]
         views = {SCHEDULER: ClassViews(profile, snapshot)}
         trial = Trial(self.ledger, snapshot, views, NoWrites())
         view = View(groups=self.groups, pods=self.members, queues=self.queues, **self.more)
@@ -145,6 +172,7 @@ class Scene(World):
             SessionNodes(
                 snapshot,
                 trial,
+                self.shared,
                 nominations=Nominations(self.nominator, self.ledger, snapshot, lambda _name: profile),
                 scheduler_name=SCHEDULER,
             ),
@@ -152,12 +180,14 @@ class Scene(World):
             evictor=self.cluster,
             uid="this",
             now=now,
+            book=book,
         )
 
     def run(
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
     ) -> tuple[Session, Result]:
-        session = self.session(how, now=now)
+        self.cluster.book = book
+        session = self.session(how, now=now, book=book)
         for _ in session.run():
             pass
         return session, finished(close(session, book))
@@ -189,6 +219,15 @@ def opened(session: Session) -> Session:
 def bound(session: Session) -> dict[str, str]:
     """Pod -> its node, of those that were sent to be bound."""
     return {task.pod.name: task.node_name for tasks in session.bound.values() for task in tasks}
+
+
+def claimed(session: Session) -> dict[str, str]:
+    """Pod -> its node, of those that have a claim on room which is about to be free."""
+    return {task.pod.name: task.node_name for job in session.jobs.values() for task in job.pipelined_tasks()}
+
+
+def evicted(session: Session) -> list[str]:
+    return [task.pod.name for task, _ in session.evicted]
 
 
 def told(result: Result) -> dict[str, tuple[str, str]]:

@@ -83,6 +83,16 @@ def test_the_role_is_named_that_is_short() -> None:
     }
 
 
+def test_members_that_ask_for_nothing_count_as_there() -> None:
+    scene = Scene(node("a", cpu="4"))
+    scene.group("g", minMember=4, minTaskMember={"w": 4})
+    for more in ({"node": "a"}, {"cpu": ""}, {"cpu": "9"}, {"cpu": "9"}):
+        scene.member("g", annotations={"volcano.sh/task-spec": "w"}, **more)
+    found = explained(scene, how=conf(actions="enqueue allocate"))
+    assert found.minimums == (Minimum(of="group", needs=4, has=2), Minimum(of="role w", needs=4, has=2))
+    assert [(each.pods, each.pod) for each in found.refusals] == [(1, "g-2")]
+
+
 def test_the_kind_of_sub_groups_is_named_that_is_short() -> None:
     scene = Scene(node("a", cpu="1"))
     policy = {"name": "rack", "subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["rack"]}
@@ -111,6 +121,7 @@ def test_a_gang_whose_pods_are_gated_waits_for_the_gates() -> None:
     scene.group("g", minMember=2)
     scene.member("g")
     scene.member("g", schedulingGates=[{"name": "example.com/quota"}])
+    scene.queues[1] = QueueInfo(name="default", parent="root", capability={"cpu": 500})
     found = explained(scene)
     assert (found.waits_for, found.why) == ("gates", "1 of its 2 pods have scheduling gates")
 

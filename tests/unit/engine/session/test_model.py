@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.session.model import HOLDING, READY, Job, TaskStatus, status_of
+from agent_scheduler.engine.session.model import HOLDING, READY, Job, Task, TaskStatus, status_of
 from tests.unit.engine.world import node
 
 from .scene import Scene, opened
@@ -61,6 +61,11 @@ def test_members_in_no_sub_group_are_one_of_their_own() -> None:
     assert {sub_job.policy: len(sub_job.tasks) for sub_job in job.sub_jobs.values()} == {"p": 2, "": 1}
 
 
+def test_a_sub_group_has_the_number_that_its_first_label_is() -> None:
+    job = job_with(*(("1", "", part) for part in ("7", "x", "-3", "1x", "")))
+    assert [sub_job.index for sub_job in job.sub_jobs.values()] == [7, 0, -3, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("phase", "place", "deleting", "status"),
     [
@@ -88,6 +93,16 @@ def test_a_task_may_have_a_priority_of_its_own_among_its_group() -> None:
     scene.member("g", priority=7, annotations={"volcano.sh/task-priority": "9"})
     tasks = opened(scene.session()).jobs["default/g"].tasks.values()
     assert [task.priority for task in tasks] == [7, 9]
+
+
+def test_a_pod_that_says_nothing_of_a_batch_is_a_task_like_any_other() -> None:
+    scene = Scene(node("a"))
+    scene.group("g")
+    pod = scene.pod("plain", priority=7)
+    assert pod.batch is None
+    task = Task(pod, opened(scene.session()).jobs["default/g"], {}, best_effort=False)
+    assert (task.role, task.priority, task.preemptable, task.gate_managed) == ("", 7, True, False)
+    assert task.status is TaskStatus.PENDING
 
 
 def test_only_gates_of_others_keep_a_request_from_counting() -> None:

@@ -167,12 +167,18 @@ def test_pods_without_requests_are_backfilled_onto_full_nodes() -> None:
     assert bound(session) == {"g-0": "a", "free-0": "a"}
 
 
-def test_a_node_that_is_full_of_pods_says_so_in_a_backfill() -> None:
-    scene = Scene(node("a", pods="1"))
-    scene.gang("g", 1)
+@pytest.mark.parametrize(
+    ("taints", "text"),
+    [([], ""), ([{"key": "k", "effect": "NoSchedule"}], "1 node(s) had untolerated taint(s), ")],
+)
+def test_a_node_that_is_full_of_pods_says_so_in_a_backfill_beside_what_else_it_refuses_for(
+    taints: list[dict[str, str]], text: str
+) -> None:
+    scene = Scene(node("a", pods="1", taints=taints))
+    scene.running("runs", "a")
     scene.gang("free", 1, cpu="")
     _, result = scene.run()
-    text = "0/1 nodes are unavailable: 1 node(s) pod number exceeded."
+    text = f"0/1 nodes are unavailable: {text}1 node(s) pod number exceeded."
     assert told(result) == {"free-0": ("Unschedulable", text)}
 
 

@@ -110,7 +110,7 @@ def test_who_was_refused_beside_claims_of_others_is_not_settled() -> None:
     assert "waits" not in names(scene.run(SHARES, book=QuotaBook())[1])
 
 
-def test_who_is_not_let_in_or_has_too_few_members_or_a_gate_is_not_settled() -> None:
+def test_who_is_not_let_in_lacks_members_has_a_gate_or_asks_for_nothing_is_not_settled() -> None:
     scene = Scene(node("a", cpu="2"))
     scene.gang("out", 3, minResources={"cpu": "8"})
     scene.group("few", minMember=2)
@@ -118,6 +118,8 @@ def test_who_is_not_let_in_or_has_too_few_members_or_a_gate_is_not_settled() -> 
     scene.group("gated")
     scene.member("gated", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
     scene.group("empty", minResources={"cpu": "8"})
+    scene.gang("free", 1, cpu="")
+    scene.member("free", cpu="", nodeSelector={"not": "there"})
     how = conf("priority", "gang", "predicates", "proportion", "overcommit")
     assert not names(rested(scene, how))
 

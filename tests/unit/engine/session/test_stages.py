@@ -11,6 +11,8 @@ from tests.unit.engine.world import node
 
 from .scene import Scene, bound, status_of
 
+pytestmark = pytest.mark.promise("S27")
+
 STAGES = {"master": 1, "worker": 2}
 STAND_BY = {"schedulingGates": [{"name": STAGE_GATE}]}
 

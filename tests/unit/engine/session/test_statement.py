@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from agent_scheduler.engine.session.statement import Statement
 from tests.unit.engine.world import node
 
 from .scene import Everything, Scene, conf, opened
+
+pytestmark = pytest.mark.promise("S29")
 
 #: Statuses of tasks that a statement may evict.
 RUNS = TaskStatus.RUNNING

@@ -9,12 +9,15 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.written import Hold, written_condition
 from agent_scheduler.objects.batch import ResourceQuotaStatus
 from tests.unit.engine.world import node
 
-from .scene import Scene, conf, told
+from .scene import Scene, conf, finished, told
+
+pytestmark = pytest.mark.promise("S33")
 
 QUEUES = conf("priority", "gang", "capacity", "predicates", "nodeorder")
 FULL = "queue q has too little capability left: {} of cpu missing"
@@ -59,6 +62,22 @@ def test_of_a_gang_that_its_queue_holds_back_no_member_asks_for_nodes(phase: str
     made.gang("g", 3, queue="q", phase=phase, minResources=minimum)
     _, result = made.run(QUEUES, book=book)
     assert told(result) == dict.fromkeys(("g-0", "g-1", "g-2"), ("QueueFull", FULL.format(1)))
+
+
+@pytest.mark.parametrize(
+    ("placed", "capability", "reason"),
+    [(1, 3, "Unschedulable"), (2, 3, "Unschedulable"), (1, 2, "QueueFull"), (2, 2, "QueueFull")],
+)
+def test_what_a_gang_has_already_is_taken_off_the_minimum_that_it_still_asks_its_queue_for(
+    placed: int, capability: int, reason: str
+) -> None:
+    made, book = scene(str(placed), capability=capability)
+    made.group("g", queue="q", minMember=3, minResources={"cpu": "3"}, phase="Inqueue")
+    for index in range(3):
+        pod = made.member("g", node="n0" if index < placed else "")
+        if index < placed:
+            book.set(pod.uid, "q", {"cpu": 1000}, Standing.BOUND)
+    assert reasons(made, book) == {f"g-{index}": reason for index in range(placed, 3)}
 
 
 def test_what_others_hold_in_the_queue_counts() -> None:
@@ -142,6 +161,9 @@ def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_
     made.group("nothing", queue="q", phase="Inqueue", minMember=2)
     for _ in range(2):
         made.member("nothing", cpu="", nodeSelector={"not": "there"})
+    made.group("mixed", queue="q", phase="Inqueue", minMember=2)
+    for cpu in ("1", ""):
+        made.member("mixed", cpu=cpu, nodeSelector={"not": "there"})
     made.group("waits", queue="q", minResources={"cpu": "1"})
     made.member("waits", cpu="")
     how = conf("priority", "gang", tree, "predicates", "nodeorder", actions="allocate backfill enqueue")
@@ -151,9 +173,8 @@ def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_
         "queues take no pods while there is a fault in them: queue lost has the parent gone, which does not exist",
     )
     said = told(result)
-    assert {name: said[name] for name in ("g-0", "g-1", "waits-0")} == dict.fromkeys(
-        ("g-0", "g-1", "waits-0"), held
-    )
+    asking = ("g-0", "g-1", "mixed-0", "mixed-1", "waits-0")
+    assert {name: said[name] for name in asking} == dict.fromkeys(asking, held)
     assert said["nothing-0"][0] == said["nothing-1"][0] == "Unschedulable", "a node would do"
     made.queues[-1] = QueueInfo(name="lost", parent="root")
     assert "QueueFull" not in reasons(made, book, how).values()
@@ -186,24 +207,21 @@ def _with(pod: Any, reason: str, message: str) -> Any:
     return msgspec.structs.replace(pod, condition=("False", reason, message, 0))
 
 
-def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now() -> None:
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [(1, {"g-0": "Unschedulable"}), (2, {"g-0": "Unschedulable", "g-1": "QueueFull"})],
+)
+def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now_and_who_is_above_the_minimum_does_not(
+    members: int, expected: dict[str, str]
+) -> None:
+    """As others of the queue leave for it, which the book still counts."""
     made, book = scene("1", capability=1)
-    book.set("leaving", "q", {"cpu": 1000}, Standing.BOUND)
-    made.group("old", queue="q")
-    made.member("old", node="n0", deleting=True)
-    made.gang("g", 1, queue="q", phase="Inqueue")
-    _, result = made.run(QUEUES, book=book)
-    assert told(result)["g-0"][0] == "Unschedulable"
-
-
-def test_who_is_above_the_minimum_of_a_gang_that_is_about_to_have_room_does_not_ask_for_nodes() -> None:
-    made, book = scene("1", capability=1)
-    book.set("leaving", "q", {"cpu": 1000}, Standing.BOUND)
-    made.group("old", queue="q")
-    made.member("old", node="n0", deleting=True)
-    made.gang("g", 2, minMember=1, queue="q", phase="Inqueue")
-    _, result = made.run(QUEUES, book=book)
-    assert sorted(reason for reason, _ in told(result).values()) == ["QueueFull", "Unschedulable"]
+    made.more["priorities"] = {"high": 9}
+    (leaves,) = made.running("old", "n0", queue="q")
+    book.set(leaves.uid, "q", {"cpu": 1000}, Standing.BOUND)
+    made.gang("g", members, minMember=1, queue="q", phase="Inqueue", priorityClassName="high")
+    evicting = conf("priority", "predicates", "capacity", actions="allocate preempt")
+    assert reasons(made, book, evicting) == expected
 
 
 def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others() -> None:
@@ -213,6 +231,63 @@ def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_no
     _, result = made.run(QUEUES, book=book)
     found = {name: reason for name, (reason, _) in told(result).items()}
     assert found == {"g-0": "QueueFull", "g-1": "QueueFull", "g-2": "Unschedulable"}
+
+
+def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() -> None:
+    made, book = scene("0", capability=1)
+    first, second, third = made.gang("g", 3, minMember=1, queue="q", phase="Inqueue")
+    session = made.session(QUEUES, book=book)
+    for _ in session.run():
+        pass
+    given_back = {each.uid: "it gave its room back" for each in (first, third)}
+    result = finished(close(session, book, given_back))
+    assert told(result) == {
+        "g-0": ("QueueFull", "it gave its room back"),
+        "g-1": ("QueueFull", FULL.format(1)),
+        "g-2": ("QueueFull", FULL.format(1)),
+    }
+    assert result.held.keys() == {first.uid, second.uid, third.uid}
+
+
+def test_while_it_is_not_known_which_nodes_may_be_used_no_pod_asks_for_any() -> None:
+    made, book = scene("8", capability=1)
+    made.more["unready"] = "no shard"
+    made.more["shard_full"] = lambda pods: "never asked"
+    made.group("g", queue="q", minMember=1)
+    made.member("g", cpu="9")
+    made.member("g", schedulingGates=[{"name": "example.com/wait"}])
+    made.running("old", "n0", cpu="8")
+    made.more["priorities"] = {"high": 1}
+    made.gang("claims", 1, priorityClassName="high")
+    _, result = made.run(conf("priority", "predicates", actions="allocate preempt"), book=book)
+    said = told(result)
+    assert said["g-0"] == ("NodeShardNotReady", "0/1 nodes are available: no shard.")
+    assert said["claims-0"][0] == "Unschedulable", "others leave for it"
+
+
+@pytest.mark.parametrize(
+    ("minimum", "enough", "held"),
+    [
+        # By how many pods the shard is too small for, all of them together: 0 if it is for none.
+        (3, 1, {"g-0", "g-1", "g-2"}),
+        (3, 3, {"g-0", "g-1", "g-2"}),
+        (3, 4, set()),
+        (2, 2, {"g-0", "g-1"}),
+        (2, 1, {"g-0", "g-1", "g-2"}),
+        (1, 1, {"g-0", "g-1", "g-2"}),
+        (0, 1, {"g-0", "g-1", "g-2"}),
+    ],
+)
+def test_members_for_which_the_shard_is_full_and_other_nodes_are_not_ask_for_none_the_minimum_together(
+    minimum: int, enough: int, held: set[str]
+) -> None:
+    made, book = scene("1")
+    made.more["shard_full"] = lambda pods: "other nodes are free" if len(pods) >= enough else ""
+    made.gang("g", 3, minMember=minimum, cpu="2")
+    made.member("g", "gated", schedulingGates=[{"name": "example.com/wait"}])
+    said = reasons(made, book)
+    assert {name for name, reason in said.items() if reason == "NodeShardFull"} == held
+    assert said.keys() == {"g-0", "g-1", "g-2"}
 
 
 @pytest.mark.parametrize("reason", ["Schedulable", "Unschedulable"])

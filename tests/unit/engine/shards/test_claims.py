@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.shards.claims import (
     Liveness,
+    Membership,
     Other,
     available,
     claimed,
@@ -16,6 +17,8 @@ from agent_scheduler.engine.shards.claims import (
     tells_the_same,
 )
 from agent_scheduler.objects.shard import NodeShardStatus
+
+pytestmark = pytest.mark.promise("S21")
 
 
 def names(text: str) -> frozenset[str]:
@@ -66,6 +69,24 @@ def test_a_shard_that_nobody_is_behind_keeps_nobody_waiting() -> None:
     assert share("b", names("n1"), frozenset(), [nobody]) == names("n1")
     dead = rival("a", "n1", "", Liveness.DEAD)
     assert share("b", names("n1"), frozenset(), [dead]) == names("n1")
+
+
+def test_a_scheduler_without_a_lease_that_uses_any_node_comes_first_by_name_like_one_that_lives() -> None:
+    used = rival("b", "n1 n2", "n1", Liveness.UNKNOWN)
+    assert share("c", names("n1 n2 n3"), frozenset(), [used]) == names("n3")
+    assert share("a", names("n1 n2 n3"), frozenset(), [used]) == names("n2 n3")
+    three = [used, rival("a", "n3", ""), rival("d", "n4", "")]
+    assert share("c", names("n2 n3 n4"), frozenset(), three) == names("n4")
+
+
+def test_a_membership_says_what_joined_and_left_and_whether_it_is_another_state() -> None:
+    mine = Membership()
+    assert mine.unready and mine.nodes == frozenset()
+    assert mine.set(names("n1 n2")) == (names("n1 n2"), frozenset(), True)
+    assert mine.set(names("n2 n3")) == (names("n3"), names("n1"), False)
+    assert mine.set(frozenset(), "gone") == (frozenset(), names("n2 n3"), True)
+    assert mine.set(frozenset(), "gone") == (frozenset(), frozenset(), False)
+    assert (mine.nodes, mine.unready) == (frozenset(), "gone")
 
 
 def test_who_has_a_node_keeps_it_though_the_first_by_name_desires_it_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -12,6 +13,8 @@ from tests.support.stateful import model_test
 
 from .plain import PlainPlanner
 from .world import WARM, limit, rate, settings, shard, warm, weighted
+
+pytestmark = pytest.mark.promise("L12")
 
 #: Not in the order of their names, as they come.
 NAMES = [f"n{index * 7 % 23}" for index in range(14)]

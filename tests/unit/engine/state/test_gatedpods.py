@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -12,12 +13,14 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice, in_turn
+from agent_scheduler.engine.state.gatedpods import Choice, Choose, Held, in_turn
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 from .test_queueusage import World, pod, queue
+
+pytestmark = pytest.mark.promise("S32", "S34")
 
 OTHER = "example.com/other"
 
@@ -146,6 +149,16 @@ def test_pods_without_a_gate_and_those_behind_it_are_given_room_once() -> None:
     assert world.let == ["behind"] and world.called == []
     world.usage.left("behind")
     assert world.called == ["waits"]
+
+
+def test_room_for_both_is_given_to_pods_without_a_gate_and_to_those_behind_it_at_once() -> None:
+    world = Gates(queue("q", "3"))
+    world.ledger.assume(pod("placed", "q", cpu="3"), 0)
+    world.see(gated("behind"), gated("next"))
+    for name in ("waits", "late"):
+        assert world.usage.full(pod(name, "q")) is not None
+    world.ledger.forget("placed")
+    assert (world.let, world.called) == (["behind", "next"], ["late"]), "by name, as all are of one age"
 
 
 def test_who_was_refused_for_a_full_queue_before_its_room_was_reserved_is_called_for_that_room() -> None:
@@ -285,6 +298,78 @@ def test_members_of_a_gang_are_let_past_as_many_as_it_needs_and_then_the_others(
     assert world.let == []
     world.see(*(gated(name, group="g") for name in "cdef"))
     assert world.let == ["a", "b", "c", "d"]
+
+
+def in_a_gang(needed: int) -> Choose:
+    """Members of the group `g` are let past with `needed` of them, others alone."""
+
+    def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
+        found = sorted(members, key=in_turn)
+        if not key.name.endswith("g"):
+            return Choice((), found)
+        return Choice(found[:needed], found[needed:]) if len(found) >= needed else None
+
+    return choose
+
+
+def test_a_held_pod_says_what_its_queue_lacks_with_whom_it_waits_and_whose_turn_comes_before() -> None:
+    world = Gates(queue("q", "3"))
+    world.gated.choose = in_a_gang(2)
+    world.ledger.assume(pod("placed", "q", cpu="2"), 0)
+    members = [gated(name, group="g") for name in "abc"]
+    world.see(*members, gated("y", cpu="2"), gated("z", cpu="2"))
+    missing = "queue q has too little capability left: 1 of cpu missing"
+    explained = world.gated.explain
+    assert explained(members[0]) == Held("q", missing, ("team/b",), ())
+    assert explained(members[1]) == Held("q", missing, ("team/a",), ())
+    assert explained(members[2]) == Held("q", "its gang's minimum comes first", (), ())
+    found = explained(gated("z", cpu="2"))
+    assert found is not None and (found.why, found.before) == (missing, ("team/g", "team/y"))
+    assert explained(pod("placed", "q")) is None
+    world.gated.stop()
+    assert explained(members[0]) == Held("q", "this process does not remove gates", (), ())
+
+
+def test_a_gang_of_which_one_leaves_is_let_past_with_whom_it_has_then_not_with_whom_it_waited() -> None:
+    world = Gates(queue("q", "2"))
+    world.gated.choose = in_a_gang(2)
+    world.ledger.assume(pod("placed", "q"), 0)
+    world.see(gated("a", group="g"), gated("b", group="g"))
+    world.usage.left("a")
+    world.ledger.forget("placed")
+    world.gated.admit()
+    assert world.let == [], "one alone is not its minimum"
+    world.see(gated("c", group="g"))
+    assert world.let == ["b", "c"]
+
+
+def test_members_of_a_gang_that_lacks_some_say_so() -> None:
+    world = Gates(queue("q", "3"))
+    world.gated.choose = in_a_gang(3)
+    members = [gated(name, group="g") for name in "ab"]
+    world.see(*members)
+    why = "group team/g does not exist, or has not its minimum of members"
+    assert world.gated.explain(members[0]) == Held("q", why, (), ())
+
+
+def test_those_that_come_to_wait_for_a_queue_are_named_once_with_the_reason_and_again_for_another_queue() -> (
+    None
+):
+    world = Gates(queue("q", "1"), queue("r", "1"))
+    heard: list[tuple[list[str], str]] = []
+    world.gated.on_held = lambda pods, why: heard.append(([each.name for each in pods], why))
+    world.gated.choose = in_a_gang(2)
+    world.see(*(gated(name, group="g") for name in "ab"), gated("z", cpu="2"))
+    missing = "has too little capability left: 1 of cpu missing"
+    assert heard == [(["a", "b"], f"queue q {missing}, for 2 pods together"), (["z"], f"queue q {missing}")]
+    heard.clear()
+    world.see(gated("a", group="g", priority=1), gated("z", cpu="2"))
+    assert heard == []
+    world.see(gated("z", "r", cpu="2"))
+    assert heard == [(["z"], f"queue r {missing}")]
+    heard.clear()
+    world.see(gated("c", group="g"))
+    assert heard == [], "it is above the minimum"
 
 
 _NAMES = [f"p{number}" for number in range(6)]

@@ -33,6 +33,8 @@ from tests.support.examples import examples
 from tests.support.stateful import model_test
 from tests.unit.engine.world import World, node, pod_json, read_pod
 
+pytestmark = pytest.mark.promise("S38")
+
 #: What devices have free; below 0 where others put more there than they have.
 FREE = st.lists(st.sampled_from([-200, 0, 1, 299, 300, 500, 700, 999, 1000, 1000, 1000]), max_size=6).map(
     tuple

@@ -54,7 +54,9 @@ def answer(views: ClassViews, snapshot: Snapshot, pod: PodInfo) -> object:
     return sorted(candidate.node_name for candidate in decision.candidates)
 
 
-@pytest.mark.parametrize("goes", [False, True], ids=["taints change", "nodes go"])
+@pytest.mark.parametrize(
+    "goes", [False, pytest.param(True, marks=pytest.mark.wide)], ids=["taints change", "nodes go"]
+)
 def test_fifty_thousand_taints_on_nodes_long_gone_leave_small_tables_and_the_same_decisions(
     goes: bool,
 ) -> None:

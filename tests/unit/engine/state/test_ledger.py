@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.state.gpus import RESOURCE
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.unit.engine.world import World, node
 
@@ -53,7 +55,7 @@ def test_confirming_an_assumed_pod_changes_no_column() -> None:
 def test_a_resized_pod_is_counted_at_its_new_size() -> None:
     world = World(node("a"))
     pod = world.place("a", requests={"cpu": "1"})
-    bigger = msgspec.structs.replace(world.pod(requests={"cpu": "2"}), uid=pod.uid)
+    bigger = replace(world.pod(requests={"cpu": "2"}), uid=pod.uid)
     world.ledger.set_pod(bigger, "a")
     assert world.ledger.columns.requested[0, 0] == 2000
 
@@ -100,3 +102,66 @@ def test_a_pod_that_goes_leaves_no_volumes_behind_though_its_node_is_not_known()
     world.ledger.remove_pod(pod.uid)
     assert not world.ledger.volume_use.users(("default", "c"))
     assert contradictions(world.ledger) == []
+
+
+# ---- room that was assumed for a bind
+
+PORT = [
+    {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}], "resources": {"requests": {"cpu": "1"}}}
+]
+
+
+def test_what_was_assumed_is_given_back_in_full() -> None:
+    world = World(node("a"))
+    pod = world.pod(containers=PORT)
+    world.ledger.assume(pod, 0)
+    assert world.ledger.columns.requested[0, 0] == 1000
+    assert world.ledger.columns.ports
+    assert world.ledger.forget(pod.uid) == "a"
+    assert world.ledger.columns.requested[:, 0].tolist() == [0, 0, 0, 0]
+    assert not world.ledger.columns.ports
+    assert (world.ledger.placements, world.ledger.assumed) == ({}, 0)
+
+
+def test_a_confirmed_pod_is_not_given_back() -> None:
+    world = World(node("a"))
+    pod = world.pod(containers=PORT)
+    world.ledger.assume(pod, 0)
+    world.ledger.confirm(pod.uid)
+    assert world.ledger.assumed == 0
+    assert world.ledger.forget(pod.uid) is None
+    assert world.ledger.columns.requested[0, 0] == 1000
+
+
+# ---- on which GPUs a pod is counted
+
+
+def with_gpu() -> tuple[World, PodInfo]:
+    """A pod that was given one of two devices, and whose bind is under way."""
+    world = World(node("a", extended={RESOURCE: "2000"}))
+    pod = world.pod(requests={RESOURCE: "700"})
+    world.ledger.assume(pod, 0)
+    assert world.ledger.columns.gpus[0] == (300, 1000)
+    return world, pod
+
+
+def test_devices_of_a_pod_that_others_have_bound_to_the_same_node_are_given_back() -> None:
+    """They named none, and no later process would count it on any."""
+    world, pod = with_gpu()
+    assert world.ledger.set_pod(replace(pod, node_name="a"), "a")
+    assert world.ledger.columns.gpus[0] == (1000, 1000)
+    assert contradictions(world.ledger) == []
+
+
+def test_devices_that_others_have_given_a_pod_take_the_place_of_those_chosen_here() -> None:
+    world, pod = with_gpu()
+    assert world.ledger.set_pod(replace(pod, node_name="a", gpus=(1,)), "a")
+    assert world.ledger.columns.gpus[0] == (1000, 300)
+
+
+def test_an_annotation_that_goes_takes_no_device_from_a_pod() -> None:
+    """Its containers have it for as long as they run."""
+    world, pod = with_gpu()
+    assert not world.ledger.set_pod(replace(pod, node_name="a", gpus=(0,)), "a")
+    assert not world.ledger.set_pod(replace(pod, node_name="a"), "a")
+    assert world.ledger.columns.gpus[0] == (300, 1000)

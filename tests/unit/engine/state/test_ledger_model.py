@@ -46,6 +46,8 @@ from tests.unit.engine.ledger_model import (
 )
 from tests.unit.engine.world import read_pod
 
+pytestmark = pytest.mark.promise("S7")
+
 PROFILES = [
     build_profile(ProfileSpec(scheduler_name="agent-scheduler", base=base))
     for base in ("agent", "default-scheduler")

@@ -113,6 +113,8 @@ def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> No
     assert world.usage.others() == {"a": {"cpu": 2000, "pods": 1}}
     world.ledger.remove_pod("one")
     assert world.usage.others() == {}
+    world.usage.removed("one")
+    assert world.usage.others() == {}, "nothing is taken off twice"
 
 
 def test_pods_follow_what_their_group_and_namespace_say() -> None:
@@ -133,10 +135,10 @@ def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_pl
     world = World()
     world.usage.delete_queue("root")
     world.ledger.set_pod(pod("u", "a"), "n")
-    assert not world.usage.active
+    assert not world.usage.active and not world.usage.concerns(pod("u", "a"))
     assert not list(world.usage.book.entries())
     world.usage.set_queue(queue("a"))
-    assert world.cpu("a") == 1
+    assert world.cpu("a") == 1 and world.usage.concerns(pod("u", "a")) and not world.usage.concerns(pod("u"))
 
 
 def test_what_cannot_be_read_of_a_queue_is_told_and_the_rest_holds() -> None:
@@ -189,6 +191,79 @@ def test_one_that_is_placed_keeps_what_it_was_called_for() -> None:
     world.ledger.assume(pod("second", "a"), 0)
     world.usage.unplaced("second")
     assert world.called == ["second"]
+
+
+def test_a_pod_that_names_another_queue_than_the_one_it_waits_for_is_tried_again() -> None:
+    world = World(queue("a", "1"), queue("b", "1"))
+    world.ledger.set_pod(pod("first", "a"), "n")
+    assert world.usage.full(pod("second", "a")) is not None
+    world.usage.seen(pod("second", "a", priority=5))
+    assert world.called == [] and world.usage.is_held("second")
+    world.usage.seen(pod("second", "b"))
+    assert world.called == ["second"] and not world.usage.is_held("second")
+
+
+def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts_it_into_a_full_queue() -> (
+    None
+):
+    world = World(queue("a"), queue("full", "1"))
+    world.ledger.set_pod(pod("placed", "full"), "n")
+    world.usage.set_namespace("team", "a")
+    world.usage.set_group(GroupKey("team", "g"), "a", ())
+    for each in (pod("plain"), pod("member", group="g")):
+        world.usage.wants_node(each, nominated=False)
+    world.usage.set_namespace("team", "full")
+    assert world.called == ["plain"]
+    world.called.clear()
+    world.usage.set_group(GroupKey("team", "g"), "full", ("member",))
+    assert "member" in world.called
+
+
+def test_when_the_last_queue_goes_and_when_the_first_comes_all_is_asked_again() -> None:
+    world = World(queue("a", "1"))
+    changes: list[bool] = []
+    world.usage.on_active = lambda: changes.append(world.usage.active)
+    world.ledger.set_pod(pod("first", "a"), "n")
+    assert world.usage.full(pod("second", "a")) is not None
+    world.usage.delete_queue("root")
+    assert world.called == [] and changes == []
+    world.usage.delete_queue("a")
+    assert world.called == ["second"] and changes == [False]
+    assert world.usage.others() == {} and not list(world.usage.book.entries())
+    world.usage.set_queue(queue("a", "1"))
+    assert changes == [False, True] and world.usage.others() == {"a": {"cpu": 1000, "pods": 1}}
+
+
+def test_one_whose_reserved_room_its_queue_has_not_any_more_waits_for_any_room_there() -> None:
+    world = World(queue("a", "2"))
+    asks = {batch.QUEUE_ALLOCATION_GATE: "true"}
+    late = pod("late", "a", annotations=asks)
+    for each in (pod("early", "a", annotations=asks), late):
+        world.usage.seen(each)
+    world.usage.set_queue(queue("a", "1"))
+    assert world.usage.full(late) is not None and world.usage.is_held("late")
+    assert "late" not in world.usage.waiting, "its own room is counted, and would never be free for it"
+    world.called.clear()
+    world.usage.left("early")
+    assert world.called == ["late"] and not world.usage.is_held("late")
+    assert world.usage.full(late) is None
+
+
+def test_a_gang_that_its_queue_cannot_hold_waits_whole_and_a_member_that_leaves_lets_the_next_be_asked() -> (
+    None
+):
+    world = World(queue("a", "3"))
+    for name in ("first", "second"):
+        world.ledger.set_pod(pod(name, "a"), "n")
+    members = [pod(f"m{number}", "a") for number in range(3)]
+    assert world.usage.gang_full(members, 3) is not None
+    assert all(world.usage.is_held(each.uid) for each in members)
+    world.ledger.remove_pod("first")
+    assert world.called == [], "two have room, and three are needed"
+    world.ledger.remove_pod("second")
+    assert world.called == ["m0"]
+    world.usage.left("m0")
+    assert world.called == ["m0", "m1"]
 
 
 steps = st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -9,6 +10,8 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 from .test_queueusage import World, pod, queue
+
+pytestmark = pytest.mark.promise("S33")
 
 NUMBERS = st.integers(0, 11)
 
@@ -47,6 +50,21 @@ def test_who_waits_for_others_to_leave_a_node_keeps_that_while_the_queue_holds_t
     assert world.called == ["p0"]
     world.usage.set_queue(queue("a", "2"))
     assert world.called == ["p0", "p0", "p4"]
+
+
+def test_one_that_has_left_or_has_a_node_is_not_asked_and_the_others_of_its_gang_are() -> None:
+    world = World(queue("a", "3"))
+    pods = [made(number, cpu=1, name="a") for number in (0, 4, 6, 8)]
+    together = world.usage.wanting.together(pods, 2)
+    assert together is not None and together.wanted == {"a": {"cpu": 2000, "pods": 2}}
+    assert world.usage.wanting.together(pods, 0) is None
+    for each in pods:
+        world.usage.wants_node(each, nominated=False, together=together)
+    world.usage.left("p0")
+    world.ledger.set_pod(pods[1], "n")
+    assert world.called == [], "there is room for both that they lack"
+    world.ledger.set_pod(made(10, cpu=1, name="a"), "n")
+    assert sorted(world.called) == ["p6", "p8"]
 
 
 def test_nobody_is_asked_who_is_in_a_queue_that_the_one_that_holds_more_does_not_limit() -> None:

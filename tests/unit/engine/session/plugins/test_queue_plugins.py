@@ -14,11 +14,14 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.unit.engine.session.scene import Scene, bound, conf, opened, told
+from tests.unit.engine.session.scene import Scene, bound, conf, opened, status_of, told
 from tests.unit.engine.world import node
+
+pytestmark = pytest.mark.promise("S28")
 
 MANAGED = {QUEUE_ALLOCATION_GATE: "true"}
 GATE = [{"name": QUEUE_ALLOCATION_GATE}]
+GPU = "nvidia.com/gpu"
 PLUGINS = ("priority", "gang", "predicates", "nodeorder")
 
 
@@ -46,6 +49,20 @@ def test_a_gang_fills_its_queue_to_the_last(plugin: str) -> None:
     assert len(bound(session)) == 4
     assert result.gauges["q"]["allocatedMilliCPU"] == 4000
     assert told(result)["late-0"][0] == "Unschedulable"
+
+
+def test_gauges_say_all_of_a_queue_by_volcanos_names() -> None:
+    there = scene(QueueInfo(name="q", deserved={"cpu": 4000, GPU: 2000}, capability={"cpu": 5000}), cpu="8")
+    there.running("runs", "a", "a", queue="q", minResources={"cpu": "1"})
+    there.gang("waits", 1, cpu="3", queue="q", phase="Inqueue", minResources={"cpu": "3"})
+    gauges = there.run(conf(*PLUGINS, "capacity", actions="enqueue"))[1].gauges["q"]
+    assert gauges.pop("realCapacityMemory") > 2**32
+    assert {name: value for name, value in gauges.items() if value} == {
+        "allocatedMilliCPU": 2000, "allocatedScalar pods": 2, "requestMilliCPU": 5000, "requestScalar pods": 3,
+        "inqueueMilliCPU": 3000, "deservedMilliCPU": 4000, "deservedScalar nvidia.com/gpu": 2000,
+        "realCapacityMilliCPU": 5000, "realCapacityScalar pods": 110, "share": 0.5,
+    }  # fmt: skip
+    assert gauges["overused"] == 0
 
 
 @pytest.mark.parametrize("plugin", ["capacity", "proportion"])
@@ -178,6 +195,22 @@ def test_levels_of_ancestors_that_are_judged_are_a_number_or_none(level: object)
     (waits,) = session.jobs["default/waits"].tasks.values()
     victims = session.tiers.reclaimable(waits, list(session.jobs["default/runs"].tasks.values()))
     assert len(victims) == (0 if str(level) == "1" else 2)
+
+
+@pytest.mark.parametrize(
+    "plugin", ["capacity", "proportion", PluginOption("overcommit", {"overcommit-factor": "1.0"})]
+)
+def test_minimums_count_one_after_another_less_what_gates_of_others_hold_of_them(
+    plugin: str | PluginOption,
+) -> None:
+    there = scene(limited(4), cpu="4")
+    for name, cpu in (("first", "2"), ("second", "2"), ("third", "1"), ("fourth", "1")):
+        there.group(name, queue="q", minMember=2, minResources={"cpu": cpu})
+    there.member("first", schedulingGates=[{"name": "example.com/wait"}])
+    there.member("first", cpu="", schedulingGates=GATE)
+    _, result = there.run(conf("gang", plugin))
+    phases = [status_of(result, name).phase for name in ("first", "second", "third", "fourth")]
+    assert phases == ["Inqueue", "Inqueue", "Inqueue", "Pending"]
 
 
 def test_proportion_gives_each_queue_its_part_of_the_cluster() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from agent_scheduler.engine.session.conf import PluginOption
+from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.plugins.conformance import conformance
 from agent_scheduler.engine.session.plugins.drf import drf
@@ -44,6 +45,8 @@ def test_conformance_spares_what_the_cluster_depends_on() -> None:
     hooks = conformance(session, OPTION)
     assert hooks.reclaimable is not None
     assert hooks.reclaimable(plain, [critical, plain]) == [plain]
+    plain.pod = replace(plain.pod, namespace="kube-system")
+    assert hooks.reclaimable(plain, [critical, plain]) == []
 
 
 def test_gang_spares_what_a_job_needs() -> None:
@@ -75,6 +78,23 @@ def test_a_dominant_share_follows_what_is_placed_and_taken_back() -> None:
     assert hooks.job_order(job) == 0
 
 
+def test_those_may_go_without_whom_a_job_still_has_the_greater_share() -> None:
+    scene = Scene(node("a", cpu="8"))
+    tasks = []
+    for name, number in (("rich", 4), ("poor", 1), ("waits", 1)):
+        scene.running(name, *["a"] * (number if name != "waits" else 0))
+    scene.member("waits")
+    session = opened(scene.session(conf("drf")))
+    tasks = [task for name in ("rich", "poor") for task in session.jobs[f"default/{name}"].tasks.values()]
+    (waits,) = session.jobs["default/waits"].tasks.values()
+    hooks = drf(session, OPTION)
+    assert hooks.preemptable is not None
+    victims = [task.pod.name for task in hooks.preemptable(waits, tasks)]
+    assert victims == ["rich-0", "rich-1", "rich-2"], "with the third both would have as much"
+    hooks.allocated(waits)  # type: ignore[misc]
+    assert [task.pod.name for task in hooks.preemptable(waits, tasks)] == ["rich-0", "rich-1"]
+
+
 def test_pods_count_in_a_dominant_share() -> None:
     scene = Scene(node("a", cpu="100", pods="2"))
     scene.group("g", phase="Running")
@@ -98,12 +118,17 @@ def test_overcommit_lets_in_what_the_cluster_has_room_for_times_a_factor(factor:
     assert messages == (["resource in cluster is overused: overused cpu"] if phase == "Pending" else [])
 
 
-def test_overcommit_counts_what_was_let_in_before() -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.group("first", minResources={"cpu": "2"})
-    scene.group("second", minResources={"cpu": "1"})
+@pytest.mark.parametrize("earlier", ["Pending", "Inqueue"])
+def test_overcommit_counts_what_was_let_in_before(earlier: str) -> None:
+    """By 1.2 of 5 there is room for 6, of which two groups take 4, earlier or in the same session."""
+    scene = Scene(node("a", cpu="5"))
+    names = ("first", "second", "third", "fourth")
+    for name, cpu in zip(names, ("2", "2", "3", "2"), strict=True):
+        phase = earlier if name in names[:2] else "Pending"
+        scene.group(name, phase=phase, minResources={"cpu": cpu})
     _, result = scene.run(conf("gang", "overcommit"))
-    assert [status_of(result, name).phase for name in ("first", "second")] == ["Inqueue", "Pending"]
+    phases = [status_of(result, name).phase for name in names]
+    assert phases == ["Inqueue", "Inqueue", "Pending", "Inqueue"]
 
 
 SLA = PluginOption("sla", {"sla-waiting-time": "1m"})
@@ -115,10 +140,24 @@ def test_a_job_that_waited_too_long_is_let_in_at_once() -> None:
     scene.group("late", minResources={"cpu": "9"}, created="2026-01-01T00:08:59Z")
     scene.group("early", minResources={"cpu": "9"}, created="2026-01-01T00:09:01Z")
     # A vote of an earlier tier keeps the later from rejecting.
-    how = conf("gang")
     tiers = ((PluginOption("gang"), SLA), (PluginOption("overcommit"),))
-    _, result = scene.run(type(how)(actions=how.actions, tiers=tiers), now=NOW)
+    _, result = scene.run(SessionConf(tiers=tiers), now=NOW)
     assert [status_of(result, name).phase for name in ("late", "early")] == ["Inqueue", "Pending"]
+
+
+@pytest.mark.parametrize(
+    ("created", "claims"), [("2026-01-01T00:08:59Z", True), ("2026-01-01T00:09:01Z", False)]
+)
+def test_a_gang_that_waited_too_long_keeps_what_it_finds_though_that_is_too_little(
+    created: str, claims: bool
+) -> None:
+    scene = Scene(node("a", cpu="1"))
+    scene.gang("late", 2, created=created)
+    scene.gang("next", 1, created="2026-01-01T00:09:30Z")
+    rest = tuple(PluginOption(name) for name in ("gang", "predicates", "nodeorder"))
+    session, _ = scene.run(SessionConf(tiers=((SLA,), rest)), now=NOW)
+    assert session.jobs["default/late"].count(TaskStatus.ALLOCATED) == int(claims)
+    assert session.jobs["default/next"].ready == int(not claims)
 
 
 def test_a_job_may_have_a_time_of_its_own() -> None:
@@ -133,15 +172,16 @@ def test_a_job_may_have_a_time_of_its_own() -> None:
 
 def test_a_quota_keeps_groups_out_and_counts_those_that_were_let_in() -> None:
     scene = Scene(node("a"))
-    status = ResourceQuotaStatus(hard={"requests.cpu": "5", "count/jobs": "1"}, used={"requests.cpu": "2"})
-    scene.more["quotas"] = {"default": (status,)}
-    for name in ("first", "second"):
+    roomy = ResourceQuotaStatus(hard={"requests.cpu": "100"}, used={"requests.cpu": "x"})
+    status = ResourceQuotaStatus(hard={"requests.cpu": "6", "count/jobs": "1"}, used={"requests.cpu": "2"})
+    scene.more["quotas"] = {"default": (roomy, status)}
+    for name in ("first", "second", "third"):
         scene.group(name, minResources={"requests.cpu": "2", "memory": "1Ti"})
     scene.group("free")
     _, result = scene.run(conf("gang", "resourcequota"))
-    phases = {name: status_of(result, name).phase for name in ("first", "second", "free")}
-    assert phases == {"first": "Inqueue", "second": "Pending", "free": "Inqueue"}
-    text = "resource quota insufficient, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=5"
+    phases = {name: status_of(result, name).phase for name in ("first", "second", "third", "free")}
+    assert phases == {"first": "Inqueue", "second": "Inqueue", "third": "Pending", "free": "Inqueue"}
+    text = "resource quota insufficient, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=6"
     assert text in [event.message for event in result.events]
 
 

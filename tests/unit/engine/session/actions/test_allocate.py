@@ -1,0 +1,227 @@
+"""Which gangs are given nodes, in which order, and what of a gang that is not complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.model import Task, TaskStatus
+from tests.unit.engine.session.scene import Scene, bound, claimed, conf, status_of, told
+from tests.unit.engine.world import node
+
+pytestmark = pytest.mark.promise("S27")
+
+ROLE = "volcano.sh/task-spec"
+
+
+def scene(cpu: int, *queues: QueueInfo) -> Scene:
+    made = Scene(node("a", cpu=str(cpu)))
+    made.queues += queues
+    return made
+
+
+def test_every_queue_has_its_turn_and_every_job_of_it() -> None:
+    made = scene(9, *(QueueInfo(name=name, parent="root") for name in "abc"))
+    made.gang("out", 1, queue="a", minResources={"cpu": "99"})
+    for queue, jobs in (("a", 1), ("b", 3), ("c", 2)):
+        for number in range(jobs):
+            made.gang(f"{queue}{number}", 1, queue=queue)
+    session, result = made.run(conf("priority", "gang", "overcommit", "predicates", "nodeorder"))
+    assert set(bound(session)) == {"a0-0", "b0-0", "b1-0", "b2-0", "c0-0", "c1-0"}
+    assert status_of(result, "out").phase == "Pending"
+
+
+def test_a_queue_that_has_more_than_its_part_is_passed_over_and_the_next_one_is_not() -> None:
+    made = scene(8, QueueInfo(name="rich", parent="root", priority=9), QueueInfo(name="poor", parent="root"))
+    made.running("runs", *["a"] * 5, queue="rich")
+    made.gang("more", 1, queue="rich")
+    made.gang("poor", 4, queue="poor", minMember=1)
+    session, _ = made.run(conf("priority", "gang", "proportion", "predicates", "nodeorder"))
+    assert set(bound(session)) == {"poor-0", "poor-1", "poor-2"}
+
+
+def test_without_nodes_a_group_that_needs_no_member_waits_like_others() -> None:
+    made = Scene()
+    made.gang("g", 2, minMember=0)
+    session, _ = made.run()
+    assert bound(session) == {}
+    assert session.jobs["default/g"].count(TaskStatus.PENDING) == 2
+
+
+def test_where_no_action_lets_groups_in_one_that_finds_no_node_is_in_its_queue_all_the_same() -> None:
+    made = scene(1)
+    made.gang("g", 2)
+    _, result = made.run(conf(actions="allocate"))
+    assert status_of(result, "g").phase == "Inqueue"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_nothing_is_sent(
+    number: int,
+) -> None:
+    made = scene(number)
+    made.group("old", phase="Running")
+    made.member("old", node="a", deleting=True)
+    made.gang("g", number)
+    made.gang("later", 1)
+    session = made.session()
+    let_go: list[str] = []
+
+    def let_go_of(tasks: Iterable[Task]) -> None:
+        let_go.extend(task.pod.name for task in tasks)
+
+    session.nodes.let_go = let_go_of  # type: ignore[method-assign]
+    for _ in session.run():
+        pass
+    assert made.cluster.commits == []
+    assert claimed(session) == {f"g-{number - 1}": "a"}
+    assert session.jobs["default/g"].count(TaskStatus.ALLOCATED) == number - 1
+    assert let_go == [f"g-{index}" for index in range(number - 1)], "what plugins reserved is for others"
+    assert session.jobs["default/later"].count(TaskStatus.PENDING) == 1
+    assert session.claims
+
+
+def test_a_task_that_its_queue_cannot_hold_keeps_no_smaller_one_from_it() -> None:
+    made = scene(9, QueueInfo(name="q", parent="root", capability={"cpu": 2000}))
+    made.group("g", queue="q", minMember=1)
+    for cpu in ("3", "1", "1", "1"):
+        made.member("g", cpu=cpu)
+    session, _ = made.run(conf("priority", "gang", "capacity", "predicates", "nodeorder"))
+    assert set(bound(session)) == {"g-1", "g-2"}
+    assert session.held_back == {"default/g"}
+
+
+@pytest.mark.parametrize(
+    ("minimum", "roles", "members", "expected", "tried"),
+    [
+        # All are needed: with the first one the gang has failed.
+        (3, {}, ["big", "small", "small"], [], False),
+        (2, {}, ["big", "small", "small"], [1, 2], True),
+        # Any two count, as the roles ask for more than the group.
+        (2, {"big": 1, "small": 2}, ["big", "small", "small"], [1, 2], True),
+        (3, {"big": 2, "small": 2}, ["big", "big", "small", "small"], [], False),
+        # Each role counts: without one of the first nothing else helps, beyond its minimum it does not matter.
+        (2, {"big": 1, "small": 1}, ["big", "small", "small"], [], False),
+        (1, {"small": 1}, ["big", "small", "small"], [1, 2], True),
+    ],
+)
+def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_complete(
+    minimum: int, roles: dict[str, int], members: list[str], expected: list[int], tried: bool
+) -> None:
+    made = scene(4)
+    made.group("g", minMember=minimum, **({"minTaskMember": roles} if roles else {}))
+    for role in members:
+        made.member(
+            "g", cpu="9" if role == "big" else "1", priority=int(role == "big"), annotations={ROLE: role}
+        )
+    session, result = made.run()
+    assert sorted(bound(session)) == [f"g-{index}" for index in expected]
+    if not tried:
+        assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, (
+            "no other member was tried"
+        )
+
+
+# ---- gangs of sub-groups
+
+
+def parts(cpu: int, *members: tuple[str, str], least: int, minimum: int, **more: Any) -> Scene:
+    """A gang of `members`, (part, cpu): by policy `p`, and those of parts from 5 on by `q`, parts of two each, but for
+    those of `-`, which are in none; it needs `least` parts of `p`."""
+    made = scene(cpu)
+    policies = [{"name": "p", "subGroupSize": 2, "minSubGroups": least, "matchLabelKeys": ["part"]}]
+    if any(part >= "5" for part, _ in members):
+        policies.append({"name": "q", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["other"]})
+    made.group("g", minMember=minimum, subGroupPolicy=policies, **more)
+    for number, (part, amount) in enumerate(members):
+        label = "other" if part >= "5" else "part"
+        made.member("g", f"{part}-{number}", cpu=amount, labels={} if part == "-" else {label: part})
+    return made
+
+
+def two(*names: str, cpu: str = "1") -> list[tuple[str, str]]:
+    return [(name, cpu) for name in names for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "members", "least", "minimum", "expected"),
+    [
+        (2, two("0", "1"), 1, 2, "00"),
+        (3, two("0", "1"), 1, 2, "00"),
+        (4, two("0", "1"), 1, 2, "0011"),
+        (5, two("0", "1", "2"), 2, 4, "0011"),
+        (3, two("0", "1"), 2, 4, ""),
+        # By number, whatever their order.
+        (2, two("1", "0"), 1, 2, "00"),
+        # A part that fits nowhere keeps no other from a place.
+        (3, [*two("0", cpu="9"), *two("1")], 1, 2, "11"),
+        (3, [*two("0", cpu="9"), *two("1")], 2, 4, ""),
+        (5, [*two("0"), *two("1", cpu="9"), *two("2")], 2, 4, "0022"),
+        # Beyond its size a part takes what is left.
+        (3, [*two("0"), ("0", "1")], 1, 2, "000"),
+        (2, [*two("0"), ("0", "1")], 1, 2, "00"),
+        (4, [*two("0"), ("0", "1"), *two("1")], 2, 4, "0011"),
+        # Of each policy first what is needed of it.
+        (4, two("0", "1", "5"), 1, 4, "0055"),
+        (6, two("0", "1", "5"), 1, 4, "001155"),
+        (3, two("0", "1", "5"), 1, 4, ""),
+        # And who is in no part takes what these leave.
+        (2, [("-", "1"), *two("0")], 1, 2, "00"),
+        (3, [("-", "1"), *two("0")], 1, 2, "-00"),
+        # A part that lacks a member is none.
+        (9, [("0", "1"), *two("1")], 1, 2, "11"),
+        (9, [("0", "1"), ("1", "1")], 1, 2, ""),
+        # Parts alone are not enough for a gang that needs more members.
+        (9, two("0"), 1, 3, ""),
+    ],
+)
+def test_parts_of_a_gang_are_placed_whole_first_those_that_it_needs(
+    cpu: int, members: list[tuple[str, str]], least: int, minimum: int, expected: str
+) -> None:
+    made = parts(cpu, *members, least=least, minimum=minimum)
+    session, _ = made.run()
+    assert "".join(sorted(name[0] for name in bound(session))) == expected
+    taken = sum(session.nodes.columns.taken[0])
+    assert (taken > 0) == bool(expected), "what was tried is taken back"
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [(4, "1"), (3, "")])
+def test_a_part_of_which_some_run_needs_the_rest_alone(cpu: int, expected: str) -> None:
+    """Part 0 runs, and of part 1 one member does."""
+    made = scene(cpu)
+    policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["part"]}
+    made.group("g", minMember=4, subGroupPolicy=[policy], phase="Running")
+    for name, place in (("0-0", "a"), ("0-1", "a"), ("1-2", "a"), ("1-3", ""), ("2-4", "")):
+        made.member("g", name, labels={"part": name[0]}, node=place)
+    session, _ = made.run()
+    assert "".join(name[0] for name in bound(session)) == expected
+
+
+def test_of_a_policy_that_has_its_parts_no_other_part_comes_before_those_that_are_needed() -> None:
+    made = parts(4, *two("1", "5"), least=1, minimum=4)
+    for number in range(2):
+        made.member("g", f"0-{number}", labels={"part": "0"}, node="a")
+    assert "".join(name[0] for name in bound(made.run()[0])) == "55"
+
+
+def test_parts_of_higher_priority_come_first() -> None:
+    made = scene(2)
+    policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}
+    made.group("g", minMember=2, subGroupPolicy=[policy])
+    for number, part in enumerate("0011"):
+        made.member("g", f"{part}-{number}", labels={"part": part}, priority=int(part))
+    session, _ = made.run()
+    assert sorted(bound(session)) == ["1-2", "1-3"]
+
+
+def test_a_part_waits_for_room_to_come_and_the_gang_keeps_its_claims() -> None:
+    made = parts(4, *two("0", "1"), least=2, minimum=4)
+    made.group("old", phase="Running")
+    made.member("old", node="a", deleting=True)
+    session, _ = made.run()
+    assert bound(session) == {}
+    assert claimed(session) == {"1-3": "a"}
+    assert session.jobs["default/g"].count(TaskStatus.ALLOCATED) == 3
