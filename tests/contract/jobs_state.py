@@ -105,7 +105,7 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
     return json.loads(_VOLUME.sub("<rand>", text.replace(namespace, "<ns>")))  # type: ignore[no-any-return]
 
 
-def recorded(state: dict[str, Any]) -> dict[str, Any]:
+def recorded_state(state: dict[str, Any]) -> dict[str, Any]:
     """The same of a recorded state."""
     return {
         "jobs": state.get("jobs", {}),

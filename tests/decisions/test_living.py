@@ -13,7 +13,7 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.state import interns
 from tests.decisions import clusters, podparts
 from tests.decisions.clusters import ABOUT, drawn_about
-from tests.decisions.comparing import between
+from tests.decisions.comparing import between_engines
 from tests.decisions.drawing import Choices, Draw
 from tests.decisions.engine import AGENT, DEFAULT, Engine
 from tests.decisions.living import Living
@@ -38,7 +38,7 @@ def live(draw: Draw, profile: Profile, happened: Counter[str]) -> list[str]:
         happened[what] += 1
         fresh = Engine(living.world, profile)
         for pod in waiting:
-            found = between(living.engine.decide(pod), fresh.decide(pod))
+            found = between_engines(living.engine.decide(pod), fresh.decide(pod))
             if found:
                 return [f"step {number}, {what}", *found, f"{living.world}", f"{pod}"]
     return []
