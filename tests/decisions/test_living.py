@@ -45,7 +45,7 @@ def live(draw: Draw, profile: Profile, happened: Counter[str]) -> list[str]:
 
 
 @in_time
-@pytest.mark.parametrize("profile", [DEFAULT, AGENT], ids=["default-scheduler", "agent"])
+@pytest.mark.parametrize("profile", [DEFAULT, pytest.param(AGENT, marks=pytest.mark.wide)])
 @examples(100)
 @given(data=st.data())
 def test_what_an_engine_keeps_is_what_a_new_one_finds(profile: Profile, data: st.DataObject) -> None:
@@ -55,6 +55,7 @@ def test_what_an_engine_keeps_is_what_a_new_one_finds(profile: Profile, data: st
     assert live(draw, profile, Counter()) == []
 
 
+@pytest.mark.wide
 def test_everything_happens_that_may() -> None:
     chance, happened = random.Random(5), Counter[str]()
     for _ in range(30):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.nodes import SessionNodes
@@ -161,13 +163,9 @@ def _group(session: Session, each: Any, key: str) -> Obj:
         "evictedCount": len(evicted),
         "taskStatus": dict(each.tasks),
     }
-    if key in result_shares(session):
+    if key in session.shares:
         answer["drfShare"] = session.shares[key]
     return answer
-
-
-def result_shares(session: Session) -> dict[str, float]:
-    return session.shares
 
 
 def _events(result: Result) -> Obj:
@@ -208,21 +206,16 @@ def _differ(ours: Any, theirs: Any, path: str, unstable: set[str]) -> Iterator[s
         for key in sorted({*ours, *theirs}):
             below = f"{path}.{key}" if path else key
             if key not in theirs:
-                if not _is_unstable(below, unstable) and not _optional(below):
+                if not _is_unstable(below, unstable):
                     yield f"{below}: {ours[key]!r} is not recorded"
             elif key not in ours:
-                if not _optional(below):
-                    yield f"{below}: {theirs[key]!r} is missing"
+                yield f"{below}: {theirs[key]!r} is missing"
             else:
                 yield from _differ(ours[key], theirs[key], below, unstable)
         return
     if isinstance(theirs, list) and isinstance(ours, list):
-        if path.startswith("events."):
-            ours, theirs = (sorted(each, key=_event_key) for each in (ours, theirs))
-        else:
-            ours, theirs = (
-                (sorted(each, key=str) for each in (ours, theirs)) if _is_set(path) else (ours, theirs)
-            )
+        if path.startswith("events.") or path.endswith(("bound", "pipelined", "evicted", "gatesRemoved")):
+            ours, theirs = (sorted(each, key=_in_order) for each in (ours, theirs))
         if len(ours) != len(theirs):
             yield f"{path}: {ours!r} != {theirs!r}"
             return
@@ -233,26 +226,16 @@ def _differ(ours: Any, theirs: Any, path: str, unstable: set[str]) -> Iterator[s
         yield f"{path}: {ours!r} != {theirs!r}"
 
 
-def _event_key(event: Obj) -> tuple[str, str, str]:
-    return event.get("type", ""), event.get("reason", ""), event.get("message", "")
-
-
-def _is_set(path: str) -> bool:
-    return path.endswith(("bound", "pipelined", "evicted", "gatesRemoved"))
+def _in_order(each: Any) -> str:
+    return json.dumps(each, sort_keys=True)
 
 
 def _is_unstable(path: str, unstable: set[str]) -> bool:
     return any(each == path or each.startswith((f"{path}.", f"{path}[")) for each in unstable)
 
 
-def _optional(path: str) -> bool:
-    return False
-
-
 def _equal(path: str, ours: Any, theirs: Any) -> bool:
     if ".allocated." in path and isinstance(theirs, str):
-        from agent_scheduler.engine.quotas.vector import of_resources
-
         resource = path.split(".allocated.", 1)[1]
         return bool(of_resources({resource: theirs}).get(resource) == ours)
     if theirs == "unlimited":
