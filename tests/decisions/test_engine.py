@@ -15,7 +15,7 @@ from tests.decisions.scene import explains, in_order_of_arrival, scenes
 from tests.decisions.storing import Given, catalogue, given
 
 #: One of so many cases is decided in `make test`, all in `make verify`.
-steps = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.wide)])
+steps = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.wide)])
 
 
 def recorded(case: Case) -> Outcome:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.decide.decide import ClassViews
@@ -13,33 +14,16 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result, close
-from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.ledger import Ledger
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
+from tests.unit.engine.session.scene import Everything, NoWrites, finished
 
 #: Recorded shares have so many digits.
 _DIGITS = 6
-
-
-class Cluster:
-    """Takes every bind and eviction."""
-
-    def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
-        return ()
-
-    def evict(self, task: Task, reason: str) -> bool:
-        return True
-
-
-class NoWrites:
-    """No recorded pod has volumes or devices."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name}: nothing is reserved")
 
 
 def replay(case: Case) -> list[Obj]:
@@ -52,9 +36,10 @@ def replay(case: Case) -> list[Obj]:
     for number in range(case.sessions):
         ledger, view = world.open()
         nodes = nodes_of(case, ledger)
-        cluster = Cluster()
+        cluster = Everything()
         session = Session(case.conf, view, nodes, committer=cluster, evictor=cluster, uid=f"session-{number}")
-        result = done(session)
+        deque(session.run(), maxlen=0)
+        result = finished(close(session))
         for queue, found in result.gauges.items():
             _set_gauges(gauges.setdefault(queue, {}), found)
         answers.append(_answer(world, session, result, gauges))
@@ -63,19 +48,6 @@ def replay(case: Case) -> list[Obj]:
         if number < len(between):
             world.apply(between[number] or ())
     return answers
-
-
-def done(session: Session) -> Result:
-    """Run and closed, without a pause."""
-    for _ in session.run():
-        pass
-    steps = close(session)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:

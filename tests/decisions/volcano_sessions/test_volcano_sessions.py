@@ -32,7 +32,7 @@ SCENARIOS = (
 _EQUAL = 0.85
 
 
-@pytest.fixture(scope="module", params=[6, pytest.param(1, marks=pytest.mark.wide)])
+@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.wide)])
 def cases(request: pytest.FixtureRequest) -> Sequence[Case]:
     """One of so many in `make test`, all in `make verify`."""
     return read_cases()[:: request.param]
