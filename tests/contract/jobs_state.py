@@ -23,7 +23,6 @@ KINDS: Final = {
     "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
     "Queue": ("/apis/scheduling.volcano.sh/v1beta1", "queues", False),
 }
-_COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "terminating")
 _POD_SPEC: Final = (
     "containers",
     "hostname",
