@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.jobs.cluster import JobsCluster
+from agent_scheduler.controllers.jobs.cluster import COUNTING, NEWS, JobsCluster
 from agent_scheduler.objects.batch import PodGroup
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import JobPod
@@ -76,3 +76,42 @@ def test_who_takes_over_carries_out_actions_of_the_whole_job_by_what_is_left(eve
     happened = cluster.take("default/j")
     assert (happened and happened.event) == (event if action in WHOLE else None)
     assert cluster.take("default/j") is None
+
+
+@pytest.mark.parametrize(
+    ("phases", "seconds", "notes"),
+    [
+        (["Pending"], [None], 0),
+        (["Pending", "Inqueue", "Running", "Pending"], [None, None, COUNTING, None], 0),
+        (["Running", "Unknown", "Running", "Unknown"], [None, None, COUNTING, None], 2),
+        (["Unknown", "Unknown"], [None, COUNTING], 0),
+    ],
+)
+def test_a_job_is_looked_at_at_once_for_a_group_that_is_let_in_put_out_or_unknown(
+    phases: list[str], seconds: list[float | None], notes: int
+) -> None:
+    """Anything else that a group says may wait for other changes. That it became Unknown is an event each time."""
+    cluster, put = watched()
+    for version, phase in enumerate(phases, 2):
+        body = pod_group("g", namespace="default", owners=[owner(JOB)], phase=phase)
+        cluster.set_group(read(stored(body, version=version), PodGroup))
+    assert put == seconds
+    assert [each.event for each in iter(lambda: cluster.take("default/j"), None)] == ["Unknown"] * notes
+
+
+def test_a_job_is_looked_at_at_once_for_a_pod_that_failed_or_leaves() -> None:
+    cluster, put = watched()
+    for version, phase in enumerate(["Pending", "Running", "Failed"], 2):
+        cluster.set_pod(member(version, phase=phase))
+    cluster.set_pod(member(5, phase="Failed", deleted="2026-01-01T00:00:00Z"))
+    cluster.delete_pod(member(6))
+    assert put == [NEWS, COUNTING, None, None, None]
+
+
+def watched() -> tuple[JobsCluster, list[float | None]]:
+    """A cluster with the Job, and after how many seconds each change has it looked at; None: at once."""
+    cluster, put = JobsCluster(), list[float | None]()
+    cluster.set_job(read(JOB, Job))
+    cluster.begin()
+    cluster.put = lambda _key, seconds=None: put.append(seconds)
+    return cluster, put
