@@ -1,7 +1,7 @@
 """Recorded cases with what the recording leaves out: pods that were left over, and the order in which nodes arrived.
 
 On five node names of the first recording the scores and refusals are those of a node with more on it than the case
-lists, by the same amounts in every case from some point on: pods of another namespace that nobody deleted, since each
+lists, by the same amounts in every case from some point on: pods of another namespace that were not deleted, since each
 case makes its nodes again under the same names (`LEFT_OVER`). The two scores and the verdict of each case agree with
 these few numbers, so that a wrong rule cannot hide behind them.
 
