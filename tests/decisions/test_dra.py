@@ -36,7 +36,7 @@ class Cases(list[DeviceCase]):
         return self._engines[key]
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.wide)])
+@pytest.fixture(scope="module", params=[6, pytest.param(1, marks=pytest.mark.wide)])
 def cases(request: pytest.FixtureRequest) -> Cases:
     """One of so many in `make test`, all in `make verify`."""
     return Cases(device_cases()[:: request.param])

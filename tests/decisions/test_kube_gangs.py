@@ -22,6 +22,7 @@ def recorded() -> list[Obj]:
 
 
 @in_time
+@pytest.mark.promise("S27")
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.wide)])
 def test_gangs_are_scheduled_as_recorded(recorded: list[Obj], step: int) -> None:
     """One of five in `make test`, all in `make verify`."""

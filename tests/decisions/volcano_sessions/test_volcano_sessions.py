@@ -32,12 +32,13 @@ SCENARIOS = (
 _EQUAL = 0.85
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.wide)])
+@pytest.fixture(scope="module", params=[6, pytest.param(1, marks=pytest.mark.wide)])
 def cases(request: pytest.FixtureRequest) -> Sequence[Case]:
     """One of so many in `make test`, all in `make verify`."""
     return read_cases()[:: request.param]
 
 
+@pytest.mark.promise("S27", "S30")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_sessions_decide_as_volcano_did(cases: Sequence[Case], scenario: str) -> None:
     failures: dict[str, list[str]] = {}

@@ -57,6 +57,7 @@ def test_a_pod_of_the_same_name_that_was_made_later_does_not_leave_with_the_firs
 WHOLE = ("AbortJob", "RestartJob", "TerminateJob", "CompleteJob")
 
 
+@pytest.mark.promise("L19")
 @pytest.mark.parametrize("event", ["PodFailed", "PodEvicted", "TaskCompleted", "Unknown"])
 @pytest.mark.parametrize("action", [*WHOLE, "RestartTask", "RestartPod"])
 def test_who_takes_over_carries_out_actions_of_the_whole_job_by_what_is_left(event: str, action: str) -> None:
