@@ -1,4 +1,4 @@
-"""Replays a recorded scenario of Volcano's job controller in virtual time, and tells what is different here.
+"""Replays a recorded scenario of Volcano's controllers in virtual time, and lists what is different here.
 
 Each scenario has a cluster of its own, a bare API server as the recorded one was, and the process of the controllers
 that `agent-scheduler controllers` runs. A step is over when nothing has changed for some seconds, which take no time.
@@ -7,7 +7,6 @@ that `agent-scheduler controllers` runs. A step is over when nothing has changed
 from __future__ import annotations
 
 import asyncio
-import gzip
 import itertools
 import json
 from datetime import UTC, datetime
@@ -29,11 +28,11 @@ from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.store import Store
 from tests.support.in_process import InProcessTransport
 from tests.support.loop import SimLoop
-from tests.support.needed import recording
+from tests.support.needed import recorded_cases
 from tests.support.places import CONFIG
 
 from .jobs_argued import Argued
-from .jobs_state import KINDS, path_of, recorded, take
+from .jobs_state import KINDS, path_of, recorded_state, take
 
 _MERGE: Final = "application/merge-patch+json"
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -53,17 +52,8 @@ class Outcome(NamedTuple):
 
 
 def scenarios() -> list[dict[str, Any]]:
-    """Those in which Jobs are made, of the file that the environment names, or of the one beside the checkout."""
-    path = recording("volcano-jobs/controllers.jsonl.gz", "AGENT_SCHEDULER_VOLCANO_CONTROLLERS")
-    if not path.is_file():
-        return []
-    with gzip.open(path, "rt") as lines:
-        found = [json.loads(line) for line in lines]
-    return [each for each in found if any(_makes_job(op) for step in each["steps"] for op in step["ops"])]
-
-
-def _makes_job(op: dict[str, Any]) -> bool:
-    return bool(op.get("object", {}).get("apiVersion", "").startswith("batch.volcano.sh"))
+    """Those of the file that the environment names, or of the one beside the checkout."""
+    return recorded_cases("AGENT_SCHEDULER_VOLCANO_CONTROLLERS", "volcano-jobs/controllers.jsonl.gz")
 
 
 def replay(scenario: dict[str, Any]) -> Outcome:
@@ -107,9 +97,10 @@ class _Replay:
                     codes.append(await self._do(self._filled(op)))
                     await asyncio.sleep(_BETWEEN)
                 await asyncio.sleep(_REST)
+                owners |= {uid: placeholder for placeholder, uid in self._created.items()}
                 state = await take(self._ask, self._namespace, uids, owners)
                 argued.used = set()
-                of_volcano = (result["op_codes"], recorded(result["state"]))
+                of_volcano = (result["op_codes"], recorded_state(result["state"]))
                 found.differences.append(argued.compare(number, of_volcano, (codes, state)))
                 found.argued.append(argued.used)
         finally:

@@ -23,7 +23,6 @@ KINDS: Final = {
     "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
     "Queue": ("/apis/scheduling.volcano.sh/v1beta1", "queues", False),
 }
-_COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "terminating")
 _POD_SPEC: Final = (
     "containers",
     "hostname",
@@ -105,7 +104,7 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
     return json.loads(_VOLUME.sub("<rand>", text.replace(namespace, "<ns>")))  # type: ignore[no-any-return]
 
 
-def recorded(state: dict[str, Any]) -> dict[str, Any]:
+def recorded_state(state: dict[str, Any]) -> dict[str, Any]:
     """The same of a recorded state."""
     return {
         "jobs": state.get("jobs", {}),

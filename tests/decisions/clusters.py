@@ -35,10 +35,11 @@ NAMESPACES = {"default": {}, "blue": {"team": "x"}, "red": {"team": "y", "tier":
 
 
 class Drawn(NamedTuple):
-    """A cluster, and a pod that waits in it."""
+    """A cluster, a pod that waits in it, and the disruption budgets."""
 
     world: World
     pending: Obj
+    budgets: tuple[Obj, ...] = ()
 
 
 def cluster(draw: Draw) -> Drawn:
@@ -61,7 +62,9 @@ def drawn_about(about: frozenset[str], choices: Choices, draw: Draw) -> Drawn:
     pending = podparts.pending(Choices(draw), about)
     nodes = tuple(node(Choices(draw), f"n{number}", about) for number in range(count))
     placed = tuple(podparts.placed(Choices(draw), f"p{number}", count, about) for number in range(pods))
-    return Drawn(World(nodes, placed, NAMESPACES), pending)
+    budgets = range(choices.below(3)) if "priority" in about else ()
+    covered = tuple(podparts.budget(Choices(draw), f"b{number}") for number in budgets)
+    return Drawn(World(nodes, placed, NAMESPACES), pending, covered)
 
 
 @st.composite

@@ -1,65 +1,87 @@
-"""What two deciders of the same case disagree on, a line for each difference."""
+"""What becomes of a pod, in one form for the engine, the plain reading and recordings, and how two of these differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
 
 from tests.decisions.clusters import Drawn
 from tests.decisions.engine import Engine, EngineDecision
-from tests.decisions.plain import Decision, decide
+from tests.decisions.plain import Obj, World, decide
+from tests.decisions.plain.world import name as name_of
 from tests.decisions.preempting import attempts
 
 Scores = Mapping[str, Mapping[str, int]]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    feasible: frozenset[str]
+    #: With the sentence about preemption; None where a node is feasible, or where preemption has a node.
+    message: str | None = None
+    #: Without zeros, as to score 0 and to be left out is the same; empty where fewer than two nodes are feasible.
+    scores: Scores = field(default_factory=dict)
+    final: Mapping[str, int] = field(default_factory=dict)
+    #: By each node that preemption may choose: who would have to go, the most important first.
+    victims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 def nonzero(scores: Scores) -> dict[str, dict[str, int]]:
-    """Without the plugins that score 0: to be left out and to score 0 is the same."""
     return {node: {plugin: value for plugin, value in of.items() if value} for node, of in scores.items()}
 
 
-def differences(drawn: Drawn) -> list[str]:
-    """Between the plain reading and the engine: feasible nodes, message, each score and the sums, whom to evict."""
-    plain = decide(drawn.pending, drawn.world)
-    engine = Engine(drawn.world)
-    decision = engine.decide(drawn.pending)
-    found = _between("feasible nodes", sorted(plain.feasible), sorted(decision.feasible))
-    if plain.feasible and decision.feasible:
-        return found + _of_scores(plain, decision)
-    attempt = next(attempts(engine, drawn.pending), None)
-    found += _between("message", plain.message, attempt and attempt.message)
-    nominated = attempt.candidate.node_name if attempt and attempt.candidate else ""
-    if nominated not in ({candidate.node for candidate in plain.candidates} or {""}):
-        found.append(f"nominated: plain {plain.candidates}, engine {nominated!r}")
-    return found
+def of_plain(pending: Obj, world: World, budgets: Sequence[Obj] = ()) -> Outcome:
+    found = decide(pending, world, budgets)
+    return Outcome(
+        frozenset(found.feasible),
+        found.message,
+        nonzero(found.scores),
+        found.final,
+        {each.node: tuple(map(name_of, each.victims)) for each in found.candidates},
+    )
 
 
-def between(kept: EngineDecision, new: EngineDecision) -> list[str]:
-    """Two engines; the order of their nodes may be another."""
-    found = _between("feasible nodes", sorted(new.feasible), sorted(kept.feasible), "new", "kept")
-    found += _between("message", new.message, kept.message, "new", "kept")
-    found += _between("plugins", sorted(new.plugins), sorted(kept.plugins), "new", "kept")
-    found += _between("scores", nonzero(new.scores), nonzero(kept.scores), "new", "kept")
-    return found + _of_order(kept, new.final)
+def of_engine(
+    engine: Engine, pending: Obj, budgets: Sequence[Obj] = (), *, beginnings: int | None = None
+) -> tuple[Outcome, EngineDecision]:
+    """`beginnings`: from how many nodes preemption begins; by default from each, so that all that tie are chosen."""
+    decision = engine.decide(pending)
+    feasible = frozenset(decision.feasible)
+    if len(feasible) == 1:
+        return Outcome(feasible), decision
+    if feasible:
+        return Outcome(feasible, None, nonzero(decision.scores), decision.final), decision
+    found = list(islice(attempts(engine, pending, budgets), beginnings))
+    chosen = [each.candidate for each in found if each.candidate is not None]
+    assert len({(each.rank, each.earliest_start) for each in chosen}) <= 1, f"{chosen} are not as good"
+    victims = {each.node_name: tuple(pod.name for pod in each.victims) for each in chosen}
+    return Outcome(feasible, found[-1].message if found else decision.message, {}, {}, victims), decision
 
 
-def _of_scores(plain: Decision, decision: EngineDecision) -> list[str]:
-    if len(plain.feasible) == 1:
-        return _between("candidates", plain.feasible, decision.candidates)
-    theirs, ours = nonzero(plain.scores), nonzero(decision.scores)
-    found = [
-        line
-        for node in sorted(theirs.keys() | ours.keys())
-        for line in _between(f"scores of {node}", theirs.get(node), ours.get(node))
+def between(expected: Outcome, found: Outcome, *, but_for: str = "") -> list[str]:
+    """A line for each field that differs, `but_for` one."""
+    return [
+        f"{name}: expected {one}, found {other}"
+        for name in sorted({each.name for each in fields(Outcome)} - {but_for})
+        if (one := getattr(expected, name)) != (other := getattr(found, name))
     ]
-    found += _between("sums", plain.final, decision.final)
-    found += _between("best nodes", sorted(plain.best), sorted(decision.best))
-    return found + _of_order(decision, plain.final)
 
 
-def _of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
+def differences(drawn: Drawn) -> list[str]:
+    """Between the plain reading and the engine."""
+    plain = of_plain(drawn.pending, drawn.world, drawn.budgets)
+    found, decision = of_engine(Engine(drawn.world), drawn.pending, drawn.budgets)
+    return between(plain, found) + of_order(decision, plain.final)
+
+
+def of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
     """Whether what the engine keeps to choose by says the same as the scores that it gives when asked for them."""
     found = []
-    if len({total - final.get(node, 0) for node, total in decision.ranked.items()}) > 1:
+    if (
+        len(decision.feasible) > 1
+        and len({total - final.get(node, 0) for node, total in decision.ranked.items()}) != 1
+    ):
         found.append(f"chosen by {decision.ranked}, which is not {final} up to a constant")
     totals = [final.get(node, 0) for node in decision.candidates]
     if sorted(decision.candidates) != sorted(decision.feasible) or totals != sorted(totals, reverse=True):
@@ -67,7 +89,10 @@ def _of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
     return found
 
 
-def _between(
-    what: str, one: object, other: object, first: str = "plain", second: str = "engine"
-) -> list[str]:
-    return [] if one == other else [f"{what}: {first} {one}, {second} {other}"]
+def between_engines(kept: EngineDecision, new: EngineDecision) -> list[str]:
+    """The order of their nodes may be another."""
+    one, other = (
+        (sorted(each.feasible), each.message, sorted(each.plugins), nonzero(each.scores))
+        for each in (new, kept)
+    )
+    return ([] if one == other else [f"new {one}, kept {other}"]) + of_order(kept, new.final)

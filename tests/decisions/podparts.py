@@ -70,6 +70,19 @@ def pending(choices: Choices, about: About) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec}
 
 
+def budget(choices: Choices, called: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": called, "namespace": choices.pick(_NAMESPACES)},
+        "spec": {
+            "selector": choices.pick(({"matchLabels": {"app": "a"}}, {"matchLabels": {"app": "b"}}, {}))
+        },
+        "status": {
+            "disruptionsAllowed": choices.below(3),
+            "disruptedPods": {f"p{choices.below(10)}": "2026-01-01T00:00:00Z"},
+        },
+    }
+
+
 def _metadata(choices: Choices, called: str) -> dict[str, Any]:
     labels = {"app": choices.pick(_APPS), "version": choices.pick(_VERSIONS)}
     return {

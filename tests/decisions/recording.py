@@ -6,18 +6,12 @@ it; another file of the same form is read by naming it in the environment.
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from tests.decisions import form
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain.world import namespace
-from tests.support.needed import CONFORMANCE as RECORDINGS
-from tests.support.needed import need
+from tests.support.needed import recorded_cases
 
 
 @dataclass(frozen=True)
@@ -41,22 +35,16 @@ class Case:
     """One decision with its scores: `node` where the pod went, or `message` where it could not go."""
 
     id: int
-    #: As the recording names it; empty in the first one, whose cases are each about several things.
-    kind: str
+    #: Name of the file.
+    recording: str
     nodes: tuple[Obj, ...]
     pods: tuple[Obj, ...]
     pending: Obj
     node: str | None
     message: str | None
-    reason: str | None
     scores: dict[str, dict[str, int]]
     final: dict[str, int]
     storage: Storage = Storage()
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the attempt failed rather than that every node was refused."""
-        return self.message is not None and not self.message.startswith("0/")
 
     def world(self, *others: Obj) -> World:
         """The cluster of the case, with pods that the case does not list."""
@@ -82,34 +70,26 @@ class PreemptionCase:
     message: str | None
 
 
-DECISIONS = RECORDINGS / "kube-scheduler-1.36.2-decisions.jsonl"
-DECISIONS_2 = RECORDINGS / "kube-scheduler-1.36.2-decisions-2.jsonl"
-PREEMPTIONS = RECORDINGS / "kube-scheduler-1.36.2-preemption.jsonl"
+FIRST = "kube-scheduler-1.36.2-decisions.jsonl"
+SECOND = "kube-scheduler-1.36.2-decisions-2.jsonl"
 
 
-def decisions(path: Path | None = None) -> list[Case]:
-    """The recorded decisions of a file, by default of the one that the environment names, else of both recordings.
-
-    Lines of either form may be in it. Skips the test where there is no recording.
-    """
-    given = os.environ.get("AGENT_SCHEDULER_DECISIONS")
-    paths = [path or Path(given or "")] if path or given else [DECISIONS, DECISIONS_2]
+def decisions() -> list[Case]:
+    """The recorded decisions of the file that the environment names, else of both recordings."""
     return [
         Case(
             line["id"],
-            line["features"][0] if form.of_decision(line) is form.DECISION_2 else "",
+            line["recording"],
             tuple(line["nodes"]),
             tuple(_with_requests(pod) for pod in line["pods"]),
             _with_requests(line["pending"]),
             line["result"].get("node"),
             line["result"].get("message"),
-            line["result"].get("reason"),
             line.get("scores") or {},
             line.get("final") or {},
             _storage(line),
         )
-        for each in paths
-        for line in _lines(each, form.of_decision)
+        for line in recorded_cases("AGENT_SCHEDULER_DECISIONS", FIRST, SECOND)
     ]
 
 
@@ -144,9 +124,7 @@ def _stored(body: dict[str, Any], namespace: str = "") -> dict[str, Any]:
 
 
 def preemptions() -> list[PreemptionCase]:
-    """The recorded preemptions; skips the test where there are none."""
-    given = os.environ.get("AGENT_SCHEDULER_PREEMPTION_DECISIONS")
-    lines = _lines(Path(given) if given else PREEMPTIONS, lambda _line: form.PREEMPTION)
+    lines = recorded_cases("AGENT_SCHEDULER_PREEMPTION_DECISIONS", "kube-scheduler-1.36.2-preemption.jsonl")
     return [
         PreemptionCase(
             line["id"],
@@ -166,35 +144,12 @@ def preemptions() -> list[PreemptionCase]:
     ]
 
 
-def _lines(path: Path, shape: Callable[[dict[str, Any]], form.Shape]) -> list[dict[str, Any]]:
-    """Skips only where the recordings as a whole are missing: a file that somebody names has to be there."""
-    if not path.is_file():
-        if path in (DECISIONS, DECISIONS_2, PREEMPTIONS):
-            need(False, f"there is no recording of kube-scheduler's decisions at {path}")
-        raise FileNotFoundError(f"there is no recording at {path}")
-    lines = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        if not text.strip():
-            continue
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise form.Unknown(f"{path}:{number}: {error}") from None
-        form.check(line, shape(line), f"{path}:{number}: case")
-        if missing := {"id", "nodes", "pods", "pending", "result"} - line.keys():
-            raise form.Unknown(f"{path}:{number}: case: {', '.join(sorted(missing))} missing")
-        lines.append(line)
-    if not lines:
-        raise form.Unknown(f"{path}: no case")
-    return lines
-
-
 def _admitted(pod: dict[str, Any]) -> Obj:
     """The pod as the API server kept it: the priority of its class written out, its start in its status."""
     priority_class = pod["spec"].get("priorityClassName", "p0")
     never, number = priority_class == "pnever", priority_class.removeprefix("p")
     if not never and not number.isdecimal():
-        raise form.Unknown(
+        raise ValueError(
             f"priorityClassName {priority_class!r} is unknown; known: pnever, p0, p100 and so on"
         )
     pod = _with_requests(pod)

@@ -36,9 +36,10 @@ class Cases(list[DeviceCase]):
         return self._engines[key]
 
 
-@pytest.fixture(scope="module")
-def cases() -> Cases:
-    return Cases(device_cases())
+@pytest.fixture(scope="module", params=[6, pytest.param(1, marks=pytest.mark.wide)])
+def cases(request: pytest.FixtureRequest) -> Cases:
+    """One of so many in `make test`, all in `make verify`."""
+    return Cases(device_cases()[:: request.param])
 
 
 def _wrong(case: DeviceCase, engine: DeviceEngine, node: str) -> list[str]:

@@ -13,7 +13,7 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.state import interns
 from tests.decisions import clusters, podparts
 from tests.decisions.clusters import ABOUT, drawn_about
-from tests.decisions.comparing import between
+from tests.decisions.comparing import between_engines
 from tests.decisions.drawing import Choices, Draw
 from tests.decisions.engine import AGENT, DEFAULT, Engine
 from tests.decisions.living import Living
@@ -38,14 +38,14 @@ def live(draw: Draw, profile: Profile, happened: Counter[str]) -> list[str]:
         happened[what] += 1
         fresh = Engine(living.world, profile)
         for pod in waiting:
-            found = between(living.engine.decide(pod), fresh.decide(pod))
+            found = between_engines(living.engine.decide(pod), fresh.decide(pod))
             if found:
                 return [f"step {number}, {what}", *found, f"{living.world}", f"{pod}"]
     return []
 
 
 @in_time
-@pytest.mark.parametrize("profile", [DEFAULT, AGENT], ids=["default-scheduler", "agent"])
+@pytest.mark.parametrize("profile", [DEFAULT, pytest.param(AGENT, marks=pytest.mark.wide)])
 @examples(100)
 @given(data=st.data())
 def test_what_an_engine_keeps_is_what_a_new_one_finds(profile: Profile, data: st.DataObject) -> None:
@@ -55,6 +55,7 @@ def test_what_an_engine_keeps_is_what_a_new_one_finds(profile: Profile, data: st
     assert live(draw, profile, Counter()) == []
 
 
+@pytest.mark.wide
 def test_everything_happens_that_may() -> None:
     chance, happened = random.Random(5), Counter[str]()
     for _ in range(30):

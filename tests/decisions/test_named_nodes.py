@@ -11,18 +11,10 @@ from tests.decisions.comparing import differences
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, World
 from tests.decisions.preempting import message
+from tests.support.objects import node, pod
 
 NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
-
-
-def node(called: str, *, pods: int = 10, taint: str = "") -> Obj:
-    taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
-    return {
-        "metadata": {"name": called, "labels": {"kubernetes.io/hostname": called}},
-        "spec": {"taints": taints},
-        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": str(pods)}},
-    }
 
 
 def naming(*terms: list[tuple[str, str]], label: str = "") -> Obj:
@@ -34,10 +26,7 @@ def naming(*terms: list[tuple[str, str]], label: str = "") -> Obj:
     if label:
         found[0]["matchExpressions"] = [{"key": label, "operator": "Exists"}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": found}}
-    return {
-        "metadata": {"name": "pending", "namespace": "default"},
-        "spec": {"containers": [{"name": "c", "image": "i"}], "affinity": {"nodeAffinity": required}},
-    }
+    return pod("pending", affinity={"nodeAffinity": required})
 
 
 def refusal(*parts: str, dry_run: str = f"3 {NOT_HELPFUL}") -> str:
@@ -46,7 +35,9 @@ def refusal(*parts: str, dry_run: str = f"3 {NOT_HELPFUL}") -> str:
 
 
 #: n1 is full, n2 has a taint.
-WORLD = World((node("n0"), node("n1", pods=0), node("n2", taint="hard")), ())
+WORLD = World(
+    (node("n0"), node("n1", pods="0"), node("n2", taints=[{"key": "hard", "effect": "NoSchedule"}])), ()
+)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ OPENB = SHARED / "traces" / "openb"
 _POLICIES = {policy.name: policy for policy in POLICIES}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("pods", "policy", "least", "most"),
     [

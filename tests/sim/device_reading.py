@@ -16,7 +16,7 @@ from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from embedded_kubernetes.store import Event
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import Cluster, DeviceId, problems
-from tests.unit.engine.world import plain_term
+from tests.decisions.plain.selectors import term_matches as plain_term
 
 from .api import NODES, Json
 

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import orjson
 
 from embedded_kubernetes.store import Event
-from tests.unit.engine.world import plain_term
+from tests.decisions.plain.selectors import term_matches as plain_term
 
 from .api import FINAL, NODES, PODS, Json
 from .device_reading import without_extended

@@ -20,7 +20,7 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
-from tests.unit.engine.world import plain_requests
+from tests.decisions.plain.requests import amounts as plain_requests
 
 from .api import FINAL, LEASES, NODES, PODS
 from .device_reading import without_extended

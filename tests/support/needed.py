@@ -5,10 +5,13 @@ Without it such a test is skipped and says why. With CI=true it fails: there a g
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,10 +46,22 @@ def recording(name: str, variable: str = "") -> Path:
 
 
 def recorded(name: str, variable: str = "") -> list[str]:
-    """The lines of that file, which the test needs."""
+    """The lines of that file, which the test needs; one that ends in `.gz` is unpacked."""
     path = recording(name, variable)
     need(path.is_file(), f"there is no recording at {path}")
-    return path.read_text().splitlines()
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
+
+
+def recorded_cases(variable: str, *names: str) -> list[dict[str, Any]]:
+    """The JSON objects, one a line, of the file that the environment's `variable` names, or else of all the files
+    `names`; the field `recording` of each is the name of its file."""
+    read = names[:1] if os.environ.get(variable) else names
+    return [
+        {"recording": recording(name, variable).name, **json.loads(line)}
+        for name in read
+        for line in recorded(name, variable)
+    ]
 
 
 def kubectl() -> str:

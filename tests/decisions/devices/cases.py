@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from tests.decisions import form
 from tests.decisions.devices.validity import Cluster, Obj
-from tests.decisions.recording import RECORDINGS
-from tests.support.needed import need
-
-DEVICES = RECORDINGS / "kube-scheduler-1.36.2-dra.jsonl"
-MORE_DEVICES = RECORDINGS / "kube-scheduler-1.36.2-dra-2.jsonl"
-RECORDED = (DEVICES, MORE_DEVICES)
-VARIABLE = "AGENT_SCHEDULER_DRA_DECISIONS"
+from tests.support.needed import recorded_cases
 
 #: What an error of the real allocator, as opposed to a refusal, begins with.
 ERROR = 'running "DynamicResources" filter plugin: '
@@ -28,135 +18,6 @@ EXTENDED = "<extended>"
 WAITED = 'running PreBind plugin "DynamicResources": '
 #: What the event about this says before the node's name.
 PENDING = "waiting for binding conditions for device on node "
-
-_ANY = form.EachOf()
-_METADATA = form.DECISION["pending"]["metadata"]
-_NODE_SELECTOR = {
-    "nodeSelectorTerms": [
-        {
-            "matchExpressions": [
-                {
-                    "key": None,
-                    "operator": frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"}),
-                    "values": [None],
-                }
-            ],
-            "matchFields": [{"key": frozenset({"metadata.name"}), "operator": None, "values": [None]}],
-        }
-    ]
-}
-_SELECTORS = [{"cel": {"expression": None}}]
-_OPTION = {
-    "deviceClassName": None,
-    "selectors": _SELECTORS,
-    "allocationMode": frozenset({"ExactCount", "All"}),
-    "count": None,
-    "adminAccess": None,
-    "tolerations": [
-        {
-            "key": None,
-            "operator": frozenset({"Equal", "Exists"}),
-            **dict.fromkeys(("value", "effect", "tolerationSeconds")),
-        }
-    ],
-    "capacity": {"requests": _ANY},
-}
-_CLAIM_SPEC = {
-    "devices": {
-        "requests": [{"name": None, "exactly": _OPTION, "firstAvailable": [{"name": None, **_OPTION}]}],
-        "constraints": [{"requests": [None], "matchAttribute": None, "distinctAttribute": None}],
-    }
-}
-_RESULT = dict.fromkeys(
-    (
-        *("request", "driver", "pool", "device", "adminAccess", "tolerations", "shareID", "consumedCapacity"),
-        *("bindingConditions", "bindingFailureConditions"),
-    )
-)
-_REPORT = {
-    **dict.fromkeys(("driver", "pool", "device", "shareID")),
-    "conditions": [dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"))],
-}
-_CLAIM = {
-    "metadata": _METADATA,
-    "spec": _CLAIM_SPEC,
-    "status": {
-        "allocation": {
-            "devices": {"results": [_RESULT]},
-            "nodeSelector": _NODE_SELECTOR,
-            "allocationTimestamp": None,
-        },
-        "devices": [_REPORT],
-    },
-}
-_PLACE = {**dict.fromkeys(("nodeName", "allNodes")), "nodeSelector": _NODE_SELECTOR}
-_COUNTERS = form.EachOf({"value": None})
-_POLICY = {
-    "default": None,
-    "validValues": [None],
-    "validRange": dict.fromkeys(("min", "max", "step")),
-}
-_SLICE = {
-    "metadata": _METADATA,
-    "spec": {
-        "driver": None,
-        "pool": dict.fromkeys(("name", "generation", "resourceSliceCount")),
-        **_PLACE,
-        "perDeviceNodeSelection": None,
-        "sharedCounters": [{"name": None, "counters": _COUNTERS}],
-        "devices": [
-            {
-                "name": None,
-                "attributes": form.EachOf(dict.fromkeys(("string", "int", "bool", "version"))),
-                "capacity": form.EachOf({"value": None, "requestPolicy": _POLICY}),
-                "taints": [
-                    {
-                        **dict.fromkeys(("key", "value", "timeAdded")),
-                        "effect": frozenset({"NoSchedule", "NoExecute", "None"}),
-                    }
-                ],
-                "consumesCounters": [{"counterSet": None, "counters": _COUNTERS}],
-                **dict.fromkeys(("allowMultipleAllocations", "bindsToNode")),
-                "bindingConditions": [None],
-                "bindingFailureConditions": [None],
-                **_PLACE,
-            }
-        ],
-    },
-}
-_POD = form.DECISION["pending"]
-SHAPE: form.Shape = {
-    "id": None,
-    "features": [None],
-    "nodes": form.DECISION["nodes"],
-    "deviceClasses": [
-        {"metadata": _METADATA, "spec": {"selectors": _SELECTORS, "extendedResourceName": None}}
-    ],
-    "slices": [_SLICE],
-    "claims": [_CLAIM],
-    "allocatedBefore": [_CLAIM],
-    "pending": {
-        **_POD,
-        "spec": {
-            **_POD["spec"],
-            "resourceClaims": [dict.fromkeys(("name", "resourceClaimName"))],
-            "schedulerName": None,
-        },
-    },
-    "binding": {"then": None, "devices": [_REPORT], "nodeSelector": _NODE_SELECTOR},
-    #: Arguments of the plugins of the pod's profile.
-    "profile": _ANY,
-    "result": {
-        **dict.fromkeys(("node", "waiting", "message", "reason")),
-        #: Those of the claim that was made for extended resources are under `EXTENDED`.
-        "allocations": form.EachOf([_RESULT]),
-        "requestMappings": [dict.fromkeys(("containerName", "resourceName", "requestName"))],
-        #: Reason and message of each.
-        "events": [[None]],
-    },
-    "scores": form.DECISION["scores"],
-    "final": form.DECISION["final"],
-}
 
 
 @dataclass(frozen=True)
@@ -196,50 +57,24 @@ class DeviceCase:
         return text.partition(": ")[2] if text.startswith("claim ") else text
 
 
-def device_cases(*paths: Path) -> list[DeviceCase]:
-    """Those of `paths`; by default of the file that the environment names, or else of both recordings. Skips the test
-    only where the recordings as a whole are missing: a file that is named has to be there."""
-    given = os.environ.get(VARIABLE)
-    paths = paths or ((Path(given),) if given else RECORDED)
-    if paths == RECORDED:
-        need(RECORDINGS.is_dir(), f"there is no recording of kube-scheduler's decisions at {RECORDINGS}")
-    return [case for path in paths for case in _cases(path)]
+def device_cases() -> list[DeviceCase]:
+    """Those of the file that the environment names, or else of both recordings."""
+    names = ("kube-scheduler-1.36.2-dra.jsonl", "kube-scheduler-1.36.2-dra-2.jsonl")
+    return [_case(line) for line in recorded_cases("AGENT_SCHEDULER_DRA_DECISIONS", *names)]
 
 
-def _cases(path: Path) -> list[DeviceCase]:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no recording at {path}")
-    found = [
-        _case(text, path.name, f"{path}:{number}")
-        for number, text in enumerate(path.read_text().splitlines(), 1)
-        if text
-    ]
-    if not found:
-        raise form.Unknown(f"{path}: no case")
-    return found
-
-
-def _case(text: str, recording: str, place: str) -> DeviceCase:
-    try:
-        line: dict[str, Any] = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise form.Unknown(f"{place}: {error}") from None
-    form.check(line, SHAPE, f"{place}: case")
-    if missing := {"id", "nodes", "deviceClasses", "slices", "claims", "pending", "result"} - line.keys():
-        raise form.Unknown(f"{place}: case: {', '.join(sorted(missing))} missing")
+def _case(line: dict[str, Any]) -> DeviceCase:
     claims = {claim["metadata"]["name"]: claim for claim in line["claims"]}
     names = [each["resourceClaimName"] for each in line["pending"]["spec"].get("resourceClaims") or ()]
-    if unknown := set(names) - claims.keys():
-        raise form.Unknown(f"{place}: case.pending.spec.resourceClaims: {sorted(unknown)} are no claims")
     allocated = [claim for claim in line["claims"] if (claim.get("status") or {}).get("allocation")]
     result, message = line["result"], line["result"].get("message") or ""
     failure = message.removeprefix(WAITED) if message.startswith(WAITED) else ""
     node = result.get("node")
     if node is None and (failure or not message):
-        node = _waited_on(result.get("events") or (), place)
+        node = _waited_on(result.get("events") or ())
     return DeviceCase(
         line["id"],
-        recording,
+        line["recording"],
         Cluster(
             line["nodes"],
             line["deviceClasses"],
@@ -263,8 +98,5 @@ def _case(text: str, recording: str, place: str) -> DeviceCase:
     )
 
 
-def _waited_on(events: Iterable[list[str]], place: str) -> str:
-    for _, note in events:
-        if note.startswith(PENDING):
-            return note.removeprefix(PENDING)
-    raise form.Unknown(f"{place}: case.result: neither a node, nor a message, nor an event that names a node")
+def _waited_on(events: Iterable[list[str]]) -> str:
+    return next(note.removeprefix(PENDING) for _, note in events if note.startswith(PENDING))

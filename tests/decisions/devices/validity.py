@@ -12,7 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from tests.decisions.devices.selecting import SelectorError, matches, quantity, split
-from tests.unit.engine.world import plain_term
+from tests.decisions.plain.selectors import any_term_matches
+from tests.decisions.plain.taint_toleration import REFUSING
+from tests.decisions.plain.tolerations import tolerated
 
 Obj = Mapping[str, Any]
 DeviceId = tuple[str, str, str]
@@ -82,7 +84,7 @@ def _is_on(place: Obj, node: Obj) -> bool:
     if place.get("allNodes"):
         return True
     terms = (place.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
-    return any(plain_term(term, dict(node)) for term in terms)
+    return any_term_matches(terms, node)
 
 
 def problems(
@@ -133,7 +135,7 @@ def _of_claim(cluster: Cluster, node: Obj, claim: Obj, allocation: Obj) -> Itera
 
 
 def _selects(selector: Obj | None, node: Obj) -> bool:
-    return selector is None or any(plain_term(term, dict(node)) for term in selector["nodeSelectorTerms"])
+    return selector is None or any_term_matches(selector["nodeSelectorTerms"], node)
 
 
 def _options(request: Obj) -> dict[str, Obj]:
@@ -242,21 +244,8 @@ def _unfinished(cluster: Cluster, node: Obj) -> bool:
 
 
 def _tolerated(device: Obj, option: Obj) -> bool:
-    return all(
-        any(_tolerates(toleration, taint) for toleration in option.get("tolerations") or ())
-        for taint in device.get("taints") or ()
-        if taint["effect"] in ("NoSchedule", "NoExecute")
-    )
-
-
-def _tolerates(toleration: Obj, taint: Obj) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("value", "") == taint.get("value", ""))
+    taints = [each for each in device.get("taints") or () if each["effect"] in REFUSING]
+    return all(tolerated(taint, option.get("tolerations") or ()) for taint in taints)
 
 
 def _of_capacity(name: str, device: Obj, option: Obj, result: Obj) -> Iterator[str]:

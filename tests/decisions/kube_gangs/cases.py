@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.support.loop import SimLoop
-from tests.support.needed import need, recording
+from tests.support.needed import recorded_cases
 
 from .comparing import Kind, Obj, class_of, differences, kinds_of, state_of
 from .replay import LONGEST, Living, living
 from .rules import broken
 
-#: Names another file.
-VARIABLE = "AGENT_SCHEDULER_KUBE_GANGS"
 #: Seconds between the objects of a step: how soon the scheduler sees the first of them was chance in the recordings,
 #: and what it begins with may depend on that. None: all are there when it sees the first.
 PAUSES = (0.005, None, 0.0)
@@ -31,11 +26,9 @@ class Lived(NamedTuple):
     broken: list[str]
 
 
-def cases() -> Iterator[Obj]:
-    path = recording("kube-gangs/cases.jsonl.gz", VARIABLE)
-    need(path.is_file(), f"there is no recording at {path}")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
+def cases() -> list[Obj]:
+    """Those of the file that the environment names, or of the one beside the checkout."""
+    return recorded_cases("AGENT_SCHEDULER_KUBE_GANGS", "kube-gangs/cases.jsonl.gz")
 
 
 def judged(case: Obj) -> Lived:

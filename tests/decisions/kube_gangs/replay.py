@@ -16,14 +16,16 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Response
+from embedded_kubernetes import requests
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Store
+from tests.support.in_process import InProcessTransport
 from tests.support.loop import START
 from tests.support.running import Reports
-
-from .way import Way, answered
 
 Obj = dict[str, Any]
 
@@ -41,6 +43,18 @@ _MORNING = 1_790_000_000.0
 #: Seconds of quiet after which the recorder wrote down what there is, and after which it did so in any case.
 QUIET, LONGEST = 0.6, 8.0
 _LOOK = 0.05
+#: Seconds from a request to its answer.
+LATENCY = 0.004
+
+
+class Way(InProcessTransport):
+    """Each request is answered after a fixed while of virtual time."""
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        await asyncio.sleep(LATENCY / 2)
+        answer = await super().request(method, path, **more)
+        await asyncio.sleep(LATENCY / 2)
+        return answer
 
 
 class Living:
@@ -57,8 +71,9 @@ class Living:
         self._told: dict[str, str] = {}
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        answer = answered(self.api, method, path, data, content_type)
+        data = b"" if body is None else json.dumps(body).encode()
+        answer = self.api.handle(requests.Request(method, path, "", body=data, content_type=content_type))
+        assert isinstance(answer, requests.Response)
         assert answer.status < 300, (method, path, answer.status, answer.body)
         return json.loads(answer.body)
 
@@ -162,12 +177,13 @@ async def living(
         uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
     api = Api(store, kinds)
+    door = Door(api)
     profile = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
     defaults = replace(settings_of(load(), identity="test"), profiles=(profile,), name="default-scheduler")
     reports = Reports()
     fast_path = FastPath(
         replace(defaults, **changes),
-        transport=Way(api),
+        transport=Way(door),
         observer=reports,
         recorder=reports,
         timing=Timing(clock=loop.time, rng=lambda: 0.0),
@@ -193,3 +209,4 @@ async def living(
         for task in running:
             with suppress(asyncio.CancelledError):
                 await task
+        door.close()

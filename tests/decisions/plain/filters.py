@@ -6,6 +6,8 @@ either passes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tests.decisions.plain import (
     gpu_share,
     inter_pod_affinity,
@@ -18,7 +20,7 @@ from tests.decisions.plain import (
     pod_topology_spread,
     taint_toleration,
 )
-from tests.decisions.plain.world import Obj, Refusal, World
+from tests.decisions.plain.world import Obj, Refusal, World, name
 
 FILTERS = {
     "NodeAffinity's names": node_affinity.unnamed,
@@ -38,8 +40,19 @@ FILTERS = {
 
 def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:
     """Why the first filter that refuses `node` does so; None where all let it pass."""
-    for filter_ in FILTERS.values():
+    return _first(pod, node, world)[1]
+
+
+def reasons(pod: Obj, node: Obj, placed: Iterable[Obj]) -> tuple[str, list[str]]:
+    """The plugin that refuses `node`, the only one of its cluster, and its reasons; ("", []) where none does."""
+    there = tuple({**each, "spec": {**each["spec"], "nodeName": name(node)}} for each in placed)
+    filter_, refusal = _first(pod, node, World((node,), there))
+    return filter_.partition("'")[0], [] if refusal is None else list(refusal.reasons)
+
+
+def _first(pod: Obj, node: Obj, world: World) -> tuple[str, Refusal | None]:
+    for called, filter_ in FILTERS.items():
         refusal = filter_(pod, node, world)
         if refusal is not None:
-            return refusal
-    return None
+            return called, refusal
+    return "", None

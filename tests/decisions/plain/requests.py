@@ -129,3 +129,9 @@ def requested_resources(pod: Obj) -> set[str]:
         (one.get("resources") or {}).get(part) or {} for one in asking for part in ("requests", "limits")
     ]
     return {resource for amounts in (*named, spec.get("overhead") or {}) for resource in amounts}
+
+
+def amounts(pod: Obj) -> dict[str, int]:
+    """All that `pod` requests, with its place among the pods of a node; zeros are left out."""
+    found = {resource: pod_request(pod, resource) for resource in requested_resources(pod)}
+    return {resource: amount for resource, amount in found.items() if amount} | {"pods": 1}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
@@ -24,34 +24,14 @@ Rule = Callable[[Case, str], bool]
 def _gang_kept_whole(case: Case, path: str) -> bool:
     """A gang loses what it has above its minimum, or all of its pods, where Volcano evicts, or thinks of evicting, pods
     without which the others are no gang. Meant is a difference that is not there when victims go one by one."""
-    found = _ONE_BY_ONE.get(case.id)
-    if found is None:
-        with victims_one_by_one():
-            found = _ONE_BY_ONE[case.id] = not differences(case, replay(case))
-    return found
-
-
-#: Case -> whether all of it is as recorded when victims go one by one.
-_ONE_BY_ONE: dict[str, bool] = {}
+    return _is_recorded(case, victims_one_by_one)
 
 
 def _nobody_that_all_name(case: Case, path: str) -> bool:
     """Where the plugins of a tier name pods, but no pod is named by all, Volcano takes the next plugin's word alone, as
     conformance's, which lets all but critical pods go: pods of equal or higher priority, or members without which a
     gang is none. Here the tier names nobody. Meant is a difference that is not there when votes are counted so."""
-    found = _FORGETFUL.get(case.id)
-    if found is None:
-        with votes_forgotten():
-            found = not differences(case, replay(case))
-            if not found:
-                with victims_one_by_one():
-                    found = not differences(case, replay(case))
-        _FORGETFUL[case.id] = found
-    return found
-
-
-#: Case -> whether all of it is as recorded when votes are forgotten that come to nobody.
-_FORGETFUL: dict[str, bool] = {}
+    return _is_recorded(case, votes_forgotten) or _is_recorded(case, votes_forgotten, victims_one_by_one)
 
 
 def _nominated_in_vain(case: Case, path: str) -> bool:
@@ -70,26 +50,33 @@ def _minimums_come_first(case: Case, path: str) -> bool:
     """Volcano places members by priority and number whatever their roles need, so that a role's surplus takes the room
     of another's minimum and the gang gets none, or that of its surplus. Meant is a difference that is not there when
     members go in Volcano's order."""
-    found = _IN_VOLCANOS_ORDER.get(case.id)
-    if found is None:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(
-                tiers.Tiers, "in_pending_order", lambda self, _job, tasks: self.in_task_order(tasks)
-            )
-            found = not differences(case, replay(case))
-            if not found:
-                with victims_one_by_one():
-                    found = not differences(case, replay(case))
-        _IN_VOLCANOS_ORDER[case.id] = found
-    return found
+    return _is_recorded(case, volcanos_order) or _is_recorded(case, volcanos_order, victims_one_by_one)
 
 
-#: Case -> whether all of it is as recorded when members go in that order.
-_IN_VOLCANOS_ORDER: dict[str, bool] = {}
+def _is_recorded(case: Case, *ways: Callable[[], AbstractContextManager[None]]) -> bool:
+    """Whether all of a case is as recorded when these are done in Volcano's way."""
+    key = (case.id, *(way.__name__ for way in ways))
+    if key not in _KNOWN:
+        with ExitStack() as stack:
+            for way in ways:
+                stack.enter_context(way())
+            _KNOWN[key] = not differences(case, replay(case))
+    return _KNOWN[key]
+
+
+_KNOWN: dict[tuple[str, ...], bool] = {}
 
 
 def _evicts(case: Case) -> bool:
     return bool({"preempt", "reclaim"} & set(case.conf.actions))
+
+
+@contextmanager
+def volcanos_order() -> Iterator[None]:
+    """Members go by priority and number alone."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tiers.Tiers, "in_pending_order", lambda self, _job, tasks: self.in_task_order(tasks))
+        yield
 
 
 @contextmanager

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from tests.support.needed import need, recording
-
-VARIABLE = "AGENT_SCHEDULER_VOLCANO_SESSIONS"
+from tests.support.needed import recorded_cases
 
 Obj = dict[str, Any]
 
@@ -31,12 +26,12 @@ class Case:
     questionable: frozenset[str] = field(default_factory=frozenset)
 
 
-def read_cases(path: Path | None = None) -> list[Case]:
-    if path is None:
-        path = recording("volcano-sessions/cases.jsonl.gz", VARIABLE)
-        need(path.is_file(), f"there is no recording at {path}")
-    with gzip.open(path, "rt") as lines:
-        return [_case(json.loads(line)) for line in lines]
+def read_cases() -> list[Case]:
+    """Those of the file that the environment names, or of the one beside the checkout."""
+    return [
+        _case(each)
+        for each in recorded_cases("AGENT_SCHEDULER_VOLCANO_SESSIONS", "volcano-sessions/cases.jsonl.gz")
+    ]
 
 
 def _case(raw: Obj) -> Case:

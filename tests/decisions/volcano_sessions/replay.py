@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result, close
-from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.ledger import Ledger
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
+from tests.unit.engine.session.scene import Everything, NoWrites, finished
 
 #: Recorded shares have so many digits.
 _DIGITS = 6
-
-
-class Cluster:
-    """Takes every bind and eviction."""
-
-    def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
-        return ()
-
-    def evict(self, task: Task, reason: str) -> bool:
-        return True
-
-
-class NoWrites:
-    """No recorded pod has volumes or devices."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name}: nothing is reserved")
 
 
 def replay(case: Case) -> list[Obj]:
@@ -50,9 +36,10 @@ def replay(case: Case) -> list[Obj]:
     for number in range(case.sessions):
         ledger, view = world.open()
         nodes = nodes_of(case, ledger)
-        cluster = Cluster()
+        cluster = Everything()
         session = Session(case.conf, view, nodes, committer=cluster, evictor=cluster, uid=f"session-{number}")
-        result = done(session)
+        deque(session.run(), maxlen=0)
+        result = finished(close(session))
         for queue, found in result.gauges.items():
             _set_gauges(gauges.setdefault(queue, {}), found)
         answers.append(_answer(world, session, result, gauges))
@@ -61,19 +48,6 @@ def replay(case: Case) -> list[Obj]:
         if number < len(between):
             world.apply(between[number] or ())
     return answers
-
-
-def done(session: Session) -> Result:
-    """Run and closed, without a pause."""
-    for _ in session.run():
-        pass
-    steps = close(session)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
@@ -161,13 +135,9 @@ def _group(session: Session, each: Any, key: str) -> Obj:
         "evictedCount": len(evicted),
         "taskStatus": dict(each.tasks),
     }
-    if key in result_shares(session):
+    if key in session.shares:
         answer["drfShare"] = session.shares[key]
     return answer
-
-
-def result_shares(session: Session) -> dict[str, float]:
-    return session.shares
 
 
 def _events(result: Result) -> Obj:
@@ -208,21 +178,16 @@ def _differ(ours: Any, theirs: Any, path: str, unstable: set[str]) -> Iterator[s
         for key in sorted({*ours, *theirs}):
             below = f"{path}.{key}" if path else key
             if key not in theirs:
-                if not _is_unstable(below, unstable) and not _optional(below):
+                if not _is_unstable(below, unstable):
                     yield f"{below}: {ours[key]!r} is not recorded"
             elif key not in ours:
-                if not _optional(below):
-                    yield f"{below}: {theirs[key]!r} is missing"
+                yield f"{below}: {theirs[key]!r} is missing"
             else:
                 yield from _differ(ours[key], theirs[key], below, unstable)
         return
     if isinstance(theirs, list) and isinstance(ours, list):
-        if path.startswith("events."):
-            ours, theirs = (sorted(each, key=_event_key) for each in (ours, theirs))
-        else:
-            ours, theirs = (
-                (sorted(each, key=str) for each in (ours, theirs)) if _is_set(path) else (ours, theirs)
-            )
+        if path.startswith("events.") or path.endswith(("bound", "pipelined", "evicted", "gatesRemoved")):
+            ours, theirs = (sorted(each, key=_in_order) for each in (ours, theirs))
         if len(ours) != len(theirs):
             yield f"{path}: {ours!r} != {theirs!r}"
             return
@@ -233,26 +198,16 @@ def _differ(ours: Any, theirs: Any, path: str, unstable: set[str]) -> Iterator[s
         yield f"{path}: {ours!r} != {theirs!r}"
 
 
-def _event_key(event: Obj) -> tuple[str, str, str]:
-    return event.get("type", ""), event.get("reason", ""), event.get("message", "")
-
-
-def _is_set(path: str) -> bool:
-    return path.endswith(("bound", "pipelined", "evicted", "gatesRemoved"))
+def _in_order(each: Any) -> str:
+    return json.dumps(each, sort_keys=True)
 
 
 def _is_unstable(path: str, unstable: set[str]) -> bool:
     return any(each == path or each.startswith((f"{path}.", f"{path}[")) for each in unstable)
 
 
-def _optional(path: str) -> bool:
-    return False
-
-
 def _equal(path: str, ours: Any, theirs: Any) -> bool:
     if ".allocated." in path and isinstance(theirs, str):
-        from agent_scheduler.engine.quotas.vector import of_resources
-
         resource = path.split(".allocated.", 1)[1]
         return bool(of_resources({resource: theirs}).get(resource) == ours)
     if theirs == "unlimited":

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.gangs.group import Group, of_pod_group
+from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
-from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.quotas.queues import queue_info
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.session import View
@@ -47,7 +47,8 @@ class World:
         ledger = Ledger()
         for node in self.nodes.values():
             ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
-        infos = {key: self._info(pod) for key, pod in self.pods.items()}
+        read = PodReader(self._classes)
+        infos = {key: read(msgspec.json.encode(pod)) for key, pod in self.pods.items()}
         for info in infos.values():
             if info.node_name and not info.finished:
                 ledger.set_pod(info, info.node_name)
@@ -56,9 +57,9 @@ class World:
             if info.scheduler_name == VOLCANO and info.batch is not None and info.batch.group is not None:
                 members.setdefault(info.batch.group, []).append(info)
         return ledger, View(
-            groups=[self._group(group) for group in self.groups.values()],
+            groups=[of_pod_group(msgspec.convert(each, batch.PodGroup)) for each in self.groups.values()],
             pods=members,
-            queues=[self._queue(queue) for queue in self.queues.values()],
+            queues=[queue_info(msgspec.convert(each, batch.Queue), []) for each in self.queues.values()],
             held={
                 name: of_resources(queue["status"]["allocated"])
                 for name, queue in self.queues.items()
@@ -76,30 +77,6 @@ class World:
         for each in self.budgets:
             pdbs.set(read_pdb(msgspec.convert(each, PodDisruptionBudget)))
         return pdbs
-
-    def _info(self, pod: Obj) -> PodInfo:
-        return PodReader(self._classes)(msgspec.json.encode(pod))
-
-    def _group(self, group: Obj) -> Group:
-        return of_pod_group(msgspec.convert(group, batch.PodGroup))
-
-    def _queue(self, raw: Obj) -> QueueInfo:
-        queue = msgspec.convert(raw, batch.Queue)
-        spec = queue.spec
-        guarantee = spec.guarantee.resource if spec.guarantee is not None else None
-        return QueueInfo(
-            name=queue.name,
-            uid=queue.metadata.uid,
-            created=queue.metadata.creation_timestamp or "",
-            weight=spec.weight,
-            priority=spec.priority,
-            capability=None if spec.capability is None else of_resources(spec.capability),
-            deserved=of_resources(spec.deserved),
-            guarantee=of_resources(guarantee),
-            reclaimable=spec.reclaimable is not False,
-            parent=spec.parent,
-            state=queue.status.state,
-        )
 
     # ---- what becomes of it
 

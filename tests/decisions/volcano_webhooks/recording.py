@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +10,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.objects.batch import Queue
-from tests.support.needed import need, recording
-
-VARIABLE = "AGENT_SCHEDULER_VOLCANO_WEBHOOKS"
+from tests.support.needed import recorded, recorded_cases
 
 Obj = dict[str, Any]
 
@@ -51,10 +48,7 @@ class State:
 
 def read_cases() -> list[Case]:
     """The recorded cases of our paths."""
-    path = recording("volcano-jobs/webhooks.jsonl.gz", VARIABLE)
-    need(path.is_file(), f"there is no recording at {path}")
-    with gzip.open(path, "rt") as lines:
-        found = [json.loads(line) for line in lines]
+    found = recorded_cases("AGENT_SCHEDULER_VOLCANO_WEBHOOKS", "volcano-jobs/webhooks.jsonl.gz")
     return [
         Case(
             id=raw["id"],
@@ -70,9 +64,7 @@ def read_cases() -> list[Case]:
 
 
 def read_state() -> State:
-    path = recording("volcano-jobs/webhook-state.json")
-    need(path.is_file(), f"there is no recording at {path}")
-    raw = json.loads(path.read_text())
+    raw = json.loads("".join(recorded("volcano-jobs/webhook-state.json")))
     return State(
         queues={each["metadata"]["name"]: msgspec.convert(each, Queue) for each in raw["queues"]},
         namespaces={

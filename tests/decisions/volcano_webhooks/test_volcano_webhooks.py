@@ -43,6 +43,7 @@ def test_reviews_answer_as_volcanos_did(cases: Sequence[Case], state: State, pat
     assert equal >= _EQUAL * len(chosen)
 
 
+@pytest.mark.wide
 def test_with_strict_minimums_jobs_are_refused_for_these_and_nothing_else(
     cases: Sequence[Case], state: State
 ) -> None:

@@ -21,8 +21,8 @@ from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.engine import pod_json, read_pod
 from tests.support.running import AGENT, Running, scheduling
-from tests.unit.engine.world import pod_json, read_pod
 
 
 class Answers:

@@ -15,8 +15,8 @@ from agent_scheduler.engine.session.session import View
 from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects import batch
+from tests.support.engine import pod_json, read_pod
 from tests.unit.engine.session.scene import finished
-from tests.unit.engine.world import pod_json, read_pod
 
 from .test_waiting import KEY, World
 

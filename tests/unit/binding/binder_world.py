@@ -31,9 +31,9 @@ from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, Bind
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects import wire
+from tests.support.engine import read_pod
+from tests.support.ledger_model import PODS, TAKES, Json, Picture, Placed, node_json
 from tests.support.running import AGENT, Reports
-from tests.unit.engine.ledger_model import PODS, TAKES, Json, Picture, Placed, node_json
-from tests.unit.engine.world import read_pod
 
 
 def read_node(body: Json) -> NodeInfo:

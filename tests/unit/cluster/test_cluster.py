@@ -23,8 +23,8 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
+from tests.support.engine import node, pod_json, read_pod
 from tests.support.running import AGENT, Reports
-from tests.unit.engine.world import node, pod_json, read_pod
 
 
 class World:

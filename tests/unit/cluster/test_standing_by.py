@@ -6,7 +6,7 @@ from agent_scheduler.cluster.standing_by import StandingBy
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import GROUP_NAME, STAGE_GATE
-from tests.unit.engine.world import pod_json, read_pod
+from tests.support.engine import pod_json, read_pod
 
 _CLASSES = PodClasses()
 

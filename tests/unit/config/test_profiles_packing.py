@@ -17,7 +17,7 @@ from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.best_fit import BestFit
 from agent_scheduler.engine.plugins.fragmentation import Fragmentation
 from agent_scheduler.engine.state.targetworkload import kind_of
-from tests.unit.engine.world import GPU, World, node
+from tests.support.engine import GPU, World, node
 
 HEADER = """apiVersion: agent-scheduler/v1
 kind: SchedulerConfiguration

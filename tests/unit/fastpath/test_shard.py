@@ -14,7 +14,7 @@ from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE, ClusterEvent
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
 from agent_scheduler.fastpath.shard import Shard, within
-from tests.unit.engine.world import World, node
+from tests.support.engine import World, node
 
 NAME = "agent-scheduler"
 

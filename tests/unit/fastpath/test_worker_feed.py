@@ -9,9 +9,9 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker import Feed
+from tests.support.engine import pod_json, read_pod
 from tests.support.running import AGENT
 from tests.support.virtual import virtual_time
-from tests.unit.engine.world import pod_json, read_pod
 
 
 class World:

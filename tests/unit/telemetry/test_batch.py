@@ -17,8 +17,8 @@ from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.families import Families
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver
+from tests.support.engine import World, node
 from tests.unit.engine.session.scene import Scene, conf
-from tests.unit.engine.world import World, node
 
 from .test_metrics import scrape
 

@@ -17,8 +17,8 @@ from agent_scheduler.objects import wire
 from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from tests.support.engine import World
 from tests.support.scripted import FakeTime
-from tests.unit.engine.world import World
 
 from .test_metrics import scrape
 

@@ -14,7 +14,7 @@ from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.telemetry import traces
 from agent_scheduler.telemetry.spans import TraceCounts, trace_id
 from agent_scheduler.telemetry.traces import LINGERS, PodTraces
-from tests.unit.engine.world import World
+from tests.support.engine import World
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000_000

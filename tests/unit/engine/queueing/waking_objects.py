@@ -14,9 +14,9 @@ from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.unit.engine.dra import objects as dra
-from tests.unit.engine.volumes import world as storage
-from tests.unit.engine.world import node, read_pod
+from tests.support import devices as dra
+from tests.support import storage
+from tests.support.engine import node, read_pod
 
 Json = dict[str, Any]
 

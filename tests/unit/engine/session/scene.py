@@ -27,7 +27,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.shard import within
 from agent_scheduler.objects import batch
-from tests.unit.engine.world import World, pod_json, read_pod
+from tests.support.engine import World, pod_json, read_pod
 
 T = TypeVar("T")
 

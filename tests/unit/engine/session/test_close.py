@@ -12,7 +12,7 @@ from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects.batch import PodGroupCondition, PodGroupStatus
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, conf, finished, status_of, told
 

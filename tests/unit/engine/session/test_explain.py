@@ -7,7 +7,7 @@ from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.explain import WAITS_FOR, GangExplanation, Minimum, explain_gang
 from agent_scheduler.objects.batch import ResourceQuotaStatus
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, conf
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.state.gpus import RESOURCE, Indices
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, bound, conf, told
 

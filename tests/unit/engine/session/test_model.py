@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.session.model import HOLDING, READY, Job, Task, TaskStatus, status_of
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, opened
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, Shard, bound, claimed, conf, evicted, told
 

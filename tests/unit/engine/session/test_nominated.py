@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import SCHEDULER, Scene, bound, conf, told
 

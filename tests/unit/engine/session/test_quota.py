@@ -8,7 +8,7 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, bound, claimed, conf, evicted, told
 

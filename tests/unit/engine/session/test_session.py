@@ -10,7 +10,7 @@ from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Everything, Scene, bound, conf, status_of, told
 

@@ -14,7 +14,7 @@ from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, bound, conf, told
 from .test_close import again

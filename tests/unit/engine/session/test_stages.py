@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.objects.batch import STAGE_GATE, TASK_SPEC, WAITING_ROLES
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, bound, status_of
 

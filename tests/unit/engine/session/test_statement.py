@@ -12,7 +12,7 @@ from agent_scheduler.engine.session.hooks import Hooks
 from agent_scheduler.engine.session.model import Job, TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Everything, Scene, conf, opened
 

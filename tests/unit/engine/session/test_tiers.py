@@ -14,7 +14,7 @@ from agent_scheduler.engine.session.hooks import ABSTAIN, PERMIT, REJECT, Hooks,
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.tiers import Tiers, number_of
 from agent_scheduler.engine.session.worklist import JobHeap, QueueHeap
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, opened
 

@@ -13,7 +13,7 @@ from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.written import Hold, written_condition
 from agent_scheduler.objects.batch import ResourceQuotaStatus
-from tests.unit.engine.world import node
+from tests.support.engine import node
 
 from .scene import Scene, conf, finished, told
 

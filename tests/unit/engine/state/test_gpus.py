@@ -29,9 +29,9 @@ from agent_scheduler.engine.state.gpus import (
 )
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
+from tests.support.engine import World, node, pod_json, read_pod
 from tests.support.examples import examples
 from tests.support.stateful import model_test
-from tests.unit.engine.world import World, node, pod_json, read_pod
 
 pytestmark = pytest.mark.promise("S38")
 

@@ -9,7 +9,7 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.state.gpus import RESOURCE
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from tests.unit.engine.world import World, node
+from tests.support.engine import World, node
 
 
 def test_a_pod_on_a_node_that_is_not_known_yet_counts_once_the_node_appears() -> None:

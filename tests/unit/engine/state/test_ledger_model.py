@@ -32,8 +32,8 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
-from tests.support.stateful import model_test
-from tests.unit.engine.ledger_model import (
+from tests.support.engine import read_pod
+from tests.support.ledger_model import (
     NODE_SHAPES,
     POD_SHAPES,
     PODS,
@@ -44,7 +44,7 @@ from tests.unit.engine.ledger_model import (
     Row,
     node_json,
 )
-from tests.unit.engine.world import read_pod
+from tests.support.stateful import model_test
 
 pytestmark = pytest.mark.promise("S7")
 

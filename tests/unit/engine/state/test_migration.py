@@ -8,17 +8,9 @@ from agent_scheduler.engine.volumes.binding import NODE_CONFLICT, Plan, judge, p
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import VolumeInfo
 from agent_scheduler.engine.volumes.reservation import Progress, check_bindings, reserve
-from tests.unit.engine.volumes.world import (
-    Json,
-    Storage,
-    claim,
-    csi_node,
-    node,
-    pod,
-    ref,
-    storage_class,
-    volume,
-)
+from tests.support.engine import World as Storage
+from tests.support.engine import node
+from tests.support.storage import Json, claim, csi_node, pod, ref, storage_class, volume
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 REGION, BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"

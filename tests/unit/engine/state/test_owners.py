@@ -11,7 +11,7 @@ from agent_scheduler.engine.state.labelselector import LabelSelector, label_sele
 from agent_scheduler.engine.state.owners import Controller, OwnerKind, Owners, Siblings
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
-from tests.unit.engine.world import World, node, pod_json, read_pod
+from tests.support.engine import World, node, pod_json, read_pod
 
 NAME = "agent-scheduler"
 

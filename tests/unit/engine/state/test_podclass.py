@@ -12,7 +12,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodReader
 from agent_scheduler.engine.state.podspec import parse_int
 from agent_scheduler.engine.state.requests import DEFAULTS
-from tests.unit.engine.world import pod_json, read_pod
+from tests.support.engine import pod_json, read_pod
 
 GI = 2**30
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import pod_json, read_pod
 from tests.support.examples import examples
-from tests.unit.engine.world import pod_json, read_pod
 
 _FACTS = tuple(name for name in PodClass.__slots__ if not name.startswith("_"))
 

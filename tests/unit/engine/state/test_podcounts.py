@@ -17,8 +17,8 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
 from agent_scheduler.engine.state.recount import contradictions
+from tests.support.engine import World, node, pod_json, read_pod, sums_are_right
 from tests.support.examples import examples
-from tests.unit.engine.world import World, node, pod_json, read_pod, sums_are_right
 
 
 def selector(**labels: str) -> LabelSelector:

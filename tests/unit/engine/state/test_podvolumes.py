@@ -7,7 +7,7 @@ import pytest
 from agent_scheduler.engine.state.inline import conflicts
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.engine.state.podvolumes import ClaimUse, PodVolumes, pod_volumes
-from tests.unit.engine.volumes.world import Json, pod, spec
+from tests.support.storage import Json, pod, spec
 
 
 def read(raw: bytes) -> PodVolumes | None:

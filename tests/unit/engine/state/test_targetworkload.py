@@ -21,8 +21,8 @@ from agent_scheduler.engine.state.targetworkload import (
     kind_of,
 )
 from agent_scheduler.objects import wire
+from tests.support.engine import World
 from tests.support.examples import examples
-from tests.unit.engine.world import World
 
 _world = World()
 

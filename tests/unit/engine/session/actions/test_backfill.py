@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent_scheduler.engine.session.model import Task, TaskStatus
+from tests.support.engine import node
 from tests.unit.engine.session.scene import Scene, bound, conf, opened
-from tests.unit.engine.world import node
 
 HOW = conf(actions="enqueue allocate backfill")
 

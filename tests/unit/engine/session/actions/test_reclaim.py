@@ -9,8 +9,8 @@ import pytest
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.objects.batch import PREEMPTABLE
+from tests.support.engine import node
 from tests.unit.engine.session.scene import Scene, claimed, conf, evicted
-from tests.unit.engine.world import node
 
 pytestmark = pytest.mark.promise("S30")
 

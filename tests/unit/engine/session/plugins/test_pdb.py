@@ -7,8 +7,8 @@ import pytest
 from agent_scheduler.engine.preemption.pdbs import PDB, PDBs
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.objects.wire import LabelSelector
+from tests.support.engine import node
 from tests.unit.engine.session.scene import Scene, conf
-from tests.unit.engine.world import node
 
 
 @pytest.mark.parametrize(("allowed", "evicted"), [(2, 2), (1, 0), (0, 0)])

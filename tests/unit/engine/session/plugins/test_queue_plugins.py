@@ -14,8 +14,8 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from tests.support.engine import node
 from tests.unit.engine.session.scene import Scene, bound, conf, opened, status_of, told
-from tests.unit.engine.world import node
 
 pytestmark = pytest.mark.promise("S28")
 

@@ -13,8 +13,8 @@ from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import ResourceQuotaStatus
+from tests.support.engine import node
 from tests.unit.engine.session.scene import Scene, conf, opened, status_of
-from tests.unit.engine.world import node
 
 OPTION = PluginOption("any")
 

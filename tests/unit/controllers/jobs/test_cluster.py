@@ -1,0 +1,118 @@
+"""What the job controller takes a pod for, by what it has written and what the watch delivers, in any order."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from agent_scheduler.controllers.jobs.cluster import COUNTING, NEWS, JobsCluster
+from agent_scheduler.objects.batch import PodGroup
+from agent_scheduler.objects.job import Job
+from agent_scheduler.objects.job_pod import JobPod
+from tests.support.objects import Object, job, owner, pod, pod_group, stored, task
+
+T = TypeVar("T")
+
+TASK = {"volcano.sh/task-spec": "t"}
+JOB = stored(job("j", task("t", 2), minimum=2, namespace="default"))
+
+
+def read(body: Object, kind: type[T]) -> T:
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def member(version: int, **more: Any) -> JobPod:
+    """The first pod of the Job as of a version."""
+    body = pod("j-t-0", namespace="default", uid="u", owners=[owner(JOB)], annotations=TASK, **more)
+    return read(stored(body, uid="u", version=version), JobPod)
+
+
+def is_leaving(cluster: JobsCluster) -> bool:
+    (found,) = cluster.pods(read(JOB, Job)).values()
+    return found.metadata.deletion_timestamp is not None
+
+
+def test_a_pod_whose_deletion_was_accepted_leaves_whatever_older_reports_arrive() -> None:
+    cluster = JobsCluster()
+    cluster.set_job(read(JOB, Job))
+    cluster.set_pod(member(2, phase="Running"))
+    cluster.pod_leaves(member(2))
+    assert is_leaving(cluster)
+    cluster.set_pod(member(3, phase="Failed"))
+    assert is_leaving(cluster)
+    cluster.delete_pod(member(4, phase="Failed"))
+    assert cluster.pods(read(JOB, Job)) == {}
+
+
+def test_a_pod_of_the_same_name_that_was_made_later_does_not_leave_with_the_first() -> None:
+    cluster = JobsCluster()
+    cluster.set_job(read(JOB, Job))
+    cluster.set_pod(member(2))
+    cluster.pod_leaves(read(stored(pod("j-t-0", uid="other", owners=[owner(JOB)])), JobPod))
+    assert not is_leaving(cluster)
+
+
+WHOLE = ("AbortJob", "RestartJob", "TerminateJob", "CompleteJob")
+
+
+@pytest.mark.promise("L19")
+@pytest.mark.parametrize("event", ["PodFailed", "PodEvicted", "TaskCompleted", "Unknown"])
+@pytest.mark.parametrize("action", [*WHOLE, "RestartTask", "RestartPod"])
+def test_who_takes_over_carries_out_actions_of_the_whole_job_by_what_is_left(event: str, action: str) -> None:
+    """Other actions have been carried out, or nothing says whether they have."""
+    body = job("j", task("t", 1), namespace="default", policies=[{"event": event, "action": action}])
+    running = stored({**body, "status": {"state": {"phase": "Running"}}})
+    phases = {"PodFailed": "Failed", "TaskCompleted": "Succeeded"}
+    deleted = {"deleted": "2026-01-01T00:00:00Z"} if event == "PodEvicted" else {}
+    group = pod_group("j-uid-j", namespace="default", owners=[owner(JOB)])
+    cluster = JobsCluster()
+    cluster.set_job(read(running, Job))
+    cluster.set_pod(member(2, phase=phases.get(event, "Running"), **deleted))
+    if event == "Unknown":
+        cluster.set_group(read(stored({**group, "status": {"phase": "Unknown"}}), PodGroup))
+    assert cluster.take("default/j") is None
+    cluster.begin()
+    happened = cluster.take("default/j")
+    assert (happened and happened.event) == (event if action in WHOLE else None)
+    assert cluster.take("default/j") is None
+
+
+@pytest.mark.parametrize(
+    ("phases", "seconds", "notes"),
+    [
+        (["Pending"], [None], 0),
+        (["Pending", "Inqueue", "Running", "Pending"], [None, None, COUNTING, None], 0),
+        (["Running", "Unknown", "Running", "Unknown"], [None, None, COUNTING, None], 2),
+        (["Unknown", "Unknown"], [None, COUNTING], 0),
+    ],
+)
+def test_a_job_is_looked_at_at_once_for_a_group_that_is_let_in_put_out_or_unknown(
+    phases: list[str], seconds: list[float | None], notes: int
+) -> None:
+    """Anything else that a group says may wait for other changes. That it became Unknown is an event each time."""
+    cluster, put = watched()
+    for version, phase in enumerate(phases, 2):
+        body = pod_group("g", namespace="default", owners=[owner(JOB)], phase=phase)
+        cluster.set_group(read(stored(body, version=version), PodGroup))
+    assert put == seconds
+    assert [each.event for each in iter(lambda: cluster.take("default/j"), None)] == ["Unknown"] * notes
+
+
+def test_a_job_is_looked_at_at_once_for_a_pod_that_failed_or_leaves() -> None:
+    cluster, put = watched()
+    for version, phase in enumerate(["Pending", "Running", "Failed"], 2):
+        cluster.set_pod(member(version, phase=phase))
+    cluster.set_pod(member(5, phase="Failed", deleted="2026-01-01T00:00:00Z"))
+    cluster.delete_pod(member(6))
+    assert put == [NEWS, COUNTING, None, None, None]
+
+
+def watched() -> tuple[JobsCluster, list[float | None]]:
+    """A cluster with the Job, and after how many seconds each change has it looked at; None: at once."""
+    cluster, put = JobsCluster(), list[float | None]()
+    cluster.set_job(read(JOB, Job))
+    cluster.begin()
+    cluster.put = lambda _key, seconds=None: put.append(seconds)
+    return cluster, put

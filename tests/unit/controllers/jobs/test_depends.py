@@ -1,0 +1,54 @@
+"""Which tasks of a Job wait for others: `dependsOn` names `a`, `b` and `c`, of which `a` needs two pods."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from agent_scheduler.controllers.jobs.depends import waiting_tasks
+from agent_scheduler.objects.job import Job
+from agent_scheduler.objects.job_pod import JobPod
+from tests.support.objects import job, pod, stored, task
+
+A, B, C = "a (0 of 2 ready)", "b (0 of 1 ready)", "c (0 of 1 ready)"
+
+
+def waits(names: list[str], iteration: str, *pods: tuple[str, str]) -> tuple[str, bool] | None:
+    """What task `w` waits for, and whether in vain; None where it does not wait. `pods`: names and phases."""
+    depends = {"name": names, "iteration": iteration}
+    body = job(
+        "j", task("a", 2, minimum=2), task("b"), task("c"), task("w", dependsOn=depends), namespace="d"
+    )
+    found = {}
+    for name, phase in pods:
+        annotations = {"volcano.sh/task-spec": name.split("-")[0]}
+        one = stored(pod(f"j-{name}", namespace="d", annotations=annotations, phase=phase))
+        found[f"j-{name}"] = msgspec.json.decode(msgspec.json.encode(one), type=JobPod)
+    waiting = waiting_tasks(msgspec.json.decode(msgspec.json.encode(stored(body)), type=Job), found).get("w")
+    return None if waiting is None else (str(waiting).removeprefix("w waits for "), waiting.in_vain)
+
+
+@pytest.mark.promise("S35")
+@pytest.mark.parametrize(
+    ("names", "iteration", "pods", "expected"),
+    [
+        (["a"], "all", [], (A, False)),
+        (["a"], "all", [("a-0", "Succeeded")], ("a (1 of 2 ready)", False)),
+        (["a"], "all", [("a-0", "Succeeded"), ("a-1", "Succeeded")], None),
+        (["a"], "all", [("a-0", "Succeeded"), ("a-1", "Failed")], ("a (1 of 2 ready)", True)),
+        (["a", "b", "c"], "all", [("b-0", "Succeeded")], (f"{A}, {C}", False)),
+        (["b", "c"], "all", [("b-0", "Failed")], (f"{B}, {C}", True)),
+        (["a", "b", "c"], "any", [], (f"{A} or {B} or {C}", False)),
+        (["a", "b", "c"], "any", [("c-0", "Succeeded")], None),
+        (["b", "c"], "any", [("b-0", "Failed")], (f"{B} or {C}", False)),
+        (["b", "c"], "any", [("b-0", "Failed"), ("c-0", "Failed")], (f"{B} or {C}", True)),
+        # A name that is given twice counts once; one of no task counts nowhere.
+        (["b", "b"], "any", [], (B, False)),
+        (["b", "none"], "any", [], (B, False)),
+        (["none"], "all", [], None),
+    ],
+)
+def test_a_task_waits_for_all_that_it_names_or_any_of_them(
+    names: list[str], iteration: str, pods: list[tuple[str, str]], expected: tuple[str, bool] | None
+) -> None:
+    assert waits(names, iteration, *pods) == expected
