@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from tests.embedded.api.world import World
 
 from embedded_kubernetes.admission.calls import Call, CallFailed, Https, NoClient, call_of
 from embedded_kubernetes.certificates import make_certificates, server_context
+
+from ..support import SERVICES, World, named
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -103,10 +104,7 @@ async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (
-            ("elsewhere",),
-            "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs",
-        ),
+        (("elsewhere",), "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"),
         (("127.0.0.2", "127.0.0.3"), "certificate is valid for 127.0.0.2, 127.0.0.3, not 127.0.0.1"),
     ],
 )
@@ -155,9 +153,6 @@ async def test_certificates_that_are_none_are_no_client() -> None:
             await https(Call("https://127.0.0.1/", b"", b"none"))
 
 
-SERVICES = "/api/v1/namespaces/default/services"
-
-
 def _called(world: World, **service: object) -> Call:
     client = {"service": {"name": "hook", "namespace": "default", **service}}
     return call_of(world.api.registry, client, body=b"", seconds=7)
@@ -168,7 +163,7 @@ def test_a_service_is_called_by_its_name_at_its_address() -> None:
     with pytest.raises(CallFailed, match='service "hook" not found'):
         _called(world)
     ports = [{"port": 443, "targetPort": 8443}]
-    made = world.ok("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": {"ports": ports}})
+    made = world.post(SERVICES, named("hook", spec={"ports": ports}))
     call = _called(world, path="/a/")
     assert call.url == "https://hook.default.svc:443/a?timeout=7s"
     assert call.address == f"{made['spec'].get('clusterIP')}:443"
@@ -179,14 +174,14 @@ def test_a_service_is_called_by_its_name_at_its_address() -> None:
 def test_a_service_of_an_external_name_is_that_name() -> None:
     world = World()
     spec = {"type": "ExternalName", "externalName": "hooks.example.com"}
-    world.ok("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": spec})
+    world.post(SERVICES, named("hook", spec=spec))
     assert _called(world, port=8443).address == "hooks.example.com:8443"
 
 
 def test_a_service_without_an_address_cannot_be_called() -> None:
     world = World()
     spec = {"clusterIP": "None", "ports": [{"port": 443}]}
-    world.ok("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": spec})
+    world.post(SERVICES, named("hook", spec=spec))
     with pytest.raises(CallFailed, match="cannot route to service with ClusterIP"):
         _called(world)
 

@@ -9,17 +9,17 @@ import pytest
 
 from embedded_kubernetes.auth.audit import event
 
-from .scripted import MAPS, Scripted, config
+from ..support import ADMISSION, MAPS, PODS, World, config_map, container, named
 
 
-def _refusal(world: Scripted, name: str = "c", **metadata: Any) -> str:
+def _refusal(world: World, name: str = "c", **metadata: Any) -> str:
     """What is said to a create; nothing if it is let pass."""
-    status, answer = world.call("POST", f"{MAPS}?dryRun=All", config(name, **metadata))
+    status, answer = world.call("POST", f"{MAPS}?dryRun=All", config_map(name, **metadata))
     return "" if status == 201 else answer["message"].rpartition("denied request: ")[2]
 
 
 def test_variables_may_use_those_before_them() -> None:
-    world = Scripted()
+    world = World()
     variables = [
         {"name": "name", "expression": "object.metadata.name"},
         {"name": "ok", "expression": "variables.name == 'good'"},
@@ -31,7 +31,7 @@ def test_variables_may_use_those_before_them() -> None:
 
 
 def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
-    world = Scripted()
+    world = World()
     variables = [{"name": "broken", "expression": "object.metadata.annotations.x"}]
     used = "object.metadata.name == 'c' || variables.broken == ''"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
@@ -41,7 +41,7 @@ def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
 
 
 def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
-    world = Scripted()
+    world = World()
     variables = [
         {"name": "limit", "expression": "quantity('1Gi')"},
         {"name": "since", "expression": "timestamp('2020-01-01T00:00:00Z')"},
@@ -70,7 +70,7 @@ def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
     ],
 )
 def test_a_variable_keeps_what_is_no_json(expression: str, used: str) -> None:
-    world = Scripted()
+    world = World()
     variables = [{"name": "v", "expression": expression}, {"name": "w", "expression": "variables.v"}]
     both = f"{used} && {used.replace('variables.v', 'variables.w')}"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": both}]})
@@ -82,14 +82,14 @@ def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
     operations = ", ".join(
         f"JSONPatch{{op: 'add', path: '/data/{name}', value: {value}}}" for name, value in values.items()
     )
-    world = Scripted()
+    world = World()
     world.policy("Mutating", {"mutations": [_mutation(f"[{operations}]", "JSONPatch")]})
-    made = world.ok("POST", MAPS, config())["data"]
+    made = world.post(MAPS, config_map())["data"]
     assert made == {"k": "v", "b": "YQ==", "t": "2020-01-01T00:00:00Z", "d": "90s"}
 
 
 def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> None:
-    world = Scripted()
+    world = World()
     world.policy(
         "Validating",
         {
@@ -100,8 +100,8 @@ def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> Non
     )
     assert _refusal(world, "a") == ""
     for name in "ab":
-        body = {"metadata": {"name": f"no-{name}", "labels": {"limits": "1"}}, "data": {"not": name}}
-        world.ok("POST", MAPS, body)
+        body = named(f"no-{name}", labels={"limits": "1"}, data={"not": name})
+        world.post(MAPS, body)
     assert [bool(_refusal(world, name)) for name in "abc"] == [True, True, False]
 
 
@@ -112,12 +112,12 @@ def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> Non
             {"apiVersion": "v1", "kind": "Node"},
             {"name": "x", "namespace": "default"},
             "paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
-        ),
+        )
     ],
 )
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
 def test_parameters_that_cannot_be_had_are_a_failure(kind, reference, said, policy) -> None:
-    world = Scripted()
+    world = World()
     spec = {"paramKind": kind, "failurePolicy": policy, "validations": [{"expression": "true"}]}
     world.policy("Validating", spec, paramRef={**reference, "parameterNotFoundAction": "Deny"})
     wanted = f"failed to configure binding: {said}" if policy == "Fail" else ""
@@ -125,7 +125,7 @@ def test_parameters_that_cannot_be_had_are_a_failure(kind, reference, said, poli
 
 
 def test_rules_may_leave_out_what_others_cover_and_go_by_names() -> None:
-    world = Scripted()
+    world = World()
     rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"]}
     constraints = {
         "resourceRules": [rule],
@@ -136,7 +136,7 @@ def test_rules_may_leave_out_what_others_cover_and_go_by_names() -> None:
 
 
 def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
-    world = Scripted()
+    world = World()
     expression = (
         "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == 'default' && "
         "authorizer.requestResource.check('create').allowed() && "
@@ -156,7 +156,7 @@ def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
     ],
 )
 def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: str) -> None:
-    world = Scripted()
+    world = World()
     expression = f"authorizer.{question}.check('get').allowed()"
     world.policy("Validating", {"validations": [{"expression": expression}]})
     assert _refusal(world) == f"expression '{expression}' resulted in error: {said}"
@@ -164,7 +164,7 @@ def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: st
 
 def test_the_audit_log_has_failures_and_what_a_policy_publishes() -> None:
     told: list[Any] = []
-    world = Scripted(observer=told.append)
+    world = World(observer=told.append)
     spec = {
         "validations": [{"expression": "false", "message": "never"}],
         "auditAnnotations": [{"key": "name", "valueExpression": "string(object.metadata.name)"}],
@@ -189,9 +189,9 @@ def _mutation(expression: str, kind: str = "ApplyConfiguration") -> dict[str, An
 
 
 def _mutated(*mutations: dict[str, Any], **spec: Any) -> tuple[int, Any]:
-    world = Scripted()
+    world = World()
     world.policy("Mutating", {"mutations": list(mutations), **spec})
-    return world.call("POST", f"{MAPS}?dryRun=All", config())
+    return world.call("POST", f"{MAPS}?dryRun=All", config_map())
 
 
 def test_each_mutation_sees_what_those_before_it_did() -> None:
@@ -289,37 +289,36 @@ def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code,
 
 
 def test_what_is_replaced_as_a_whole_may_not_be_applied() -> None:
-    world = Scripted()
+    world = World()
     rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     tolerations = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'x'}]}}"
     world.policy(
-        "Mutating",
-        {"matchConstraints": {"resourceRules": [rule]}, "mutations": [_mutation(tolerations)]},
+        "Mutating", {"matchConstraints": {"resourceRules": [rule]}, "mutations": [_mutation(tolerations)]}
     )
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    _, answer = world.call("POST", "/api/v1/namespaces/default/pods", pod)
+    pod = named("p", spec={"containers": [container()]})
+    _, answer = world.call("POST", PODS, pod)
     assert answer["message"].endswith("may not mutate atomic arrays, maps or structs: .spec.tolerations")
 
 
 def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding() -> None:
-    world = Scripted()
+    world = World()
     kind = {"apiVersion": "example.com/v1", "kind": "Nosuch"}
     reference = {"name": "x", "parameterNotFoundAction": "Allow"}
     world.policy(
         "Validating", {"paramKind": kind, "validations": [{"expression": "true"}]}, paramRef=reference
     )
     why = "failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nosuch'"
-    status, answer = world.call("POST", MAPS, config())
+    status, answer = world.call("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (422, "Invalid")
     assert answer["message"] == (
         "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: "
         + why
     )
 
-    world = Scripted()
+    world = World()
     mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
     world.policy("Mutating", {"paramKind": kind, "mutations": [mutation]}, paramRef=reference)
-    status, answer = world.call("POST", MAPS, config())
+    status, answer = world.call("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (403, "Forbidden")
     assert answer["message"] == f'policy "p" denied request: failed to configure policy: {why}'
 
@@ -331,53 +330,52 @@ def test_each_mutation_that_fails_is_told_and_those_after_it_are_carried_out() -
     }
     good = "[JSONPatch{op: 'add', path: '/data/k', value: 'changed'}]"
     mutations = [broken, {"patchType": "JSONPatch", "jsonPatch": {"expression": good}}, broken]
-    world = Scripted()
+    world = World()
     world.policy("Mutating", {"mutations": mutations})
-    status, answer = world.call("POST", MAPS, config())
+    status, answer = world.call("POST", MAPS, config_map())
     assert status == 403 and len(answer["details"]["causes"]) == 2
     assert answer["details"]["causes"][0]["message"] == answer["message"]
-    world = Scripted()
+    world = World()
     world.policy("Mutating", {"failurePolicy": "Ignore", "mutations": mutations})
-    assert world.ok("POST", MAPS, config())["data"] == {"k": "changed"}
+    assert world.post(MAPS, config_map())["data"] == {"k": "changed"}
 
 
 @pytest.mark.parametrize(("policy", "times"), [("Never", 1), ("IfNeeded", 2)])
 def test_a_mutating_policy_is_asked_again_after_its_own_change(policy: str, times: int) -> None:
     grow = "[JSONPatch{op: 'replace', path: '/data/k', value: object.data.k + '+'}]"
-    world = Scripted()
+    world = World()
     mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": grow}}
     world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutation]})
-    assert world.ok("POST", MAPS, config())["data"] == {"k": "v" + "+" * times}
+    assert world.post(MAPS, config_map())["data"] == {"k": "v" + "+" * times}
 
 
 def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning() -> None:
-    world = Scripted()
+    world = World()
     annotation = {"key": "k", "valueExpression": "object.data.nosuch + ''"}
     world.policy("Validating", {"auditAnnotations": [annotation]}, validationActions=["Warn"])
-    assert _refusal(world).endswith("resulted in error: no such key: nosuch")
-    assert "Warning" not in world.headers
+    answer = world.send("POST", MAPS, config_map())
+    assert answer.status == 422 and b"resulted in error: no such key: nosuch" in answer.body
+    assert "Warning" not in dict(answer.headers)
 
 
 @pytest.mark.parametrize("kind", ["Validating", "Mutating"])
 def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(kind: str) -> None:
-    world = Scripted()
+    world = World()
     rule = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
     broken = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{path: object.nosuch}]"}}
     what = {"validations": [{"expression": "false"}]} if kind == "Validating" else {"mutations": [broken]}
     world.policy(kind, {"matchConstraints": {"resourceRules": [rule]}, **what})
-    group = "/apis/admissionregistration.k8s.io/v1"
-    status, answer = world.call(
-        "POST", f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "x"}}
-    )
+    group = ADMISSION
+    status, answer = world.call("POST", f"{group}/validatingwebhookconfigurations", named("x"))
     assert status in (403, 422) and "denied request" in answer["message"]
-    binding = {"metadata": {"name": "x"}, "spec": {"policyName": "x", "validationActions": ["Deny"]}}
-    world.ok("POST", f"{group}/validatingadmissionpolicybindings", binding)
+    binding = named("x", spec={"policyName": "x", "validationActions": ["Deny"]})
+    world.post(f"{group}/validatingadmissionpolicybindings", binding)
     asked = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
-    world.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+    world.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
 
 
 def test_match_conditions_do_not_see_the_namespace() -> None:
-    world = Scripted()
+    world = World()
     condition = {"name": "a", "expression": "namespaceObject == null"}
     seen = {"expression": "namespaceObject.metadata.name != 'default'"}
     world.policy("Validating", {"matchConditions": [condition], "validations": [seen]})

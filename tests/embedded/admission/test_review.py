@@ -34,16 +34,8 @@ def _wrong(status: int, content_type: str, text: bytes) -> str:
             "text/plain",
             "the server responded with the status code 418 but did not return more information",
         ),
-        (
-            429,
-            "text/plain",
-            "the server has received too many requests and has asked us to try again later",
-        ),
-        (
-            502,
-            "text/plain",
-            'an error on the server ("why") has prevented the request from succeeding',
-        ),
+        (429, "text/plain", "the server has received too many requests and has asked us to try again later"),
+        (502, "text/plain", 'an error on the server ("why") has prevented the request from succeeding'),
         (503, "text/plain", "the server is currently unable to handle the request"),
     ],
 )

@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
-from tests.support.stateful import model_test
 
 from embedded_kubernetes.requests import Request, Response, Stream
+from tests.support.stateful import model_test
 
+from ..support import JSON_PATCH, MERGE, NODES, World, config_map, named, pod
 from .reads import Reads
 from .store_model import LABELS, ZONE, Json, Model, stamped
-from .world import JSON_PATCH, MERGE, World, config_map, pod
 
 NAMESPACES = ("default", "kube-public")
 NAMES = ("x", "x-1")
@@ -35,7 +35,7 @@ class ApiMachine(Reads):
         self.world = World(history=HISTORY, controllers=False)
         self.store = self.world.store
         labels = {ZONE: "z"}
-        self.world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n2", "labels": labels}})
+        self.world.post(NODES, named("n2", labels=labels))
         registry = self.world.api.registry
         self.served = {kind: registry.stored(("", kind)) for kind in KINDS}
         self.models = {kind: Model(HISTORY) for kind in KINDS}

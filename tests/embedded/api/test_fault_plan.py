@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.places import ROOT
 
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
 from embedded_kubernetes import fault_plan
 from embedded_kubernetes.fault_plan import KINDS, WATCH_KINDS, plan_of, read_plan
+from tests.support.places import ROOT
 
 
 def refusal(text: str) -> str:

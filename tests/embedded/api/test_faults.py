@@ -14,7 +14,8 @@ from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
 from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Disturbance, Request
 
-PODS = "/api/v1/namespaces/default/pods"
+from ..support import NODES, PODS, named
+
 BIND = Request("POST", f"{PODS}/a/binding")
 WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")
 
@@ -38,7 +39,7 @@ def struck(asked: Injector, request: Request, times: int) -> list[int]:
         ("HEAD", f"{PODS}/p", "", Target("get", "", "pods", "", "default", "p")),
         ("POST", f"{PODS}/p/binding", "", Target("create", "", "pods", "binding", "default", "p")),
         ("PUT", "/api/v1/namespaces/n/finalize", "", Target("update", "", "namespaces", "finalize", "", "n")),
-        ("DELETE", "/api/v1/nodes", "", Target("deletecollection", "", "nodes")),
+        ("DELETE", NODES, "", Target("deletecollection", "", "nodes")),
         ("DELETE", "/api/v1/nodes/n%2D1", "", Target("delete", "", "nodes", "", "", "n-1")),
         (
             "PATCH",
@@ -113,7 +114,7 @@ def test_a_rule_says_which_of_the_requests_that_match_are_struck(often: Any, num
     asked = injector({"match": {"resource": "pods/binding"}, "fault": {"drop": {}}, **often})
     found = []
     for number in range(1, 10):
-        assert asked(Request("GET", "/api/v1/nodes")) is None, "what does not match is not counted"
+        assert asked(Request("GET", NODES)) is None, "what does not match is not counted"
         if asked(BIND) is not None:
             found.append(number)
     assert found == numbers
@@ -211,7 +212,7 @@ def test_a_stale_list_is_asked_for_at_an_older_version_and_its_pages_with_it() -
 
 
 def line(type_: str, version: int) -> bytes:
-    obj = {"kind": "Pod", "metadata": {"name": f"p{version}", "resourceVersion": str(version)}}
+    obj = named(f"p{version}", kind="Pod", resourceVersion=str(version))
     return orjson.dumps({"type": type_, "object": obj}) + b"\n"
 
 
@@ -329,7 +330,7 @@ def test_a_lost_deletion_is_followed_by_a_watch_that_is_too_old() -> None:
     assert asked(WATCH) is not None
     assert lossy.feed(LINES) == [LINES[0], LINES[1], End.CLOSE]
     assert asked.fired == {"loseDelete": 1}
-    other = asked(Request("GET", "/api/v1/nodes", "watch=1"))
+    other = asked(Request("GET", NODES, "watch=1"))
     assert other is not None
     assert other.error is None
     again = asked(Request("GET", "/api/v1/pods", "watch=1&resourceVersion=51"))

@@ -17,8 +17,8 @@ from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from embedded_kubernetes.inproc import Door, Lost
 
-from .test_http import Client, Served, serving, until
-from .world import PODS, World, pod
+from ..support import PODS, World, pod, until
+from .test_http import Client, Served, serving
 
 WATCH = f"{PODS}?watch=1&resourceVersion="
 
@@ -384,7 +384,7 @@ async def test_a_lost_deletion_ends_the_watch_and_expires_the_next() -> None:
     async with faulty({"first": 1, "fault": {"loseDelete": {}}}) as served:
         served.world.pod("a")
         client = await watching(served)
-        served.world.ok("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+        served.world.delete(f"{PODS}/a?gracePeriodSeconds=0")
         sent = await client.reader.readuntil(b"0\r\n\r\n")
         assert b"DELETED" not in sent
         client.get(f"{WATCH}{served.world.store.rv}")

@@ -17,7 +17,7 @@ from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from embedded_kubernetes.server import Server
 
-from .world import PODS, World, pod
+from ..support import NAMESPACES, PODS, World, named, pod
 
 
 class Client:
@@ -360,7 +360,7 @@ async def test_stopping_ends_watches_cleanly_and_closes_idle_connections() -> No
 async def test_the_collector_runs_while_the_server_serves() -> None:
     async with serving() as served:
         world = served.world
-        world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+        world.post(NAMESPACES, named("t"))
         for number in range(200):
             world.pod(f"p{number}", namespace="t")
         client = await served.client()

@@ -10,7 +10,7 @@ import pytest
 from embedded_kubernetes.inproc import Door, Lost
 from embedded_kubernetes.requests import Disturbance
 
-from .world import PODS, World, pod
+from ..support import NAMESPACES, PODS, World, named, pod
 
 
 async def test_requests_are_answered_as_over_http() -> None:
@@ -62,7 +62,7 @@ async def test_a_refused_watch_is_its_status_and_its_body() -> None:
 async def test_the_collector_gets_its_turns() -> None:
     world = World()
     door = Door(world.api)
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    world.post(NAMESPACES, named("t"))
     await door.request("DELETE", "/api/v1/namespaces/t")
     for _ in range(10):
         await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.selectors import compile_selector
 from embedded_kubernetes.store import Record
 
-from .world import PODS, World
+from ..support import NAMESPACES, PODS, World, named
 
 ALL = [f"p{number}" for number in range(7)]
 
@@ -24,15 +24,15 @@ def world() -> World:
 
 
 def test_chunks_together_are_the_list_as_it_was_when_the_first_was_read(world: World) -> None:
-    first = world.ok("GET", f"{PODS}?limit=3")
+    first = world.get(f"{PODS}?limit=3")
     meta = first["metadata"]
     assert meta["remainingItemCount"] == 4
-    world.ok("DELETE", f"{PODS}/p4")
+    world.delete(f"{PODS}/p4")
     world.pod("p55")
     world.bind("p5", "n1")
     pages = [first]
     while "continue" in pages[-1]["metadata"]:
-        pages.append(world.ok("GET", f"{PODS}?limit=3&continue={pages[-1]['metadata']['continue']}"))
+        pages.append(world.get(f"{PODS}?limit=3&continue={pages[-1]['metadata']['continue']}"))
     items = [item for page in pages for item in page["items"]]
     assert [item["metadata"]["name"] for item in items] == ALL
     assert all(page["metadata"]["resourceVersion"] == meta["resourceVersion"] for page in pages)
@@ -41,7 +41,7 @@ def test_chunks_together_are_the_list_as_it_was_when_the_first_was_read(world: W
 
 
 def test_a_chunked_list_with_a_selector_does_not_count_what_remains(world: World) -> None:
-    page = world.ok("GET", f"{PODS}?limit=2&labelSelector=odd")
+    page = world.get(f"{PODS}?limit=2&labelSelector=odd")
     assert [item["metadata"]["name"] for item in page["items"]] == ["p1", "p3"]
     assert "continue" in page["metadata"] and "remainingItemCount" not in page["metadata"]
 
@@ -50,7 +50,7 @@ def test_an_expired_continue_is_gone() -> None:
     world = World(history=2)
     for name in ALL:
         world.pod(name)
-    token = world.ok("GET", f"{PODS}?limit=3")["metadata"]["continue"]
+    token = world.get(f"{PODS}?limit=3")["metadata"]["continue"]
     for name in "xyz":
         world.pod(name)
     assert world.refused("GET", f"{PODS}?limit=3&continue={token}") == (410, "Expired")
@@ -80,9 +80,9 @@ def test_bad_options_are_refused(world: World, query: str, refusal: tuple[int, s
 
 def test_an_exact_version_shows_the_past(world: World) -> None:
     version = world.store.rv
-    world.ok("DELETE", f"{PODS}/p0")
+    world.delete(f"{PODS}/p0")
     world.pod("late")
-    exact = world.ok("GET", f"{PODS}?resourceVersion={version}&resourceVersionMatch=Exact")
+    exact = world.get(f"{PODS}?resourceVersion={version}&resourceVersionMatch=Exact")
     assert [item["metadata"]["name"] for item in exact["items"]] == ALL
     assert exact["metadata"]["resourceVersion"] == str(version)
     assert world.names(f"{PODS}?resourceVersion={version}&limit=2") == ALL[:2]
@@ -93,7 +93,7 @@ def test_an_exact_version_shows_the_past(world: World) -> None:
 
 
 def test_any_version_is_served_whole_whatever_the_limit(world: World) -> None:
-    page = world.ok("GET", f"{PODS}?resourceVersion=0&limit=1")
+    page = world.get(f"{PODS}?resourceVersion=0&limit=1")
     assert len(page["items"]) == len(ALL)
     assert "continue" not in page["metadata"]
 
@@ -112,9 +112,9 @@ def test_field_selectors_find_by_name_and_by_node(world: World) -> None:
 def test_namespaces_sort_as_keys_do() -> None:
     world = World()
     for namespace in ("a", "a-b", "a0"):
-        world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        world.post(NAMESPACES, named(namespace))
         world.pod("x", namespace=namespace)
-    listed = world.ok("GET", "/api/v1/pods")["items"]
+    listed = world.get("/api/v1/pods")["items"]
     assert [item["metadata"]["namespace"] for item in listed] == ["a-b", "a", "a0"]
     assert len(world.names("/api/v1/namespaces/a/pods")) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.requests import Request, Response
 
-from .world import PODS, World
+from ..support import _DEFAULT, DEPLOYMENTS, PODS, World
 
 _ALIKE = [
     PODS,
@@ -24,13 +24,13 @@ _ALIKE = [
     f"{PODS.replace('default', 'd%65fault')}/a",
     "/api/v1/watch/namespaces/default/pods",
     "/api/v1/watch/namespaces/default/pods/a",
-    "/api/v1/namespaces/default",
+    _DEFAULT,
     "/api/v1/namespaces/default/status",
     "/api/v1/namespaces/default/finalize",
     "/api/v1/namespaces/default/nosuch",
     "/api/v1/namespaces/default/nodes",
     "/api/v1/namespaces/other/pods/a",
-    "/apis/apps/v1/namespaces/default/deployments",
+    DEPLOYMENTS,
     "/apis/apps/v1/namespaces/default/deployments/a",
     "/apis/apps/v1/namespaces/default/deployments/a/scale",
     "/apis/apps/v2/namespaces/default/deployments",

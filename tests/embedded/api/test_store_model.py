@@ -10,7 +10,6 @@ import orjson
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
-from tests.support.stateful import model_test
 
 from embedded_kubernetes import reading
 from embedded_kubernetes.errors import ApiError
@@ -18,6 +17,7 @@ from embedded_kubernetes.registry import Registry
 from embedded_kubernetes.requests import Request, Response, Stream, refusal
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Record, Store, Superseded, restamped
+from tests.support.stateful import model_test
 
 from .reads import Reads
 from .store_model import LABELS, Json, Model, stamped
@@ -76,10 +76,7 @@ class StoreMachine(Reads):
     def start(self) -> None:
         self.store = new_store()
         registry = self.registry = Registry(self.store, [THING, BOX])
-        self.served = {
-            "things": registry.stored(THINGS),
-            "boxes": registry.stored(("", "boxes")),
-        }
+        self.served = {"things": registry.stored(THINGS), "boxes": registry.stored(("", "boxes"))}
         self.models = {"things": Model(HISTORY), "boxes": Model(HISTORY)}
         self.places = [("things", ""), *(("things", name) for name in NAMESPACES), ("boxes", "")]
 

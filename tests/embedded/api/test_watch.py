@@ -7,31 +7,29 @@ import pytest
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Request, Response, Stream
 
-from .world import MERGE, PODS, World, config_map
-
-MAPS = "/api/v1/namespaces/default/configmaps"
+from ..support import MAPS, METADATA, NAMESPACES, PODS, TABLE, World, config_map, named
 
 
 def relabel(world: World, name: str, **labels: str | None) -> None:
-    world.ok("PATCH", f"{MAPS}/{name}", {"metadata": {"labels": labels}}, kind=MERGE)
+    world.patch(f"{MAPS}/{name}", {"metadata": {"labels": labels}})
 
 
 def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_deleted() -> None:
     world = World()
     watch = world.watch(f"{MAPS}?watch=1&labelSelector=color%3Dred")
-    world.ok("POST", MAPS, config_map("a", labels={"color": "blue"}))
+    world.post(MAPS, config_map("a", labels={"color": "blue"}))
     assert watch.seen() == []
     relabel(world, "a", color="red")
     relabel(world, "a", size="big")
     relabel(world, "a", color="blue")
     relabel(world, "a", color="red")
-    world.ok("DELETE", f"{MAPS}/a")
+    world.delete(f"{MAPS}/a")
     assert [type_ for type_, _ in watch.seen()] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
 
 
 def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version() -> None:
     world = World()
-    world.ok("POST", MAPS, config_map("a", labels={"color": "red"}))
+    world.post(MAPS, config_map("a", labels={"color": "red"}))
     watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}&labelSelector=color%3Dred")
     relabel(world, "a", color="blue")
     (event,) = watch.events()
@@ -47,7 +45,7 @@ def test_a_kubelet_sees_only_its_own_pods_come_and_go() -> None:
     for name, node in (("a", "n1"), ("b", "n2")):
         world.pod(name)
         assert world.bind(name, node)[0] == 201
-    world.ok("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+    world.delete(f"{PODS}/a?gracePeriodSeconds=0")
     assert mine.seen() == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     assert unassigned.seen() == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("DELETED", "b")]
 
@@ -57,7 +55,7 @@ def test_a_watch_from_a_version_replays_what_came_after_it() -> None:
     world.pod("a")
     version = world.store.rv
     world.pod("b")
-    world.ok("DELETE", f"{PODS}/a")
+    world.delete(f"{PODS}/a")
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={version}")
     world.pod("c")
     expected = [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "c")]
@@ -66,7 +64,7 @@ def test_a_watch_from_a_version_replays_what_came_after_it() -> None:
 
 def test_a_watch_of_one_namespace_hears_nothing_of_others() -> None:
     world = World()
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+    world.post(NAMESPACES, named("other"))
     watch = world.watch(f"{PODS}?watch=1")
     everywhere = world.watch("/api/v1/pods?watch=1")
     world.pod("theirs", namespace="other")
@@ -197,14 +195,8 @@ def test_watchers_of_one_view_share_one_encoding() -> None:
 
 def test_tables_and_metadata_can_be_watched() -> None:
     world = World()
-    table = world.watch(
-        f"{PODS}?watch=1&resourceVersion={world.store.rv}",
-        accept="application/json;as=Table;v=v1;g=meta.k8s.io",
-    )
-    partial = world.watch(
-        f"{PODS}?watch=1&resourceVersion={world.store.rv}",
-        accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-    )
+    table = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}", accept=TABLE)
+    partial = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}", accept=METADATA)
     world.pod("a")
     world.pod("b")
     first, second = table.events()

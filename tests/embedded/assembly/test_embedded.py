@@ -25,13 +25,9 @@ from embedded_kubernetes import ClusterError, EmbeddedCluster, User, cluster, ku
 from embedded_kubernetes.embedded import _Thread
 from embedded_kubernetes.settings import Settings
 
-PODS = "/api/v1/namespaces/default/pods"
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p"},
-    "spec": {"containers": [{"name": "c", "image": "i"}]},
-}
+from ..support import NODES, PODS, container, named
+
+POD = named("p", apiVersion="v1", kind="Pod", spec={"containers": [container()]})
 
 
 def ask(
@@ -69,12 +65,12 @@ def assert_gone(url: str) -> None:
 
 def test_objects_are_created_watched_and_applied_over_http() -> None:
     with EmbeddedCluster(nodes=2) as found:
-        assert names(found, "/api/v1/nodes") == ["node-00000", "node-00001"]
+        assert names(found, NODES) == ["node-00000", "node-00001"]
         code, created = ask(found, "POST", PODS, POD)
         assert code == 201
         since = created["metadata"]["resourceVersion"]
         with urlopen(f"{found.url}{PODS}?watch=true&resourceVersion={since}", timeout=30) as watch:
-            change = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}}
+            change = named("p", apiVersion="v1", kind="Pod", labels={"a": "b"})
             path = f"{PODS}/p?fieldManager=test"
             assert ask(found, "PATCH", path, change, kind="apply-patch+yaml")[0] == 200
             event = json.loads(watch.readline())
@@ -85,7 +81,7 @@ def test_objects_are_created_watched_and_applied_over_http() -> None:
 def test_what_is_applied_is_created_and_then_changed() -> None:
     with EmbeddedCluster() as found:
         space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
-        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}}
+        config = named("c", apiVersion="v1", kind="ConfigMap", namespace="shop")
         given = [{**config, "data": {"a": "1"}}, space]
         applied = found.apply(given)
         assert [obj["kind"] for obj in applied] == ["Namespace", "ConfigMap"]
@@ -166,8 +162,8 @@ def test_faults_come_and_go_while_it_runs() -> None:
 def test_two_clusters_at_once_share_nothing() -> None:
     with EmbeddedCluster(nodes=1) as one, EmbeddedCluster(nodes=2) as other:
         one.apply(POD)
-        assert (len(names(one, "/api/v1/nodes")), names(one, PODS)) == (1, ["p"])
-        assert (len(names(other, "/api/v1/nodes")), names(other, PODS)) == (2, [])
+        assert (len(names(one, NODES)), names(one, PODS)) == (1, ["p"])
+        assert (len(names(other, NODES)), names(other, PODS)) == (2, [])
 
 
 def test_an_exception_leaves_no_thread_no_socket_and_no_file() -> None:
@@ -208,7 +204,7 @@ async def test_code_with_a_loop_may_block_while_the_cluster_answers() -> None:
         url = found.url
         found.apply(POD)
         assert names(found, PODS) == ["p"]
-        assert await asyncio.to_thread(names, found, "/api/v1/nodes") == ["node-00000"]
+        assert await asyncio.to_thread(names, found, NODES) == ["node-00000"]
     assert_gone(url)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.support.places import DOCS
 
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.places import DOCS
 
 pytest_plugins = ["pytester"]
 

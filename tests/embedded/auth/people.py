@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded.api.world import World
-
 from embedded_kubernetes.auth.audit import Asked
 from embedded_kubernetes.auth.identity import MASTERS, User
 from embedded_kubernetes.auth.jwt import Keys
 from embedded_kubernetes.auth.options import Options
 
+from ..support import ACCOUNTS, World, named
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 #: One key pair for all tests: to make one takes long.
 KEYS = Keys()
 
 
 class Guarded(World):
-    """`admin` may do everything, `ann` is in the group `team`. `asked` are the requests that came."""
+    """`admin` may do everything, `ann` is in the group `team`. `audited` are the requests that came."""
 
     def __init__(self, **options: Any) -> None:
-        self.asked: list[Asked] = []
+        self.audited: list[Asked] = []
         users = {"admin": User("admin", groups=(MASTERS,)), "ann": User("ann", "u-ann", ("team",))}
         super().__init__(
             auth=Options(**{"rbac": True, "tokens": users, "keys": KEYS, **options}),
-            observer=self.asked.append,
+            observer=self.audited.append,
         )
 
     def by(
@@ -44,14 +43,14 @@ class Guarded(World):
 
     def grant(self, name: str, rules: list[dict[str, Any]], subject: dict[str, str]) -> None:
         """Lets the subject do this in the whole cluster."""
-        self.made(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+        self.made(f"{RBAC}/clusterroles", named(name, rules=rules))
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-        body = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
+        body = named(name, roleRef=role, subjects=[subject])
         self.made(f"{RBAC}/clusterrolebindings", body)
 
     def account(self, name: str) -> str:
         """A new service account's UID."""
-        uid: str = self.made(ACCOUNTS, {"metadata": {"name": name}})["metadata"]["uid"]
+        uid: str = self.made(ACCOUNTS, named(name))["metadata"]["uid"]
         return uid
 
     def token(self, account: str, **spec: Any) -> str:

@@ -9,6 +9,7 @@ import pytest
 from embedded_kubernetes.auth.aggregation import Aggregation
 from embedded_kubernetes.auth.authentication import ACCEPTED_FOR
 
+from ..support import PODS, named
 from .people import ANN, RBAC, Guarded, rule
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
@@ -85,7 +86,7 @@ def test_a_review_that_asks_nothing_is_invalid(server, spec, fields):
 def test_rules_of_ones_own_are_told_with_what_could_not_be_found(server):
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "none"}
     path = f"{RBAC}/namespaces/default/rolebindings"
-    server.made(path, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": [ANN]})
+    server.made(path, named("b", roleRef=ref, subjects=[ANN]))
     server.grant("reader", [rule("get", "pods", names="p")], ANN)
     body = {"spec": {"namespace": "default"}}
     _, answer = server.by("ann", "POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", body)
@@ -128,9 +129,9 @@ def test_a_token_after_two_spaces_is_warned_of(server, header, warned):
 def test_the_roles_for_people_are_filled_from_the_start(server, role, secrets, pods):
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
     path = f"{RBAC}/namespaces/default/rolebindings"
-    server.made(path, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": [ANN]})
+    server.made(path, named("b", roleRef=ref, subjects=[ANN]))
     assert server.by("ann", "GET", "/api/v1/namespaces/default/secrets")[0] == secrets
-    assert server.by("ann", "GET", "/api/v1/namespaces/default/pods")[0] == pods
+    assert server.by("ann", "GET", PODS)[0] == pods
     assert server.by("ann", "GET", "/api/v1/namespaces/other/pods")[0] == 403
     assert server.by("ann", "GET", path)[0] == (200 if role == "admin" else 403)
 
@@ -150,9 +151,7 @@ def test_gathered_rules_follow_what_is_gathered(server):
     more = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "more"}}]}}
     server.made(path, {"metadata": {"name": "a-more"}, **more})
     for name, resource in (("b", "pods"), ("a", "nodes"), ("c", "pods")):
-        server.made(
-            path, {"metadata": {"name": name, "labels": {"to": "sum"}}, "rules": [rule("get", resource)]}
-        )
+        server.made(path, named(name, labels={"to": "sum"}, rules=[rule("get", resource)]))
     assert rules("sum") == rules("a-more") == [rule("get", "nodes"), rule("get", "pods")]
     server.by("admin", "DELETE", f"{path}/a")
     assert rules("sum") == rules("a-more") == [rule("get", "pods")]

@@ -8,10 +8,10 @@ import pytest
 
 from embedded_kubernetes.auth import jwt
 
+from ..support import NODES, PODS, container, named
 from .people import ACCOUNTS, Guarded
 
 VERSION = "/version"
-PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture
@@ -24,11 +24,8 @@ def status(server: Guarded, token: str) -> int:
 
 
 def a_pod(account: str, **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "i"}]
-    return {
-        "metadata": {"name": "p"},
-        "spec": {"containers": containers, "serviceAccountName": account, **spec},
-    }
+    containers = [container()]
+    return named("p", spec={"containers": containers, "serviceAccountName": account, **spec})
 
 
 def test_a_token_stands_for_its_account(server):
@@ -79,7 +76,7 @@ def test_an_accepted_token_is_accepted_for_ten_seconds_after_its_account_went(se
 
 def test_a_token_bound_to_a_pod_ends_with_it_and_tells_where_it_runs(server):
     server.account("robot")
-    node = server.made("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    node = server.made(NODES, named("n1"))
     pod = server.made(PODS, a_pod("robot", nodeName="n1"))
     token = server.token("robot", boundObjectRef={"apiVersion": "v1", "kind": "Pod", "name": "p"})
     _, review = server.by(token, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})

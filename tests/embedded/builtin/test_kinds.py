@@ -8,10 +8,11 @@ import pytest
 
 from embedded_kubernetes.builtin.events import from_stored, to_stored
 
+from ..support import container, named
 from . import KINDS, created, refused, updated
 
 _CLAIM = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
-_TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+_TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container()]}}
 _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
@@ -29,12 +30,8 @@ _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storag
             [("Duplicate", "metadata.taints[1]")],
         ),
         (("", "Node"), {"spec": {"podCIDR": "nowhere"}}, [("Invalid", "spec.podCIDRs[0]")]),
-        (("", "Namespace"), {"metadata": {"name": "a.b"}}, [("Invalid", "metadata.name")]),
-        (
-            ("", "Service"),
-            {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 80}]}},
-            [("Invalid", "metadata.name")],
-        ),
+        (("", "Namespace"), named("a.b"), [("Invalid", "metadata.name")]),
+        (("", "Service"), named("1a", spec={"ports": [{"port": 80}]}), [("Invalid", "metadata.name")]),
         (("", "Service"), {"spec": {}}, [("Required", "spec.ports")]),
         (("", "Service"), {"spec": {"clusterIP": "None"}}, []),
         (("", "ConfigMap"), {"data": {"a b": "c"}}, [("Invalid", "data[a b]")]),
@@ -72,7 +69,7 @@ _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storag
         ),
         (
             ("scheduling.k8s.io", "PriorityClass"),
-            {"metadata": {"name": "system-x"}, "value": 1},
+            named("system-x", value=1),
             [("Forbidden", "metadata.name")],
         ),
         (("scheduling.k8s.io", "PriorityClass"), {"value": 2_000_000_000}, [("Forbidden", "value")]),
@@ -150,7 +147,7 @@ _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storag
         ),
         (
             ("rbac.authorization.k8s.io", "ClusterRole"),
-            {"metadata": {"name": "a:b"}, "rules": [{"verbs": ["get"]}]},
+            named("a:b", rules=[{"verbs": ["get"]}]),
             [("Required", "rules[0].apiGroups"), ("Required", "rules[0].resources")],
         ),
     ],
@@ -268,7 +265,7 @@ def test_an_object_being_deleted_takes_no_new_finalizers():
 
 
 def test_a_namespace_is_labelled_with_its_name_and_kept_by_a_finalizer():
-    stored = created(KINDS["", "Namespace"], {"metadata": {"name": "t"}})
+    stored = created(KINDS["", "Namespace"], named("t"))
     assert stored["metadata"]["labels"] == {"kubernetes.io/metadata.name": "t"}
     assert stored["spec"] == {"finalizers": ["kubernetes"]}
     assert stored["status"] == {"phase": "Active"}
@@ -325,19 +322,19 @@ def test_a_reservation_of_a_claim_needs_an_allocation_which_then_stays():
 
 
 def test_an_event_written_in_one_shape_reads_correctly_in_the_other():
-    new = {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": "e"},
-        "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "agent-scheduler",
-        "reportingInstance": "i",
-        "action": "Binding",
-        "reason": "Scheduled",
-        "regarding": {"kind": "Pod", "name": "p"},
-        "note": "hello",
-        "type": "Normal",
-    }
+    new = named(
+        "e",
+        apiVersion="events.k8s.io/v1",
+        kind="Event",
+        eventTime="2026-01-01T00:00:00.000000Z",
+        reportingController="agent-scheduler",
+        reportingInstance="i",
+        action="Binding",
+        reason="Scheduled",
+        regarding={"kind": "Pod", "name": "p"},
+        note="hello",
+        type="Normal",
+    )
     stored = to_stored(deepcopy(new))
     assert (stored["apiVersion"], stored["message"], stored["involvedObject"]["name"]) == ("v1", "hello", "p")
     assert stored["reportingComponent"] == "agent-scheduler"
@@ -431,7 +428,7 @@ def test_a_bad_generate_name_is_told_beside_the_name_made_of_it():
 
 
 def test_a_budget_may_have_any_name_that_a_path_can_hold():
-    assert refused(KINDS["policy", "PodDisruptionBudget"], {"metadata": {"name": "Big_One"}}) == []
+    assert refused(KINDS["policy", "PodDisruptionBudget"], named("Big_One")) == []
 
 
 def test_what_may_change_in_a_stateful_set_is_told_of_its_spec():

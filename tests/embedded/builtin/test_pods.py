@@ -9,6 +9,7 @@ import pytest
 from embedded_kubernetes.builtin.pod_defaults import pull_policy
 from embedded_kubernetes.builtin.pod_resources import container_requests, qos_class
 
+from ..support import named
 from . import POD, created, pod, refused, updated
 
 
@@ -583,7 +584,7 @@ def test_causes_come_in_the_order_in_which_a_real_server_looks():
         ],
         "priorityClassName": "A",
     }
-    assert [field for _, field in refused(POD, {"metadata": {"name": "p"}, "spec": spec})] == [
+    assert [field for _, field in refused(POD, named("p", spec=spec))] == [
         "spec.containers[0].name",
         "spec.containers[0].ports[0].containerPort",
         "spec.containers[0].resources.requests[cpu]",
@@ -599,7 +600,7 @@ def test_causes_come_in_the_order_in_which_a_real_server_looks():
 def test_a_reference_to_an_amount_has_a_divisor():
     env = [{"name": "a", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]
     spec = {"containers": [{"name": "c", "image": "i", "env": env}]}
-    made = created(POD, {"metadata": {"name": "p"}, "spec": spec})
+    made = created(POD, named("p", spec=spec))
     source = made["spec"]["containers"][0]["env"][0]["valueFrom"]
     assert source == {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}
 
@@ -607,7 +608,7 @@ def test_a_reference_to_an_amount_has_a_divisor():
 def test_huge_pages_come_in_whole_pages():
     resources = {"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}
     spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
-    found = refused(POD, {"metadata": {"name": "p"}, "spec": spec})
+    found = refused(POD, named("p", spec=spec))
     assert set(found) == {
         ("Invalid", "spec.containers[0].resources.limits[hugepages-2Mi]"),
         ("Invalid", "spec.containers[0].resources.requests[hugepages-2Mi]"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.api.world import World
 
-_GROUP = "/apis/admissionregistration.k8s.io/v1"
+from ..support import ADMISSION, World, named
+
 _RULE = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
 
 def _causes(path: str, body: dict[str, Any]) -> list[str]:
-    status, answer = World().call("POST", f"{_GROUP}/{path}", {"metadata": {"name": "x"}, **body})
+    status, answer = World().call("POST", f"{ADMISSION}/{path}", {"metadata": {"name": "x"}, **body})
     if status == 201:
         return []
     return [f"{cause['field']}: {cause['message']}" for cause in answer["details"]["causes"]]
@@ -219,21 +219,19 @@ _CONSTRAINTS = {"resourceRules": [_RULE]}
         ),
         (
             {"auditAnnotations": [{"key": f"k{number}", "valueExpression": "'a'"} for number in range(21)]},
-            [
-                'spec.auditAnnotations: Invalid value: [{"Key":"k0","ValueExpression":"\'a\'"},',
-            ],
+            ['spec.auditAnnotations: Invalid value: [{"Key":"k0","ValueExpression":"\'a\'"},'],
         ),
         (
             {"auditAnnotations": [{"key": "k", "valueExpression": f"'{'a' * 5119}'"}]},
             [
-                "spec.auditAnnotations[0].valueExpression: Required value: must not exceed 5120 bytes in length",
+                "spec.auditAnnotations[0].valueExpression: Required value: must not exceed 5120 bytes in length"
             ],
         ),
         (
             {"validations": [{"expression": "int('x') == 1"}]},
             [
                 "spec.validations[0].expression: Internal error: program instantiation failed: "
-                "type conversion error from 'string' to 'int'",
+                "type conversion error from 'string' to 'int'"
             ],
         ),
         (
@@ -362,9 +360,9 @@ def test_only_what_is_not_deleted_can_be_mutated() -> None:
 
 
 def test_the_status_of_a_policy_is_judged_too() -> None:
-    world, place = World(), f"{_GROUP}/validatingadmissionpolicies"
+    world, place = World(), f"{ADMISSION}/validatingadmissionpolicies"
     spec = {"matchConstraints": _CONSTRAINTS, "validations": [{"expression": "true"}]}
-    policy = world.ok("POST", place, {"metadata": {"name": "x"}, "spec": spec})
+    policy = world.post(place, named("x", spec=spec))
     condition = {"type": "a b", "status": "Maybe", "reason": "1", "observedGeneration": -1}
     unset = {"type": "A", "status": "True"}
     policy["status"] = {

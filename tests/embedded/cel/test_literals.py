@@ -24,10 +24,7 @@ from embedded_kubernetes.cel.program import CelError, NotInstantiated, checked
         ("[quantity('1'), 1]", ["1:17: expected type 'kubernetes.Quantity' but found 'int'"]),
         (
             "{'a': 1, 2: 'b'}",
-            [
-                "1:10: expected type 'string' but found 'int'",
-                "1:13: expected type 'int' but found 'string'",
-            ],
+            ["1:10: expected type 'string' but found 'int'", "1:13: expected type 'int' but found 'string'"],
         ),
         ("[1].map(x, [x, 'a'])", ["1:16: expected type 'int' but found 'string'"]),
         ("[1].all(i, v, v in [1, 'a'])", ["1:24: expected type 'int' but found 'string'"]),
@@ -36,10 +33,7 @@ from embedded_kubernetes.cel.program import CelError, NotInstantiated, checked
         ("duration('1 day') < duration('1h')", ["1:10: invalid duration argument"]),
         ("timestamp('2020-13-01T00:00:00Z') == null", ["1:11: invalid timestamp argument"]),
         ("[JSONPatch{op: 'add', nosuch: 1}]", ["1:29: undefined field 'nosuch'"]),
-        (
-            "[JSONPatch{op: 1}]",
-            ["1:14: expected type of field 'op' is 'string' but provided type is 'int'"],
-        ),
+        ("[JSONPatch{op: 1}]", ["1:14: expected type of field 'op' is 'string' but provided type is 'int'"]),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(expression: str, said: list[str]) -> None:

@@ -169,10 +169,7 @@ class AccessReplay:
                 expected, found = _with_sorted_rules(expected), _with_sorted_rules(found)
             elif kind.endswith("AccessReview"):
                 found = await self._with_any_binding(expected, found)
-        return [
-            *(compare(opened(expected, found), found)),
-            *texts(expected, found),
-        ]
+        return [*(compare(opened(expected, found), found)), *texts(expected, found)]
 
     async def _with_any_binding(self, expected: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """The answer with the recorded binding for its reason, if it names another that is there."""

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 import yaml
-from tests.support.places import CONFIG
 
 from embedded_kubernetes.builtin import BUILTIN
+from tests.support.places import CONFIG
 
 from .comparison import compare
 from .derivation import Place, blueprint, creatable, is_bound, needed, shown, split

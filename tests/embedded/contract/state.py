@@ -30,7 +30,7 @@ STATE: dict[str, list[tuple[str, str, str, Any]]] = {
             "application/merge-patch+json",
             {"status": {"phase": "Running"}},
         ),
-    ],
+    ]
 }
 
 #: What is not served or not like the recording on purpose: line name -> why. Such a line is not compared.

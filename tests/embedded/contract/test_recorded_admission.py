@@ -9,6 +9,7 @@ import asyncio
 import json
 
 import pytest
+
 from tests.support.needed import need, recording
 
 from .access_replay import Recorded

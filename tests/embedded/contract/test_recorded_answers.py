@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from tests.support.needed import need, recording
 
 from .doors import open_door

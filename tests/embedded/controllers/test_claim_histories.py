@@ -9,8 +9,7 @@ import pytest
 
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 
-from .claims_world import CLAIMS, MERGE, TEMPLATES, ClaimsWorld
-from .world import PODS
+from ..support import CLAIMS, PODS, TEMPLATES, ClaimsWorld
 
 FINAL = ("Succeeded", "Failed")
 
@@ -24,7 +23,7 @@ class History:
         self.made = 0
 
     def pods(self) -> list[Any]:
-        found: list[Any] = self.world.ok("GET", PODS)["items"]
+        found: list[Any] = self.world.get(PODS)["items"]
         return found
 
     def step(self) -> None:
@@ -116,7 +115,7 @@ class History:
         """Perhaps before a pod was told of the claims that were made for it."""
         if (pod := self._any_pod()) is not None and pod["status"]["phase"] not in FINAL:
             untold = {"status": {"resourceClaimStatuses": None}}
-            self.world.ok("PATCH", f"{PODS}/{pod['metadata']['name']}/status", untold, kind=MERGE)
+            self.world.patch(f"{PODS}/{pod['metadata']['name']}/status", untold)
         self.world.controllers = [ResourceClaims(self.world.api)]
 
     def check(self) -> None:

@@ -8,21 +8,14 @@ import pytest
 
 from embedded_kubernetes.kubelet_play import EVICT_AFTER, EXIT_CODE, READY_AFTER, RUN_SECONDS
 
-from .test_kubelets import World
-
-
-@pytest.fixture
-def world() -> World:
-    made = World()
-    made.node()
-    made.settle()
-    return made
+from ..support import PODS, World
+from . import run
 
 
 def _pod(world: World, policy: str = "Always", **annotations: str) -> None:
     names = {"life": RUN_SECONDS, "code": EXIT_CODE, "ready": READY_AFTER, "evict": EVICT_AFTER}
     said = {names[key]: text for key, text in annotations.items()}
-    world.pod("a", spec={"restartPolicy": policy}, metadata={"annotations": said})
+    run(world, "a", spec={"restartPolicy": policy}, annotations=said)
     world.settle()
 
 
@@ -99,7 +92,7 @@ def test_containers_may_come_to_be_ready_late_or_never(world: World) -> None:
     assert (world.phase("a"), _is_ready(world)) == ("Running", False)
     world.settle(7.1)
     assert _is_ready(world)
-    world.change("a", labels={"x": "y"})
+    world.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "y"}}})
     world.settle()
     assert _is_ready(world)
 
@@ -119,7 +112,7 @@ def test_a_pod_may_be_evicted_by_its_kubelet(world: World) -> None:
     targets = [each["reason"] for each in status["conditions"] if each["type"] == "DisruptionTarget"]
     assert targets == ["TerminationByKubelet"]
     # It has given back what it held.
-    world.pod("b", cpu="4")
+    run(world, "b", cpu="4")
     world.settle()
     assert world.phase("b") == "Running"
 

@@ -9,6 +9,8 @@ from embedded_kubernetes import crd
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.resource import Resource
 
+from ..support import container, named
+
 RESOURCES = {(resource.group, resource.plural): resource for resource in BUILTIN}
 PODS = RESOURCES["", "pods"]
 NODES = RESOURCES["", "nodes"]
@@ -18,21 +20,16 @@ LATER = "2026-01-02T00:00:00Z"
 
 
 def pod(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "a", "namespace": "t"},
-        "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
-    }
+    return named("a", apiVersion="v1", kind="Pod", namespace="t", spec={"containers": [container()], **spec})
 
 
 def definition(schema: dict[str, Any] | None = None, **version: Any) -> dict[str, Any]:
     """A CustomResourceDefinition of widgets.example.com, as it is after defaulting."""
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {
+    return named(
+        "widgets.example.com",
+        apiVersion="apiextensions.k8s.io/v1",
+        kind="CustomResourceDefinition",
+        spec={
             "group": "example.com",
             "scope": "Namespaced",
             "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
@@ -47,7 +44,7 @@ def definition(schema: dict[str, Any] | None = None, **version: Any) -> dict[str
                 }
             ],
         },
-    }
+    )
 
 
 def widgets(spec: dict[str, Any], **version: Any) -> Resource:

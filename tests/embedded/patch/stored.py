@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.embedded.api.world import MERGE, World
 
 from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.controllers import Controller
@@ -15,17 +14,16 @@ from embedded_kubernetes.resource import Object
 from embedded_kubernetes.resource_claims import ResourceClaims
 from embedded_kubernetes.volume_binding import VolumeBinding
 
+from ..support import PODS, World, container, named
 from .kinds import NOW, definition
 
-_CONTAINER = {
-    "name": "c",
-    "image": "i",
-    "ports": [{"name": "web", "containerPort": 80}],
-    "env": [{"name": "A", "value": "1"}],
-    "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}},
-    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-    "readinessProbe": {"httpGet": {"port": "web"}},
-}
+_CONTAINER = container(
+    ports=[{"name": "web", "containerPort": 80}],
+    env=[{"name": "A", "value": "1"}],
+    resources={"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+    volumeMounts=[{"name": "v", "mountPath": "/v"}],
+    readinessProbe={"httpGet": {"port": "web"}},
+)
 _POD_SPEC: Object = {
     "containers": [_CONTAINER],
     "initContainers": [{"name": "i", "image": "i:1", "restartPolicy": "Always"}],
@@ -55,9 +53,9 @@ _MORE = {
 
 #: (group, plural) -> what is created, what its status is then made.
 _OBJECTS: dict[tuple[str, str], tuple[Object, Object | None]] = {
-    ("", "namespaces"): ({"metadata": {"name": "team"}}, {"phase": "Active", "conditions": [_CONDITION]}),
+    ("", "namespaces"): (named("team"), {"phase": "Active", "conditions": [_CONDITION]}),
     ("", "nodes"): (
-        {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}, "metadata": {"name": "n"}},
+        named("n", spec={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
         {"capacity": {"cpu": "4", "pods": "10"}, "allocatable": {"cpu": "4", "pods": "10"}, "conditions": [_CONDITION]},
     ),
     ("", "pods"): (
@@ -160,10 +158,10 @@ class Stored:
         for name, (body, status) in _OBJECTS.items():
             served = self.world.api.registry.stored(name)
             metadata = {"name": "a", **_MORE, **body.get("metadata", {})}
-            made = self.world.ok("POST", collection(served), {**body, "metadata": metadata})
+            made = self.world.post(collection(served), {**body, "metadata": metadata})
             path = f"{collection(served)}/{made['metadata']['name']}"
             if status is not None:
-                self.world.ok("PATCH", f"{path}/status", {"status": status}, kind=MERGE)
+                self.world.patch(f"{path}/status", {"status": status})
             self.paths[name] = [path]
         # Another shape of what is stored under the same name.
         self.paths["events.k8s.io", "events"] = ["/apis/events.k8s.io/v1/namespaces/default/events/a"]
@@ -182,24 +180,24 @@ class Stored:
             for controller in controllers:
                 controller.advance()
         (claim,) = world.store.tables["resource.k8s.io", "resourceclaims"].scan("default", after="default/a")
-        uid = world.ok("GET", "/api/v1/namespaces/default/pods/running")["metadata"]["uid"]
+        uid = world.get("/api/v1/namespaces/default/pods/running")["metadata"]["uid"]
         status = {
             "allocation": _ALLOCATION,
             "reservedFor": [{"resource": "pods", "name": "running", "uid": uid}],
         }
         path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim.name}"
-        world.ok("PATCH", f"{path}/status", {"status": status}, kind=MERGE)
+        world.patch(f"{path}/status", {"status": status})
         for name in ("running", "plain"):
             assert world.bind(name, "n")[0] == 201
-        world.ok("DELETE", "/api/v1/namespaces/default/pods/going")
+        world.delete("/api/v1/namespaces/default/pods/going")
         world.now += 60
         for _ in range(3):
             for controller in controllers:
                 controller.advance()
-        pods = "/api/v1/namespaces/default/pods"
+        pods = PODS
         self.paths["", "pods"] += [f"{pods}/{name}" for name in ("running", "plain", "going")]
         self.paths["resource.k8s.io", "resourceclaims"].append(path)
-        assert world.ok("GET", f"{pods}/running")["status"]["phase"] == "Running"
+        assert world.get(f"{pods}/running")["status"]["phase"] == "Running"
 
     def served(self, name: tuple[str, str]) -> Served:
         """The kind, by the group and name of its path."""

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from embedded_kubernetes import protobuf
 from embedded_kubernetes.errors import ApiError
 
+from ..support import named
+
 
 def _varint(value: int) -> bytes:
     value &= (1 << 64) - 1
@@ -33,12 +35,16 @@ def _envelope(api_version: str, kind: str, raw: bytes) -> bytes:
 def test_texts_numbers_lists_maps_and_messages_are_read() -> None:
     metadata = _field(1, "n") + _field(8, b"") + _field(11, _field(1, "k") + _field(2, "v"))
     spec = _field(1, -1) + _field(2, _field(1, _field(1, "a") + _field(2, "b"))) + _field(7, 1)
-    assert protobuf.decode(_envelope("apps/v1", "Deployment", _field(1, metadata) + _field(2, spec))) == {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "n", "creationTimestamp": None, "labels": {"k": "v"}},
-        "spec": {"replicas": -1, "selector": {"matchLabels": {"a": "b"}}, "paused": True},
-    }
+    assert protobuf.decode(
+        _envelope("apps/v1", "Deployment", _field(1, metadata) + _field(2, spec))
+    ) == named(
+        "n",
+        apiVersion="apps/v1",
+        kind="Deployment",
+        creationTimestamp=None,
+        labels={"k": "v"},
+        spec={"replicas": -1, "selector": {"matchLabels": {"a": "b"}}, "paused": True},
+    )
 
 
 def test_bytes_quantities_and_int_or_strings_are_written_as_json_has_them() -> None:

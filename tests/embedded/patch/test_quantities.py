@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedded_kubernetes.quantities import (
-    FORMAT_WRONG,
-    QuantityFormatError,
-    canonical_quantity,
-)
+from embedded_kubernetes.quantities import FORMAT_WRONG, QuantityFormatError, canonical_quantity
 
 _FACTORS = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(1000),
@@ -62,10 +58,7 @@ def test_an_unknown_suffix_or_an_absurd_number_is_refused(text: str) -> None:
         canonical_quantity(text)
 
 
-@given(
-    digits=st.decimals(min_value=0, max_value=10**6, places=3),
-    suffix=st.sampled_from(sorted(_FACTORS)),
-)
+@given(digits=st.decimals(min_value=0, max_value=10**6, places=3), suffix=st.sampled_from(sorted(_FACTORS)))
 def test_canonical_text_keeps_the_amount_and_is_its_own_canonical_form(digits: object, suffix: str) -> None:
     canonical = canonical_quantity(f"{digits}{suffix}")
     assert canonical_quantity(canonical) == canonical

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.needed import recorded
 
 from embedded_kubernetes import schema, schema_source
 from embedded_kubernetes.errors import ApiError
+from tests.support.needed import recorded
 
+from ..support import container, named
 from .kinds import NODES, PODS, RESOURCES, pod
 
 
@@ -81,7 +82,7 @@ def test_optional_zeros_vanish_and_pointers_keep_theirs() -> None:
     obj["metadata"]["labels"] = None
     schema.check(PODS, obj)
     assert obj["spec"] == {
-        "containers": [{"name": "c", "image": "i", "resources": {}}],
+        "containers": [container(resources={})],
         "priority": 0,
         "enableServiceLinks": False,
     }
@@ -89,10 +90,7 @@ def test_optional_zeros_vanish_and_pointers_keep_theirs() -> None:
 
 
 def test_fields_that_go_always_writes_are_filled_in() -> None:
-    obj: dict[str, Any] = {
-        "metadata": {"name": "n"},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    obj: dict[str, Any] = named("n", status={"conditions": [{"type": "Ready", "status": "True"}]})
     schema.check(NODES, obj)
     assert obj["spec"] == {}
     assert obj["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 0}}
@@ -117,22 +115,20 @@ def test_an_applied_configuration_is_not_filled_in() -> None:
 
 def test_secret_data_must_be_base64() -> None:
     with pytest.raises(ApiError) as refused:
-        schema.check(RESOURCES["", "secrets"], {"metadata": {"name": "s"}, "data": {"a": "***"}})
+        schema.check(RESOURCES["", "secrets"], named("s", data={"a": "***"}))
     assert "illegal base64" in refused.value.message
 
 
 def test_the_schema_of_schemas_holds_itself() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "nope": 1}}}}
-    crd = {
-        "metadata": {"name": "x"},
-        "spec": {
+    crd = named(
+        "x",
+        spec={
             "versions": [{"name": "v1", "schema": {"openAPIV3Schema": inner}, "subresources": {"status": {}}}]
         },
-    }
+    )
     found = schema.check(RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"], crd)
-    assert found == [
-        'unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.items.nope"',
-    ]
+    assert found == ['unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.items.nope"']
     assert crd["spec"]["versions"][0]["subresources"] == {"status": {}}  # type: ignore[index]
 
 

@@ -10,21 +10,24 @@ import pytest
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.patch import strategic_merge_patch
 
+from ..support import container, named
 from .kinds import NODES, PODS, widgets
 
-_POD: dict[str, Any] = {
-    "metadata": {"name": "a", "finalizers": ["x/1", "x/2"], "labels": {"a": "1", "b": "2"}},
-    "spec": {
+_POD: dict[str, Any] = named(
+    "a",
+    finalizers=["x/1", "x/2"],
+    labels={"a": "1", "b": "2"},
+    spec={
         "containers": [
-            {"name": "a", "image": "i", "ports": [{"containerPort": 80}, {"containerPort": 81}]},
+            container("a", ports=[{"containerPort": 80}, {"containerPort": 81}]),
             {"name": "b", "env": [{"name": "E", "value": "1"}]},
         ],
         "volumes": [{"name": "v", "emptyDir": {}}],
         "tolerations": [{"key": "a"}],
         "schedulingGates": [{"name": "g/1"}, {"name": "g/2"}],
     },
-    "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "X"}]},
-}
+    status={"conditions": [{"type": "Ready", "status": "False", "reason": "X"}]},
+)
 
 
 def _patched(patch: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.needed import recorded
 
 from embedded_kubernetes import tables
 from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
+from tests.support.needed import recorded
 
+from ..support import named
 from .kinds import NODES, NOW, PODS, RESOURCES, pod, widget, widgets
 
 
@@ -150,13 +151,7 @@ def test_ages_are_shortened_as_kubectl_does(seconds: int, shown: str) -> None:
 
 def test_every_kinds_row_has_a_cell_a_column_even_of_a_bare_object() -> None:
     for resource in RESOURCES.values():
-        table = tables.table(
-            resource,
-            [{"metadata": {"name": "x", "creationTimestamp": NOW}}],
-            meta={},
-            include="None",
-            now=NOW,
-        )
+        table = tables.table(resource, [named("x", creationTimestamp=NOW)], meta={}, include="None", now=NOW)
         assert len(table["columnDefinitions"]) == len(table["rows"][0]["cells"]), resource.kind
 
 

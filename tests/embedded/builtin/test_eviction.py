@@ -8,13 +8,11 @@ from embedded_kubernetes.builtin import coordination
 from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
 from embedded_kubernetes.errors import ApiError
 
+from ..support import named
 from . import pod
 
 _NOW = "2026-01-01T00:00:00Z"
-_CLASSES = {
-    "high": {"metadata": {"name": "high"}, "value": 1000},
-    "calm": {"metadata": {"name": "calm"}, "value": 5, "preemptionPolicy": "Never"},
-}
+_CLASSES = {"high": named("high", value=1000), "calm": named("calm", value=5, preemptionPolicy="Never")}
 
 
 def _admitted(spec: dict[str, object], default: str | None = None) -> dict[str, object]:
@@ -66,10 +64,11 @@ def _running(name: str = "p", *, ready: bool = True, **metadata: object) -> dict
 
 
 def _budget(status: dict[str, object] | None = None, **spec: object) -> dict[str, object]:
-    return {
-        "metadata": {"name": "b", "generation": 1},
-        "spec": {"selector": {"matchLabels": {"app": "a"}}, **spec},
-        "status": {
+    return named(
+        "b",
+        generation=1,
+        spec={"selector": {"matchLabels": {"app": "a"}}, **spec},
+        status={
             "observedGeneration": 1,
             "disruptionsAllowed": 0,
             "currentHealthy": 1,
@@ -77,7 +76,7 @@ def _budget(status: dict[str, object] | None = None, **spec: object) -> dict[str
             "expectedPods": 1,
             **(status or {}),
         },
-    }
+    )
 
 
 def test_an_eviction_takes_one_disruption_from_the_budget():

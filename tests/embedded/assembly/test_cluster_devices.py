@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.needed import kubectl
 
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.needed import kubectl
+
+from ..support import container, named
 
 DEVICE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.agent-scheduler.io"}}]}}
 
@@ -49,7 +51,7 @@ class Client:
 
     def create(self, kind: str, name: str, spec: dict[str, Any]) -> None:
         version = "v1" if kind == "Pod" else "resource.k8s.io/v1"
-        body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        body = named(name, apiVersion=version, kind=kind, spec=spec)
         self.kubectl("create", "-f", "-", stdin=body)
 
 
@@ -70,7 +72,7 @@ def test_kubectl_sees_devices_published_and_a_claim_made_and_taken_back(cluster:
     cluster.create("ResourceClaimTemplate", "gpu", {"spec": DEVICE})
     assert [row[0] for row in cluster.rows("resourceclaimtemplates")] == ["gpu"]
     entry = {"name": "g", "resourceClaimTemplateName": "gpu"}
-    cluster.create("Pod", "p", {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
+    cluster.create("Pod", "p", {"containers": [container()], "resourceClaims": [entry]})
     told = "{.status.resourceClaimStatuses[0].resourceClaimName}"
     cluster.kubectl("wait", f"--for=jsonpath={told}", "pod/p", "--timeout=10s")
     name = cluster.kubectl("get", "pod", "p", "-o", f"jsonpath={told}")

@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from .claims_world import CLAIMS, DEVICES, MERGE, TEMPLATES, ClaimsWorld
-from .world import PODS
+from ..support import (
+    _DEFAULT,
+    CLAIMS,
+    DEVICES,
+    MERGE,
+    PODS,
+    STRATEGIC,
+    TEMPLATES,
+    ClaimsWorld,
+    container,
+    named,
+)
 
 SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 DEVICE = {"driver": "d.example.com", "pool": "n1", "device": "gpu-0"}
@@ -59,14 +69,14 @@ def test_a_claim_is_reserved_for_at_most_256_and_for_each_once(world: ClaimsWorl
 
 
 def test_reservations_of_two_writers_are_merged_by_uid(world: ClaimsWorld) -> None:
-    strategic = "application/strategic-merge-patch+json"
+    strategic = STRATEGIC
     assert wrong(world, allocation(DEVICE)) == []
     for number in range(2):
         reserved = [{"resource": "pods", "name": f"p{number}", "uid": f"u{number}"}]
-        world.ok("PATCH", f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=strategic)
+        world.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=strategic)
     assert sorted(world.reserved("c")) == ["p0", "p1"]
     gone = {"status": {"reservedFor": [{"$patch": "delete", "uid": "u0"}]}}
-    world.ok("PATCH", f"{CLAIMS}/c/status", gone, kind=strategic)
+    world.patch(f"{CLAIMS}/c/status", gone, kind=strategic)
     assert world.reserved("c") == ["p1"]
 
 
@@ -78,7 +88,7 @@ def test_a_claim_that_is_being_deleted_takes_no_new_reservations(world: ClaimsWo
 
 
 def test_a_stale_write_of_a_status_is_a_conflict(world: ClaimsWorld) -> None:
-    before = world.ok("GET", f"{CLAIMS}/c")
+    before = world.get(f"{CLAIMS}/c")
     assert wrong(world, allocation(DEVICE)) == []
     before["status"] = allocation(DEVICE)
     assert world.refused("PUT", f"{CLAIMS}/c/status", before) == (409, "Conflict")
@@ -143,40 +153,31 @@ def test_labels_and_finalizers_are_not_for_writers_of_the_status(world: ClaimsWo
 
 def test_a_status_comes_by_its_subresource_alone(world: ClaimsWorld) -> None:
     world.change("c", {"status": allocation(DEVICE)})
-    made = world.ok(
-        "POST", CLAIMS, {"metadata": {"name": "d"}, "spec": DEVICES, "status": allocation(DEVICE)}
-    )
+    made = world.post(CLAIMS, named("d", spec=DEVICES, status=allocation(DEVICE)))
     assert made["status"] == world.claims()["c"]["status"] == {}
 
 
 def test_admin_access_is_for_namespaces_that_are_labelled_for_it(world: ClaimsWorld) -> None:
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     spec = {"devices": {"requests": requests}}
-    claim, template = (
-        {"metadata": {"name": "a"}, "spec": spec},
-        {"metadata": {"name": "a"}, "spec": {"spec": spec}},
-    )
+    claim, template = (named("a", spec=spec), named("a", spec={"spec": spec}))
     at = "devices.requests[0].exactly.adminAccess"
     for path, body, field in ((CLAIMS, claim, f"spec.{at}"), (TEMPLATES, template, f"spec.spec.{at}")):
         code, answer = world.call("POST", path, body)
         assert code == 422
         assert [cause["field"] for cause in answer["details"]["causes"]] == [field]
     labels = {"resource.kubernetes.io/admin-access": "true"}
-    world.ok("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": labels}}, kind=MERGE)
-    world.ok("POST", CLAIMS, claim)
-    world.ok("POST", TEMPLATES, template)
+    world.patch(_DEFAULT, {"metadata": {"labels": labels}})
+    world.post(CLAIMS, claim)
+    world.post(TEMPLATES, template)
 
 
-MAPPING = {
-    "containerName": "c",
-    "resourceName": "example.com/gpu",
-    "requestName": "container-0-request-0",
-}
+MAPPING = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
 
 
 def wrong_mappings(world: ClaimsWorld, status: dict[str, Any]) -> list[str]:
     """The fields of a claim's status for extended resources that are refused; such a pod is made first."""
-    world.pod("extended", spec={"containers": [{"name": "c", "image": "i", "resources": EXTENDED}]})
+    world.pod("extended", spec={"containers": [container(resources=EXTENDED)]})
     found = wrong(world, {"extendedResourceClaimStatus": status}, f"{PODS}/extended/status")
     return [field.removeprefix("status.extendedResourceClaimStatus.") for field in found]
 
@@ -210,10 +211,10 @@ def test_what_a_container_asks_for_is_answered_once(world: ClaimsWorld) -> None:
 def test_a_request_has_at_most_eight_choices(world: ClaimsWorld) -> None:
     choices = [{"name": f"c{number}", "deviceClassName": "gpu"} for number in range(9)]
     spec = {"devices": {"requests": [{"name": "r", "firstAvailable": choices}]}}
-    code, answer = world.call("POST", CLAIMS, {"metadata": {"name": "many"}, "spec": spec})
+    code, answer = world.call("POST", CLAIMS, named("many", spec=spec))
     assert code == 422
     assert [cause["field"] for cause in answer["details"]["causes"]] == [
         "spec.devices.requests[0].firstAvailable"
     ]
     del choices[8]
-    world.ok("POST", CLAIMS, {"metadata": {"name": "many"}, "spec": spec})
+    world.post(CLAIMS, named("many", spec=spec))

@@ -8,7 +8,7 @@ from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.discovery import respond, storage_hash
 from embedded_kubernetes.resource import Resource
 
-from . import KINDS
+from ..builtin import KINDS
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

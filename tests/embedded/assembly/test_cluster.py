@@ -31,6 +31,8 @@ from embedded_kubernetes.settings import SettingError, Settings
 from embedded_kubernetes.simulated_nodes import nodes
 from embedded_kubernetes.store import Store
 
+from ..support import NODES, named
+
 
 @pytest.fixture
 def api() -> Api:
@@ -84,7 +86,7 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
         "apiVersion": "v1",
         "kind": "List",
         "items": [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "uid": "u"}},
+            named("default", apiVersion="v1", kind="Namespace", uid="u"),
             {
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -93,11 +95,7 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
             },
         ],
     }
-    typed = {
-        "apiVersion": "v1",
-        "kind": "ConfigMapList",
-        "items": [{"metadata": {"name": "c"}, "data": {"a": "b"}}],
-    }
+    typed = {"apiVersion": "v1", "kind": "ConfigMapList", "items": [named("c", data={"a": "b"})]}
     (tmp_path / "dump.json").write_text(json.dumps(listed))
     (tmp_path / "typed.json").write_text(json.dumps(typed))
     create(api, [tmp_path / "dump.json", tmp_path / "typed.json"])
@@ -207,7 +205,7 @@ async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp
             assert file.stat().st_mode & 0o777 == 0o600
             transport = Http1Transport(load_endpoint(kubeconfig=file))
             try:
-                return (await transport.request("GET", "/api/v1/nodes", timeout=10)).status
+                return (await transport.request("GET", NODES, timeout=10)).status
             finally:
                 await transport.close()
 
