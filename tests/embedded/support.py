@@ -6,11 +6,14 @@ import asyncio
 import base64
 import inspect
 import itertools
+import re
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 import pytest
+import yaml
 
 from embedded_kubernetes.admission.calls import Answer, Call, CallFailed
 from embedded_kubernetes.builtin import BUILTIN
@@ -147,6 +150,21 @@ def patching(*operations: Any) -> Object:
 def labelling(name: str, value: str = "1") -> Object:
     """The answer of a webhook that sets one label."""
     return patching({"op": "add", "path": "/metadata/labels", "value": {name: value}})
+
+
+def cases(table: str) -> pytest.MarkDecorator:
+    """Parametrise a test by a table: a row of names, then a row for each case, with YAML in cells between bars.
+
+    A line that is indented further goes on with the row before it.
+    """
+    names, *rows = (
+        [
+            yaml.load(cell, Loader=yaml.CSafeLoader)
+            for cell in re.split(r" \| | \|$", " ".join(row.split("\n    ")))
+        ]
+        for row in re.split(r"\n(?! )", textwrap.dedent(table).strip())
+    )
+    return pytest.mark.parametrize(names, rows)
 
 
 class World:

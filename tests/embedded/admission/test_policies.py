@@ -9,7 +9,7 @@ import pytest
 
 from embedded_kubernetes.auth.audit import event
 
-from ..support import ADMISSION, MAPS, PODS, World, config_map, container, named
+from ..support import ADMISSION, MAPS, PODS, World, cases, config_map, container, named
 
 
 def _refusal(world: World, name: str = "c", **metadata: Any) -> str:
@@ -105,16 +105,11 @@ def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> Non
     assert [bool(_refusal(world, name)) for name in "abc"] == [True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("kind", "reference", "said"),
-    [
-        (
-            {"apiVersion": "v1", "kind": "Node"},
-            {"name": "x", "namespace": "default"},
-            "paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
-        )
-    ],
-)
+@cases("""
+    kind | reference | said
+    {apiVersion: v1, kind: Node} | {name: x, namespace: default} | paramRef.namespace must not be provided for a
+        cluster-scoped `paramKind`
+    """)
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
 def test_parameters_that_cannot_be_had_are_a_failure(kind, reference, said, policy) -> None:
     world = World()
@@ -217,70 +212,40 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
     assert made["metadata"]["annotations"] == {"a/b": "~"}
 
 
-@pytest.mark.parametrize(
-    ("mutation", "code", "said"),
-    [
-        (_mutation("Object{data: Object.date{a: '1'}}"), 403, 'unexpected type name "Object.date"'),
-        (_mutation("Object{nosuch: 1}"), 403, "field not declared in schema"),
-        (_mutation("Object{data: 1}"), 403, "typed object: .data: expected map, got &{1}"),
-        (
-            _mutation("Object{data: Object.data{a: {'b': [1]}}}"),
-            403,
-            'typed object: .data.a: expected string, got &value.valueUnstructured{Value:map[string]interface {}{"b":'
-            "[]interface {}{1}}}",
-        ),
-        (
-            _mutation("Object{metadata: Object.metadata{generation: 'x', finalizers: 'y'}}"),
-            403,
-            "typed object: errors:\n  .metadata.finalizers: expected list, got &{y}\n"
-            "  .metadata.generation: expected numeric (int or float), got string",
-        ),
-        (
-            _mutation("Object{immutable: 'x'}"),
-            403,
-            'typed object: .immutable: expected boolean, got &value.valueUnstructured{Value:"x"}',
-        ),
-        (
-            _mutation('Object{metadata: Object.metadata{ownerReferences: [{"name": "x"}]}}'),
-            403,
-            ".metadata.ownerReferences: element 0: associative list with keys has an element that omits all key fields "
-            '["uid"] (and doesn\'t have default values for any key fields)',
-        ),
-        (
-            _mutation('Object{metadata: Object.metadata{ownerReferences: [{"uid": "x"}]}}'),
-            403,
-            "structs: .metadata.ownerReferences[0]",
-        ),
-        (
-            _mutation('[JSONPatch{op: "add", path: "/nosuch", value: 7}]', "JSONPatch"),
-            500,
-            'Internal error occurred: strict decoding error: unknown field "nosuch"',
-        ),
-        (
-            _mutation('[JSONPatch{op: "remove", path: "/data/x"}]', "JSONPatch"),
-            403,
-            "Unable to remove nonexistent key: x",
-        ),
-        (
-            _mutation('[JSONPatch{op: "add", path: "/data", value: [Object.data{}]}]', "JSONPatch"),
-            500,
-            "cannot be converted to a value",
-        ),
-        (
-            _mutation(
-                '[JSONPatch{op: "add", path: "/metadata", value: Object.metadata{labels: Object.label{a: "b"}}}]',
-                "JSONPatch",
-            ),
-            403,
-            'type mismatch: unexpected type name "Object.label", expected "Object.metadata.labels"',
-        ),
-        (
-            _mutation('[JSONPatch{op: "add", path: "/data", value: 7}]', "JSONPatch"),
-            500,
-            "cannot unmarshal number",
-        ),
-    ],
-)
+@cases(r"""
+    mutation | code | said
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{data: Object.date{a: '1'}}"}} | 403 |
+        unexpected type name "Object.date"
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{nosuch: 1}'}} | 403 | field not
+        declared in schema
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{data: 1}'}} | 403 | 'typed object:
+        .data: expected map, got &{1}'
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{data: Object.data{a: {'b': [1]}}}"}} |
+        403 | 'typed object: .data.a: expected string, got &value.valueUnstructured{Value:map[string]interface
+        {}{"b":[]interface {}{1}}}'
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{generation:
+        'x', finalizers: 'y'}}"}} | 403 | "typed object: errors:\n  .metadata.finalizers: expected list, got
+        &{y}\n  .metadata.generation: expected numeric (int or float), got string"
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{immutable: 'x'}"}} | 403 | 'typed
+        object: .immutable: expected boolean, got &value.valueUnstructured{Value:"x"}'
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata:
+        Object.metadata{ownerReferences: [{"name": "x"}]}}'}} | 403 | ".metadata.ownerReferences: element 0:
+        associative list with keys has an element that omits all key fields [\"uid\"] (and doesn't have default
+        values for any key fields)"
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata:
+        Object.metadata{ownerReferences: [{"uid": "x"}]}}'}} | 403 | 'structs: .metadata.ownerReferences[0]'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/nosuch", value: 7}]'}} | 500 |
+        'Internal error occurred: strict decoding error: unknown field "nosuch"'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "remove", path: "/data/x"}]'}} | 403 | 'Unable
+        to remove nonexistent key: x'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data", value:
+        [Object.data{}]}]'}} | 500 | cannot be converted to a value
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/metadata", value:
+        Object.metadata{labels: Object.label{a: "b"}}}]'}} | 403 | 'type mismatch: unexpected type name
+        "Object.label", expected "Object.metadata.labels"'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data", value: 7}]'}} | 500 |
+        cannot unmarshal number
+    """)
 def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code, said) -> None:
     status, answer = _mutated(mutation)
     assert (status, said in answer["message"]) == (code, True), answer["message"]

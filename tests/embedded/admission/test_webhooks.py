@@ -9,7 +9,7 @@ import pytest
 
 from embedded_kubernetes.auth.audit import event
 
-from ..support import EVENTS, MAPS, MERGE, World, config_map, labelling, named, patching, webhook
+from ..support import EVENTS, MAPS, MERGE, World, cases, config_map, labelling, named, patching, webhook
 
 
 async def test_reviews_are_of_the_first_version_that_the_webhook_and_the_server_know() -> None:
@@ -138,49 +138,29 @@ async def test_a_namespace_that_is_gone_meets_its_selector_with_404() -> None:
     assert (status, answer["details"]["kind"]) == (404, "namespaces")
 
 
-@pytest.mark.parametrize(
-    ("operation", "said"),
-    [
-        (
-            {"op": "add", "path": "/x/y", "value": 1},
-            'add operation does not apply: doc is missing path: "/x/y"',
-        ),
-        ({"op": "add", "value": 1}, "add operation failed to decode path: missing value"),
-        (
-            {"op": "add", "path": "/metadata/finalizers/9", "value": "a"},
-            "error in add for path: '/metadata/finalizers/9': Unable to access invalid index: 9: invalid index "
-            "referenced",
-        ),
-        (
-            {"op": "add", "path": "/metadata/finalizers/x", "value": "a"},
-            "error in add for path: '/metadata/finalizers/x': value was not a proper array index: 'x': strconv.Atoi: "
-            'parsing "x": invalid syntax',
-        ),
-        (
-            {"op": "remove", "path": "/metadata/finalizers/9"},
-            "error in remove for path: '/metadata/finalizers/9': Unable to access invalid index: 9: invalid index "
-            "referenced",
-        ),
-        (
-            {"op": "replace", "path": "/data/x", "value": ""},
-            "replace operation does not apply: doc is missing key: /data/x: missing value",
-        ),
-        (
-            {"op": "move", "from": "/data/x", "path": "/data/y"},
-            "error in move for path: 'x': unable to get nonexistent key: x: missing value",
-        ),
-        (
-            {"op": "copy", "from": "/x/y", "path": "/data/y"},
-            "copy operation does not apply: doc is missing from path: /x/y: missing value",
-        ),
-        ({"op": "test", "path": "/data/k", "value": "w"}, "testing value /data/k failed: test failed"),
-        ({"op": "test", "path": "/data/x", "value": "w"}, "testing path /data/x failed: test failed"),
-        ({"path": "/data"}, "Unexpected kind: unknown"),
-        ({"op": 7}, "Unexpected kind: unknown"),
-        (None, "Unexpected kind: unknown"),
-        ({"op": "remove", "path": 7}, "remove operation failed to decode path: missing value"),
-    ],
-)
+@cases(r"""
+    operation | said
+    {op: add, path: /x/y, value: 1} | 'add operation does not apply: doc is missing path: "/x/y"'
+    {op: add, value: 1} | 'add operation failed to decode path: missing value'
+    {op: add, path: /metadata/finalizers/9, value: a} | "error in add for path: '/metadata/finalizers/9': Unable to
+        access invalid index: 9: invalid index referenced"
+    {op: add, path: /metadata/finalizers/x, value: a} | "error in add for path: '/metadata/finalizers/x': value was
+        not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax"
+    {op: remove, path: /metadata/finalizers/9} | "error in remove for path: '/metadata/finalizers/9': Unable to
+        access invalid index: 9: invalid index referenced"
+    {op: replace, path: /data/x, value: ''} | 'replace operation does not apply: doc is missing key: /data/x:
+        missing value'
+    {op: move, from: /data/x, path: /data/y} | "error in move for path: 'x': unable to get nonexistent key: x:
+        missing value"
+    {op: copy, from: /x/y, path: /data/y} | 'copy operation does not apply: doc is missing from path: /x/y: missing
+        value'
+    {op: test, path: /data/k, value: w} | 'testing value /data/k failed: test failed'
+    {op: test, path: /data/x, value: w} | 'testing path /data/x failed: test failed'
+    {path: /data} | 'Unexpected kind: unknown'
+    {op: 7} | 'Unexpected kind: unknown'
+    null | 'Unexpected kind: unknown'
+    {op: remove, path: 7} | 'remove operation failed to decode path: missing value'
+    """)
 async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operation, said) -> None:
     world = World(hooks={"m": lambda request: patching(operation)})
     world.configure("Mutating", webhook("m", failurePolicy="Ignore"))
@@ -189,22 +169,14 @@ async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operati
     assert answer["message"].startswith(f"Internal error occurred: {said}")
 
 
-@pytest.mark.parametrize(
-    ("operation", "said"),
-    [
-        ({"op": "remove", "path": "/kind"}, ""),
-        ({"op": "remove", "path": "/apiVersion"}, ""),
-        (
-            {"op": "replace", "path": "/kind", "value": "Pod"},
-            "converting (v1.Pod) to (core.ConfigMap): unknown conversion",
-        ),
-        (
-            {"op": "replace", "path": "/apiVersion", "value": "v9"},
-            'Internal error occurred: no kind "ConfigMap" is registered for version "v9" in scheme '
-            '"pkg/api/legacyscheme/scheme.go:30"',
-        ),
-    ],
-)
+@cases("""
+    operation | said
+    {op: remove, path: /kind} | ''
+    {op: remove, path: /apiVersion} | ''
+    {op: replace, path: /kind, value: Pod} | 'converting (v1.Pod) to (core.ConfigMap): unknown conversion'
+    {op: replace, path: /apiVersion, value: v9} | 'Internal error occurred: no kind "ConfigMap" is registered for
+        version "v9" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+    """)
 async def test_a_patch_may_leave_out_the_kind_and_not_change_it(operation: dict[str, Any], said: str) -> None:
     world = World(hooks={"one": lambda request: patching(operation)})
     world.configure("Mutating", webhook("one"))

@@ -63,7 +63,7 @@ def test_the_aggregated_form_is_answered_to_those_who_ask_for_it_first(accept, a
 
 
 def test_both_shapes_of_events_have_one_storage():
-    assert storage_hash(KINDS["", "Event"]) == storage_hash(KINDS["events.k8s.io", "Event"])
+    assert storage_hash(KINDS["Event"]) == storage_hash(KINDS["Event.new"])
 
 
 def test_every_subresource_of_a_listed_kind_stands_next_to_it():

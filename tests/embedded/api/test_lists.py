@@ -10,7 +10,7 @@ from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.selectors import compile_selector
 from embedded_kubernetes.store import Record
 
-from ..support import NAMESPACES, PODS, World, named
+from ..support import NAMESPACES, PODS, World, cases, named
 
 ALL = [f"p{number}" for number in range(7)]
 
@@ -175,17 +175,12 @@ def test_escaped_commas_and_equals_are_part_of_a_field_value() -> None:
     assert compiled.unequal == ((1, "x"),)
 
 
-@pytest.mark.parametrize(
-    ("selector", "said"),
-    [
-        ("-a=b", 'key: Invalid value: "-a": name part must consist of alphanumeric characters'),
-        (
-            "a=b,c=d_",
-            'values[0][c]: Invalid value: "d_": a valid label must be an empty string or consist of',
-        ),
-        ("a in (b,-c)", 'values[1][a]: Invalid value: "-c": a valid label must be'),
-    ],
-)
+@cases("""
+    selector | said
+    -a=b | 'key: Invalid value: "-a": name part must consist of alphanumeric characters'
+    a=b,c=d_ | 'values[0][c]: Invalid value: "d_": a valid label must be an empty string or consist of'
+    a in (b,-c) | 'values[1][a]: Invalid value: "-c": a valid label must be'
+    """)
 def test_a_selector_is_refused_with_the_place_and_the_rule(world: World, selector: str, said: str) -> None:
     status, answer = world.call("GET", f"{PODS}?{urlencode({'labelSelector': selector})}")
     assert status == 400

@@ -10,7 +10,7 @@ import pytest
 
 from embedded_kubernetes.auth.options import Options
 
-from ..support import ACCOUNTS, DEPLOYMENTS, MERGE, PODS, SETS, STRATEGIC, World, named, pod
+from ..support import ACCOUNTS, DEPLOYMENTS, MERGE, PODS, SETS, STRATEGIC, World, cases, named, pod
 
 RESIZE = f"{PODS}/p/resize"
 WORKLOADS = {
@@ -52,18 +52,14 @@ def test_amounts_cannot_be_changed_but_through_resize(world: World) -> None:
     assert world.refused("PATCH", f"{PODS}/p", wanted, kind=STRATEGIC) == (422, "Invalid")
 
 
-@pytest.mark.parametrize(
-    ("change", "cause"),
-    [
-        ({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
-         "only cpu and memory resources are mutable"),
-        ({"requests": {"memory": None}}, "resource requests cannot be removed"),
-        ({"limits": None}, "resource limits cannot be removed"),
-        ({"requests": {"cpu": "4"}}, "must be less than or equal to cpu limit of 2"),
-        ({"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}},
-         "Pod QOS Class may not change as a result of resizing"),
-    ],
-)  # fmt: skip
+@cases("""
+    change | cause
+    {requests: {nvidia.com/gpu: '1'}, limits: {nvidia.com/gpu: '1'}} | only cpu and memory resources are mutable
+    {requests: {memory: null}} | resource requests cannot be removed
+    {limits: null} | resource limits cannot be removed
+    {requests: {cpu: '4'}} | must be less than or equal to cpu limit of 2
+    {requests: {cpu: '2'}, limits: {memory: 1Gi}} | Pod QOS Class may not change as a result of resizing
+    """)
 def test_a_resize_is_refused_for_what_it_may_not_do(world: World, change: Any, cause: str) -> None:
     _sized(world, _container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2"}))
     status, answer = world.call("PATCH", RESIZE, _resized({"name": "c", "resources": change}), kind=STRATEGIC)

@@ -31,7 +31,7 @@ from embedded_kubernetes.settings import SettingError, Settings
 from embedded_kubernetes.simulated_nodes import nodes
 from embedded_kubernetes.store import Store
 
-from ..support import NODES, named
+from ..support import NODES, cases, named
 
 
 @pytest.fixture
@@ -137,21 +137,17 @@ def test_nodes_are_spread_over_zones_and_have_gpus_only_if_asked() -> None:
     assert "nvidia.com/gpu" not in Settings().node_amounts()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"node_cpu": "lots"}, "node_cpu: invalid quantity 'lots'"),
-        ({"node_pods": -1}, "node_pods: must be at least 0, not -1"),
-        ({"nodes": "3"}, "nodes: must be a whole number, not '3'"),
-        ({"nodes": None}, "nodes: must be a whole number, not None"),
-        ({"users": {"t": "alice"}}, "users: must be embedded_kubernetes.User by token, not 'alice'"),
-        ({"device_attach_seconds": "3"}, "device_attach_seconds: must be a number, not '3'"),
-        (
-            {"autoscaler": "cpu=1,memory=1Gi,max=x"},
-            "autoscaler cpu=1,memory=1Gi,max=x: entry 3 (max=x): must be a whole number from 1 on",
-        ),
-    ],
-)
+@cases("""
+    options | said
+    {node_cpu: lots} | "node_cpu: invalid quantity 'lots'"
+    {node_pods: -1} | 'node_pods: must be at least 0, not -1'
+    {nodes: '3'} | "nodes: must be a whole number, not '3'"
+    {nodes: null} | 'nodes: must be a whole number, not None'
+    {users: {t: alice}} | "users: must be embedded_kubernetes.User by token, not 'alice'"
+    {device_attach_seconds: '3'} | "device_attach_seconds: must be a number, not '3'"
+    {autoscaler: 'cpu=1,memory=1Gi,max=x'} | 'autoscaler cpu=1,memory=1Gi,max=x: entry 3 (max=x): must be a whole
+        number from 1 on'
+    """)
 def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError) as refused:
         Settings(**options)

@@ -25,7 +25,7 @@ from embedded_kubernetes import ClusterError, EmbeddedCluster, User, cluster, ku
 from embedded_kubernetes.embedded import _Thread
 from embedded_kubernetes.settings import Settings
 
-from ..support import NODES, PODS, container, named
+from ..support import NODES, PODS, cases, container, named
 
 POD = named("p", apiVersion="v1", kind="Pod", spec={"containers": [container()]})
 
@@ -236,21 +236,16 @@ def test_a_cluster_that_cannot_start_says_why() -> None:
     assert threads() == []
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"nodes": -1}, "nodes: must be at least 0, not -1"),
-        ({"authorization_mode": "ABAC"}, "authorization_mode: must be one of AlwaysAllow, RBAC, not ABAC"),
-        ({"controllers": "nobody"}, "controllers: there is no controller nobody"),
-        ({"faults": {"rules": [{"fault": {"dorp": {}}}]}}, "unknown key; did you mean drop?"),
-        ({"faults": 3}, "faults: expected a plan, its text or a file"),
-        (
-            {"runtime_config": "a/v1=true"},
-            "runtime_config a/v1=true: allowed: scheduling.k8s.io/v1alpha2=true",
-        ),
-        ({"runtime_config": "scheduling.k8s.io/v1alpha2=on"}, "allowed: scheduling.k8s.io/v1alpha2=true"),
-    ],
-)
+@cases("""
+    options | said
+    {nodes: -1} | 'nodes: must be at least 0, not -1'
+    {authorization_mode: ABAC} | 'authorization_mode: must be one of AlwaysAllow, RBAC, not ABAC'
+    {controllers: nobody} | 'controllers: there is no controller nobody'
+    {faults: {rules: [{fault: {dorp: {}}}]}} | unknown key; did you mean drop?
+    {faults: 3} | 'faults: expected a plan, its text or a file'
+    {runtime_config: a/v1=true} | 'runtime_config a/v1=true: allowed: scheduling.k8s.io/v1alpha2=true'
+    {runtime_config: scheduling.k8s.io/v1alpha2=on} | 'allowed: scheduling.k8s.io/v1alpha2=true'
+    """)
 def test_a_bad_option_is_refused_before_anything_starts(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ClusterError) as refused:
         EmbeddedCluster(**options)

@@ -9,7 +9,7 @@ import pytest
 from embedded_kubernetes.auth.aggregation import Aggregation
 from embedded_kubernetes.auth.authentication import ACCEPTED_FOR
 
-from ..support import PODS, named
+from ..support import PODS, cases, named
 from .people import ANN, RBAC, Guarded, rule
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
@@ -35,24 +35,15 @@ def test_a_review_says_by_which_binding(server):
     assert access(server, user="eve", resourceAttributes=asked) == {"allowed": False}
 
 
-@pytest.mark.parametrize(
-    ("selector", "error"),
-    [
-        ({"rawSelector": "metadata.name=a"}, None),
-        ({"rawSelector": "metadata.name"}, "ignored due to parse error"),
-        ({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}, None),
-        ({"requirements": [{"key": "a", "operator": "Exists"}]}, "ignored due to parse error"),
-        (
-            {
-                "requirements": [
-                    {"key": "a", "operator": "In", "values": ["b"]},
-                    {"key": "a", "operator": "Exists"},
-                ]
-            },
-            "partially ignored due to parse error",
-        ),
-    ],
-)
+@cases("""
+    selector | error
+    {rawSelector: metadata.name=a} | null
+    {rawSelector: metadata.name} | ignored due to parse error
+    {requirements: [{key: a, operator: In, values: [b]}]} | null
+    {requirements: [{key: a, operator: Exists}]} | ignored due to parse error
+    {requirements: [{key: a, operator: In, values: [b]}, {key: a, operator: Exists}]} | partially ignored due to
+        parse error
+    """)
 def test_a_review_says_which_selector_could_not_be_read(server, selector, error):
     asked = {"verb": "list", "resource": "pods", "fieldSelector": selector}
     status = access(server, user="eve", resourceAttributes=asked)
@@ -60,23 +51,14 @@ def test_a_review_says_which_selector_could_not_be_read(server, selector, error)
     assert status.get("evaluationError") == wanted
 
 
-@pytest.mark.parametrize(
-    ("spec", "fields"),
-    [
-        ({}, ["spec.resourceAttributes", "spec.user"]),
-        (
-            {"user": "u", "resourceAttributes": {"fieldSelector": {}}},
-            ["spec.resourceAttributes.fieldSelector.requirements"],
-        ),
-        (
-            {"user": "u", "resourceAttributes": {"labelSelector": {"requirements": [{"operator": "In"}]}}},
-            [
-                "spec.resourceAttributes.labelSelector.requirements[0].key",
-                "spec.resourceAttributes.labelSelector.requirements[0].values",
-            ],
-        ),
-    ],
-)
+@cases("""
+    spec | fields
+    {} | [spec.resourceAttributes, spec.user]
+    {user: u, resourceAttributes: {fieldSelector: {}}} | [spec.resourceAttributes.fieldSelector.requirements]
+    {user: u, resourceAttributes: {labelSelector: {requirements: [{operator: In}]}}} |
+        ['spec.resourceAttributes.labelSelector.requirements[0].key',
+        'spec.resourceAttributes.labelSelector.requirements[0].values']
+    """)
 def test_a_review_that_asks_nothing_is_invalid(server, spec, fields):
     code, answer = server.by("admin", "POST", f"{AUTHORIZATION}/subjectaccessreviews", {"spec": spec})
     assert code == 422

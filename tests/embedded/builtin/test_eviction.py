@@ -8,7 +8,7 @@ from embedded_kubernetes.builtin import coordination
 from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
 from embedded_kubernetes.errors import ApiError
 
-from ..support import named
+from ..support import cases, named
 from . import pod
 
 _NOW = "2026-01-01T00:00:00Z"
@@ -146,22 +146,14 @@ def test_a_budgets_status_says_how_many_pods_can_be_spared(spec, allowed, desire
     assert status["conditions"][0]["status"] == ("True" if allowed else "False")
 
 
-@pytest.mark.parametrize(
-    ("selector", "selected"),
-    [
-        (None, False),
-        ({}, True),
-        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
-        (
-            {
-                "matchLabels": {"app": "a"},
-                "matchExpressions": [{"key": "app", "operator": "In", "values": ["b"]}],
-            },
-            False,
-        ),
-    ],
-)
+@cases("""
+    selector | selected
+    null | false
+    {} | true
+    {matchExpressions: [{key: a, operator: NotIn, values: [x]}]} | true
+    {matchExpressions: [{key: app, operator: Exists}]} | true
+    {matchExpressions: [{key: app, operator: DoesNotExist}]} | false
+    {matchLabels: {app: a}, matchExpressions: [{key: app, operator: In, values: [b]}]} | false
+    """)
 def test_a_budgets_selector_selects_as_label_selectors_do(selector, selected):
     assert matches(selector, {"app": "a"}) is selected

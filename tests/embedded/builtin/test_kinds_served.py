@@ -12,7 +12,7 @@ import pytest
 
 from embedded_kubernetes.builtin.runtime import covers, merge_tolerations
 
-from ..support import JOBS, MERGE, PODS, PVCS, TABLE, World, container, named, pod
+from ..support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
@@ -52,28 +52,17 @@ def test_a_pod_goes_where_its_runtime_class_says(world: World) -> None:
     assert (spec["tolerations"][0], spec["tolerations"][-1]) == (own, given)
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        ({"runtimeClassName": "none"}, 'pod rejected: RuntimeClass "none" not found'),
-        (
-            {"overhead": {"cpu": "1"}},
-            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
-        ),
-        (
-            {"runtimeClassName": "kata", "overhead": {"cpu": "1"}},
-            "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
-        ),
-        (
-            {"runtimeClassName": "plain", "overhead": {"cpu": "1"}},
-            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
-        ),
-        (
-            {"runtimeClassName": "kata", "nodeSelector": {"sandbox": "no"}},
-            "conflict: runtimeClass.scheduling.nodeSelector[sandbox] = yes; pod.spec.nodeSelector[sandbox] = no",
-        ),
-    ],
-)
+@cases("""
+    spec | why
+    {runtimeClassName: none} | 'pod rejected: RuntimeClass "none" not found'
+    {overhead: {cpu: '1'}} | 'pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead'
+    {runtimeClassName: kata, overhead: {cpu: '1'}} | "pod rejected: Pod's Overhead doesn't match RuntimeClass's
+        defined Overhead"
+    {runtimeClassName: plain, overhead: {cpu: '1'}} | 'pod rejected: Pod Overhead set without corresponding
+        RuntimeClass defined Overhead'
+    {runtimeClassName: kata, nodeSelector: {sandbox: 'no'}} | 'conflict:
+        runtimeClass.scheduling.nodeSelector[sandbox] = yes; pod.spec.nodeSelector[sandbox] = no'
+    """)
 def test_a_pod_that_contradicts_its_runtime_class_is_forbidden(
     world: World, spec: dict[str, Any], why: str
 ) -> None:
@@ -93,31 +82,19 @@ def test_a_burst_of_pods_sees_its_runtime_class_change(world: World) -> None:
     assert "overhead" not in world.post(PODS, _sandboxed("later"))["spec"]
 
 
-@pytest.mark.parametrize(
-    ("wide", "narrow", "expected"),
-    [
-        ({"operator": "Exists"}, {"key": "a", "operator": "Equal", "value": "b"}, True),
-        ({"key": "a", "operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}, True),
-        ({"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}, False),
-        (
-            {"key": "a", "operator": "Exists", "effect": "NoSchedule"},
-            {"key": "a", "operator": "Exists"},
-            False,
-        ),
-        (
-            {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
-            {"key": "a", "operator": "Exists", "effect": "NoExecute"},
-            False,
-        ),
-        (
-            {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
-            {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3},
-            True,
-        ),
-        ({"key": "a", "value": "b"}, {"key": "a", "operator": "Equal", "value": "b"}, True),
-        ({"key": "a", "value": "b"}, {"key": "a", "operator": "Exists"}, False),
-    ],
-)
+@cases("""
+    wide | narrow | expected
+    {operator: Exists} | {key: a, operator: Equal, value: b} | true
+    {key: a, operator: Exists} | {key: a, value: b, effect: NoSchedule} | true
+    {key: a, operator: Exists} | {key: b, operator: Exists} | false
+    {key: a, operator: Exists, effect: NoSchedule} | {key: a, operator: Exists} | false
+    {key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 5} | {key: a, operator: Exists, effect:
+        NoExecute} | false
+    {key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 5} | {key: a, operator: Exists, effect:
+        NoExecute, tolerationSeconds: 3} | true
+    {key: a, value: b} | {key: a, operator: Equal, value: b} | true
+    {key: a, value: b} | {key: a, operator: Exists} | false
+    """)
 def test_a_toleration_covers_what_it_tolerates_as_long(
     wide: dict[str, Any], narrow: dict[str, Any], expected: bool
 ) -> None:
@@ -184,49 +161,45 @@ def test_a_job_may_be_suspended_and_widened_but_not_given_another_template(world
         assert world.refused("PATCH", f"{JOBS}/x", {"spec": spec}, kind=merge) == (422, "Invalid")
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "fields"),
-    [
-        (CLASSES, {"handler": "Not A Label"}, ["handler"]),
-        (CLASSES, {"handler": "h", "overhead": {"podFixed": {"cpu": "-1"}}}, ["overhead.podFixed[cpu]"]),
-        (
-            CLASSES,
-            {"handler": "h", "scheduling": {"tolerations": [{"operator": "Exists"}] * 2}},
-            ["scheduling.tolerations[1]"],
-        ),
-        (JOBS, {"spec": {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Always"}}}},
-         ["spec.template.spec.restartPolicy"]),
-        (JOBS, {"spec": {"template": TEMPLATE, "parallelism": -1}}, ["spec.parallelism"]),
-        (JOBS, {"spec": {"template": TEMPLATE, "completionMode": "Indexed", "parallelism": 2}}, ["spec.completions"]),
-        (JOBS, {"spec": {"template": TEMPLATE, "manualSelector": True}}, ["spec.selector"]),
-        (CRON_JOBS, {"spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}, ["spec.schedule"]),
-        (
-            CRON_JOBS,
-            {"spec": {"schedule": "* *", "jobTemplate": {"spec": {"template": TEMPLATE}}}},
-            ["spec.schedule"],
-        ),
-        (
-            CRON_JOBS,
-            {"spec": {"schedule": "TZ=UTC * * * * *", "jobTemplate": {"spec": {"template": TEMPLATE}}}},
-            ["spec.schedule"],
-        ),
-        (SLICES, {"addressType": "IPv4", "endpoints": [{"addresses": ["x"]}]}, ["endpoints[0].addresses[0]"]),
-        (SLICES, {"addressType": "Pigeon", "endpoints": []}, ["addressType"]),
-        (
-            SLICES,
-            {"addressType": "IPv4", "endpoints": [], "ports": [{"port": 1}, {"port": 2}]},
-            ["ports[1].name"],
-        ),
-        (POLICIES, {"spec": {"podSelector": {}, "ingress": [{"from": [{}]}]}}, ["spec.ingress[0].from[0]"]),
-        (POLICIES, {"spec": {"podSelector": {}, "policyTypes": ["Sideways"]}}, ["spec.policyTypes[0]"]),
-        (INGRESSES, {"spec": {}}, ["spec.controller"]),
-        (INGRESSES, {"spec": {"controller": "a.b/c", "parameters": {"kind": "K"}}}, ["spec.parameters.name"]),
-        (SCHEMAS, {"spec": {"matchingPrecedence": 20000}},
-         ["spec.matchingPrecedence", "spec.priorityLevelConfiguration.name"]),
-        (LEVELS, {"spec": {"type": "Limited"}}, ["spec.limited"]),
-        (REVISIONS, {"revision": -1}, ["revision", "data"]),
-    ],
-)  # fmt: skip
+@cases("""
+    path | body | fields
+    /apis/node.k8s.io/v1/runtimeclasses | {handler: Not A Label} | [handler]
+    /apis/node.k8s.io/v1/runtimeclasses | {handler: h, overhead: {podFixed: {cpu: '-1'}}} |
+        ['overhead.podFixed[cpu]']
+    /apis/node.k8s.io/v1/runtimeclasses | {handler: h, scheduling: {tolerations: [{operator: Exists}, {operator:
+        Exists}]}} | ['scheduling.tolerations[1]']
+    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Always, containers: [{name:
+        c, image: i}]}}}} | [spec.template.spec.restartPolicy]
+    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c,
+        image: i}]}}, parallelism: -1}} | [spec.parallelism]
+    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c,
+        image: i}]}}, completionMode: Indexed, parallelism: 2}} | [spec.completions]
+    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c,
+        image: i}]}}, manualSelector: true}} | [spec.selector]
+    /apis/batch/v1/namespaces/default/cronjobs | {spec: {jobTemplate: {spec: {template: {spec: {restartPolicy:
+        Never, containers: [{name: c, image: i}]}}}}}} | [spec.schedule]
+    /apis/batch/v1/namespaces/default/cronjobs | {spec: {schedule: '* *', jobTemplate: {spec: {template: {spec:
+        {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}} | [spec.schedule]
+    /apis/batch/v1/namespaces/default/cronjobs | {spec: {schedule: TZ=UTC * * * * *, jobTemplate: {spec: {template:
+        {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}} | [spec.schedule]
+    /apis/discovery.k8s.io/v1/namespaces/default/endpointslices | {addressType: IPv4, endpoints: [{addresses:
+        [x]}]} | ['endpoints[0].addresses[0]']
+    /apis/discovery.k8s.io/v1/namespaces/default/endpointslices | {addressType: Pigeon, endpoints: []} |
+        [addressType]
+    /apis/discovery.k8s.io/v1/namespaces/default/endpointslices | {addressType: IPv4, endpoints: [], ports: [{port:
+        1}, {port: 2}]} | ['ports[1].name']
+    /apis/networking.k8s.io/v1/namespaces/default/networkpolicies | {spec: {podSelector: {}, ingress: [{from:
+        [{}]}]}} | ['spec.ingress[0].from[0]']
+    /apis/networking.k8s.io/v1/namespaces/default/networkpolicies | {spec: {podSelector: {}, policyTypes:
+        [Sideways]}} | ['spec.policyTypes[0]']
+    /apis/networking.k8s.io/v1/ingressclasses | {spec: {}} | [spec.controller]
+    /apis/networking.k8s.io/v1/ingressclasses | {spec: {controller: a.b/c, parameters: {kind: K}}} |
+        [spec.parameters.name]
+    /apis/flowcontrol.apiserver.k8s.io/v1/flowschemas | {spec: {matchingPrecedence: 20000}} |
+        [spec.matchingPrecedence, spec.priorityLevelConfiguration.name]
+    /apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations | {spec: {type: Limited}} | [spec.limited]
+    /apis/apps/v1/namespaces/default/controllerrevisions | {revision: -1} | [revision, data]
+    """)
 def test_an_object_is_refused_for_what_is_wrong_with_it(
     world: World, path: str, body: dict[str, Any], fields: list[str]
 ) -> None:

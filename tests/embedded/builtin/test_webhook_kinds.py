@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..support import ADMISSION, World, named
+from ..support import ADMISSION, World, cases, named
 
 _RULE = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
@@ -47,63 +47,35 @@ def test_a_service_has_to_be_one_that_can_be_called(service: dict[str, Any], sai
     assert cause.startswith(f"webhooks[0].clientConfig.{said}")
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("https:///x", "host must be provided; desired format: https://host[/path]"),
-        ("https://me@x/", "user information is not permitted in the URL"),
-        ("https://x/#a", "fragments are not permitted in the URL"),
-        ("https:x", "host must be provided; desired format: https://host[/path]"),
-        (
-            "://x",
-            'url must be a valid URL: parse "://x": missing protocol scheme; desired format: https://host[/path]',
-        ),
-        (
-            "https://x:a/",
-            'parse "https://x:a/": invalid port ":a" after host; desired format: https://host[/path]',
-        ),
-        (
-            "https://[::1/",
-            "parse \"https://[::1/\": missing ']' in host; desired format: https://host[/path]",
-        ),
-        (
-            "https://x/%zz",
-            'parse "https://x/%zz": invalid URL escape "%zz"; desired format: https://host[/path]',
-        ),
-        (
-            "https://a b/",
-            'parse "https://a b/": invalid character " " in host name; desired format: https://host[/path]',
-        ),
-        (
-            "1a:b",
-            'parse "1a:b": first path segment in URL cannot contain colon; desired format: https://host[/path]',
-        ),
-    ],
-)
+@cases(r"""
+    url | said
+    https:///x | 'host must be provided; desired format: https://host[/path]'
+    https://me@x/ | user information is not permitted in the URL
+    https://x/#a | fragments are not permitted in the URL
+    https:x | 'host must be provided; desired format: https://host[/path]'
+    ://x | 'url must be a valid URL: parse "://x": missing protocol scheme; desired format: https://host[/path]'
+    https://x:a/ | 'parse "https://x:a/": invalid port ":a" after host; desired format: https://host[/path]'
+    https://[::1/ | "parse \"https://[::1/\": missing ']' in host; desired format: https://host[/path]"
+    https://x/%zz | 'parse "https://x/%zz": invalid URL escape "%zz"; desired format: https://host[/path]'
+    https://a b/ | 'parse "https://a b/": invalid character " " in host name; desired format: https://host[/path]'
+    1a:b | 'parse "1a:b": first path segment in URL cannot contain colon; desired format: https://host[/path]'
+    """)
 def test_an_address_is_no_more_than_host_and_path(url: str, said: str) -> None:
     (cause,) = _causes("validatingwebhookconfigurations", {"webhooks": [_hook(clientConfig={"url": url})]})
     assert cause.endswith(said)
 
 
-@pytest.mark.parametrize(
-    ("rule", "said"),
-    [
-        ({"operations": []}, "operations: Required value"),
-        ({"operations": ["*", "CREATE"]}, "if '*' is present, must not specify other operations"),
-        ({"apiVersions": [""]}, "apiVersions[0]: Required value"),
-        ({"resources": []}, "resources: Required value"),
-        ({"resources": ["*/*", "pods"]}, "if '*/*' is present, must not specify other resources"),
-        (
-            {"resources": ["*/status", "pods/status"]},
-            "if '*/status' is present, must not specify pods/status",
-        ),
-        (
-            {"resources": ["*", "pods"]},
-            "if '*' is present, must not specify other resources without subresources",
-        ),
-        ({"scope": "All"}, 'Unsupported value: "All": supported values: "*", "Cluster", "Namespaced"'),
-    ],
-)
+@cases("""
+    rule | said
+    {operations: []} | 'operations: Required value'
+    {operations: ['*', CREATE]} | if '*' is present, must not specify other operations
+    {apiVersions: ['']} | 'apiVersions[0]: Required value'
+    {resources: []} | 'resources: Required value'
+    {resources: ['*/*', pods]} | if '*/*' is present, must not specify other resources
+    {resources: ['*/status', pods/status]} | if '*/status' is present, must not specify pods/status
+    {resources: ['*', pods]} | if '*' is present, must not specify other resources without subresources
+    {scope: All} | 'Unsupported value: "All": supported values: "*", "Cluster", "Namespaced"'
+    """)
 def test_a_rule_says_what_it_is_about(rule: dict[str, Any], said: str) -> None:
     causes = _causes("validatingwebhookconfigurations", {"webhooks": [_hook(rules=[{**_RULE, **rule}])]})
     assert len(causes) == 1 and causes[0].endswith(said), causes
@@ -265,30 +237,17 @@ def test_a_validating_policy_is_judged_as_a_whole(spec: dict[str, Any], said: li
         assert cause.startswith(start)
 
 
-@pytest.mark.parametrize(
-    ("mutation", "said"),
-    [
-        ({"patchType": ""}, "patchType: Required value"),
-        ({"patchType": "Merge"}, 'patchType: Unsupported value: "Merge"'),
-        (
-            {"patchType": "JSONPatch"},
-            "jsonPatch: Required value: must be specified when patchType is JSONPatch",
-        ),
-        (
-            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "1"}},
-            'applyConfiguration.expression: Invalid value: "1": must evaluate to Object but got int',
-        ),
-        (
-            {
-                "patchType": "JSONPatch",
-                "jsonPatch": {"expression": "[JSONPatch{}]"},
-                "applyConfiguration": {"expression": "Object{}"},
-            },
-            'applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is '
-            "JSONPatch",
-        ),
-    ],
-)
+@cases("""
+    mutation | said
+    {patchType: ''} | 'patchType: Required value'
+    {patchType: Merge} | 'patchType: Unsupported value: "Merge"'
+    {patchType: JSONPatch} | 'jsonPatch: Required value: must be specified when patchType is JSONPatch'
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: '1'}} | 'applyConfiguration.expression:
+        Invalid value: "1": must evaluate to Object but got int'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{}]'}, applyConfiguration: {expression: 'Object{}'}}
+        | 'applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is
+        JSONPatch'
+    """)
 def test_a_mutation_is_of_one_kind(mutation: dict[str, Any], said: str) -> None:
     rule = {**_RULE, "operations": ["CREATE"]}
     constraints = {"resourceRules": [rule]}
@@ -297,24 +256,18 @@ def test_a_mutation_is_of_one_kind(mutation: dict[str, Any], said: str) -> None:
     assert len(causes) == 1 and causes[0].startswith(f"spec.mutations[0].{said}"), causes
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ({"policyName": ""}, "spec.policyName: Required value"),
-        ({"validationActions": []}, "spec.validationActions: Required value"),
-        ({"validationActions": ["Deny", "Warn"]}, "spec.validationActions: Invalid value"),
-        ({"validationActions": ["Audit", "Audit"]}, 'spec.validationActions[1]: Duplicate value: "Audit"'),
-        (
-            {"paramRef": {"parameterNotFoundAction": "Deny"}},
-            "spec.paramRef: Required value: one of name or selector must be specified",
-        ),
-        ({"paramRef": {"name": "x"}}, "spec.paramRef.parameterNotFoundAction: Required value"),
-        (
-            {"paramRef": {"name": "x", "parameterNotFoundAction": "No"}},
-            'spec.paramRef.parameterNotFoundAction: Unsupported value: "No": supported values: "Deny", "Allow"',
-        ),
-    ],
-)
+@cases("""
+    spec | said
+    {policyName: ''} | 'spec.policyName: Required value'
+    {validationActions: []} | 'spec.validationActions: Required value'
+    {validationActions: [Deny, Warn]} | 'spec.validationActions: Invalid value'
+    {validationActions: [Audit, Audit]} | 'spec.validationActions[1]: Duplicate value: "Audit"'
+    {paramRef: {parameterNotFoundAction: Deny}} | 'spec.paramRef: Required value: one of name or selector must be
+        specified'
+    {paramRef: {name: x}} | 'spec.paramRef.parameterNotFoundAction: Required value'
+    {paramRef: {name: x, parameterNotFoundAction: 'No'}} | 'spec.paramRef.parameterNotFoundAction: Unsupported
+        value: "No": supported values: "Deny", "Allow"'
+    """)
 def test_a_binding_names_a_policy_and_what_to_do(spec: dict[str, Any], said: str) -> None:
     whole = {"policyName": "p", "validationActions": ["Deny"], **spec}
     causes = _causes("validatingadmissionpolicybindings", {"spec": whole})

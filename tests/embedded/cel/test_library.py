@@ -6,6 +6,8 @@ import pytest
 
 from embedded_kubernetes.cel.program import CelError, program
 
+from ..support import cases
+
 
 @pytest.mark.parametrize(
     "expression",
@@ -35,26 +37,21 @@ def test_it_holds(expression: str) -> None:
     assert program(expression).evaluate({}) is True
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("ip('x').family() == 4", 'IP Address "x" parse error during conversion from string: ParseAddr("x")'),
-        ("url('x').getHost() == ''", 'URL parse error during conversion from string: parse "x": invalid URI'),
-        ("quantity('x') == quantity('1')", "quantities must match the regular expression"),
-        ("quantity('1MM') == quantity('1')", "unable to parse quantity's suffix"),
-        ("semver('1.2') == semver('1.2.3')", "No Major.Minor.Patch elements found"),
-        ("semver('1.x.3').major() == 1", 'Invalid character(s) found in minor number "x"'),
-        ("semver('01.2.3').major() == 1", 'Major number must not contain leading zeroes "01"'),
-        ("int('x') == 1", "type conversion error from 'string' to 'int'"),
-        (
-            "duration('x') == duration('1s')",
-            "type conversion error from 'string' to 'google.protobuf.Duration'",
-        ),
-        ("dyn(1)[0] == 1", "no such overload"),
-        ("uint(-1) == 1u", "unsigned integer overflow"),
-        ("1 % 0 == 1", "modulus by zero"),
-    ],
-)
+@cases("""
+    expression | said
+    ip('x').family() == 4 | 'IP Address "x" parse error during conversion from string: ParseAddr("x")'
+    url('x').getHost() == '' | 'URL parse error during conversion from string: parse "x": invalid URI'
+    quantity('x') == quantity('1') | quantities must match the regular expression
+    quantity('1MM') == quantity('1') | unable to parse quantity's suffix
+    semver('1.2') == semver('1.2.3') | No Major.Minor.Patch elements found
+    semver('1.x.3').major() == 1 | Invalid character(s) found in minor number "x"
+    semver('01.2.3').major() == 1 | Major number must not contain leading zeroes "01"
+    int('x') == 1 | type conversion error from 'string' to 'int'
+    duration('x') == duration('1s') | type conversion error from 'string' to 'google.protobuf.Duration'
+    dyn(1)[0] == 1 | no such overload
+    uint(-1) == 1u | unsigned integer overflow
+    1 % 0 == 1 | modulus by zero
+    """)
 def test_what_is_wrong_is_told_as_a_real_server_does(expression: str, said: str) -> None:
     with pytest.raises(CelError) as error:
         program(expression).evaluate({})

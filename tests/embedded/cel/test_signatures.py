@@ -12,6 +12,8 @@ from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked
 from embedded_kubernetes.cel.signatures import signatures, variable_type
 
+from ..support import cases
+
 
 def test_the_same_functions_are_known_with_as_many_parameters() -> None:
     evaluated = {
@@ -51,44 +53,28 @@ def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
     assert checked(expression, Names()) == kind
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        (
-            "quantity('1').isLessThan('2')",
-            "1:25: found no matching overload for 'isLessThan' applied to 'kubernetes.Quantity.(string)'",
-        ),
-        (
-            "authorizer.check('get')",
-            "1:17: found no matching overload for 'check' applied to "
-            "'kubernetes.authorization.Authorizer.(string)'",
-        ),
-        ("'a'.startsWith(1)", "1:15: found no matching overload for 'startsWith' applied to 'string.(int)'"),
-        ("'a'.reverse()", "1:12: found no matching overload for 'reverse' applied to 'string.()'"),
-        (
-            "'a'.substring('b')",
-            "1:14: found no matching overload for 'substring' applied to 'string.(string)'",
-        ),
-        ("[1].slice('a', 1)", "1:10: found no matching overload for 'slice' applied to '(string, int)'"),
-        ("'a'.indexOf(1)", "1:12: found no matching overload for 'indexOf' applied to 'string.(int)'"),
-        ("['a'].sum()", "1:10: found no matching overload for 'sum' applied to 'list(string).()'"),
-        (
-            "sets.contains(1, 2)",
-            "1:14: found no matching overload for 'sets.contains' applied to '(int, int)'",
-        ),
-        ("quantity('1').x", "1:14: unexpected failed resolution of 'kubernetes.Quantity'"),
-        ("ip('::1').x", "1:10: type 'net.IP' does not support field selection"),
-        ("math.greatest(1, 2)", "1:1: undeclared reference to 'math' (in container '')"),
-        ("cel.bind(x, 1, x)", "1:1: undeclared reference to 'cel' (in container '')"),
-        ("1 < 2.5 && [1, 'a'] == []", "1:16: expected type 'int' but found 'string'"),
-        (
-            "size('a') < 2.5 && 1 < 'a'",
-            "1:22: found no matching overload for '_<_' applied to '(int, string)'",
-        ),
-        ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),
-        ("Object{a: 1}", "1:7: undeclared reference to 'Object' (in container '')"),
-    ],
-)
+@cases("""
+    expression | said
+    quantity('1').isLessThan('2') | "1:25: found no matching overload for 'isLessThan' applied to
+        'kubernetes.Quantity.(string)'"
+    authorizer.check('get') | "1:17: found no matching overload for 'check' applied to
+        'kubernetes.authorization.Authorizer.(string)'"
+    "'a'.startsWith(1)" | "1:15: found no matching overload for 'startsWith' applied to 'string.(int)'"
+    "'a'.reverse()" | "1:12: found no matching overload for 'reverse' applied to 'string.()'"
+    "'a'.substring('b')" | "1:14: found no matching overload for 'substring' applied to 'string.(string)'"
+    "[1].slice('a', 1)" | "1:10: found no matching overload for 'slice' applied to '(string, int)'"
+    "'a'.indexOf(1)" | "1:12: found no matching overload for 'indexOf' applied to 'string.(int)'"
+    "['a'].sum()" | "1:10: found no matching overload for 'sum' applied to 'list(string).()'"
+    sets.contains(1, 2) | "1:14: found no matching overload for 'sets.contains' applied to '(int, int)'"
+    quantity('1').x | "1:14: unexpected failed resolution of 'kubernetes.Quantity'"
+    ip('::1').x | "1:10: type 'net.IP' does not support field selection"
+    math.greatest(1, 2) | "1:1: undeclared reference to 'math' (in container '')"
+    cel.bind(x, 1, x) | "1:1: undeclared reference to 'cel' (in container '')"
+    1 < 2.5 && [1, 'a'] == [] | "1:16: expected type 'int' but found 'string'"
+    size('a') < 2.5 && 1 < 'a' | "1:22: found no matching overload for '_<_' applied to '(int, string)'"
+    jsonpatch.escapeKey('a') | "1:1: undeclared reference to 'jsonpatch' (in container '')"
+    'Object{a: 1}' | "1:7: undeclared reference to 'Object' (in container '')"
+    """)
 def test_what_does_not_fit_is_told_by_these_types(expression: str, said: str) -> None:
     with pytest.raises(CelError) as error:
         checked(expression, Names())

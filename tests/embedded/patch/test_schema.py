@@ -11,7 +11,7 @@ from embedded_kubernetes import schema, schema_source
 from embedded_kubernetes.errors import ApiError
 from tests.support.needed import recorded
 
-from ..support import container, named
+from ..support import cases, container, named
 from .kinds import NODES, PODS, RESOURCES, pod
 
 
@@ -32,29 +32,22 @@ def test_unknown_fields_are_dropped_and_told_with_their_path() -> None:
     assert obj["spec"]["containers"][0]["ports"] == [{"containerPort": 80}]
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        (
-            {"containers": [{"name": "c", "ports": [{"containerPort": "x"}]}]},
-            "json: cannot unmarshal string into Go struct field "
-            "ContainerPort.spec.containers.ports.containerPort of type int32",
-        ),
-        (
-            {"containers": [{"name": "c", "env": [{"name": "A", "value": 1}]}]},
-            "json: cannot unmarshal number into Go struct field EnvVar.spec.containers.env.value of type string",
-        ),
-        ({"containers": "x"}, "PodSpec.spec.containers of type []v1.Container"),
-        ({"containers": ["x"]}, "PodSpec.spec.containers of type v1.Container"),
-        ({"activeDeadlineSeconds": 1.5}, "cannot unmarshal number 1.5"),
-        ({"priority": 1 << 40}, "cannot unmarshal number 1099511627776"),
-        ({"hostNetwork": "yes"}, "PodSpec.spec.hostNetwork of type bool"),
-        ({"hostNetwork": 1}, "cannot unmarshal number"),
-        ({"nodeSelector": ["x"]}, "cannot unmarshal array"),
-        ({"containers": [{"name": "c", "resources": {"requests": {"cpu": "ten"}}}]}, "quantities must match"),
-        ({"containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": True}}}]}, "of type int32"),
-    ],
-)
+@cases("""
+    spec | said
+    {containers: [{name: c, ports: [{containerPort: x}]}]} | 'json: cannot unmarshal string into Go struct field
+        ContainerPort.spec.containers.ports.containerPort of type int32'
+    {containers: [{name: c, env: [{name: A, value: 1}]}]} | 'json: cannot unmarshal number into Go struct field
+        EnvVar.spec.containers.env.value of type string'
+    {containers: x} | PodSpec.spec.containers of type []v1.Container
+    {containers: [x]} | PodSpec.spec.containers of type v1.Container
+    {activeDeadlineSeconds: 1.5} | cannot unmarshal number 1.5
+    {priority: 1099511627776} | cannot unmarshal number 1099511627776
+    {hostNetwork: 'yes'} | PodSpec.spec.hostNetwork of type bool
+    {hostNetwork: 1} | cannot unmarshal number
+    {nodeSelector: [x]} | cannot unmarshal array
+    {containers: [{name: c, resources: {requests: {cpu: ten}}}]} | quantities must match
+    {containers: [{name: c, livenessProbe: {httpGet: {port: true}}}]} | of type int32
+    """)
 def test_json_of_the_wrong_type_is_a_bad_request(spec: dict[str, Any], said: str) -> None:
     message = _refusal(pod(**spec))
     assert message.startswith('Pod in version "v1" cannot be handled as a Pod: ')

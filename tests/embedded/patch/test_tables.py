@@ -12,7 +12,7 @@ from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
 from tests.support.needed import recorded
 
-from ..support import named
+from ..support import cases, named
 from .kinds import NODES, NOW, PODS, RESOURCES, pod, widget, widgets
 
 
@@ -28,58 +28,24 @@ def _pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     return {**obj, "status": status}
 
 
-@pytest.mark.parametrize(
-    ("status", "metadata", "word"),
-    [
-        ({"phase": "Pending"}, {}, "Pending"),
-        ({"phase": "Failed", "reason": "Evicted"}, {}, "Evicted"),
-        ({"phase": "Running"}, {"deletionTimestamp": NOW}, "Terminating"),
-        ({"phase": "Succeeded"}, {"deletionTimestamp": NOW}, "Succeeded"),
-        ({"phase": "Running", "reason": "NodeLost"}, {"deletionTimestamp": NOW}, "Unknown"),
-        ({"conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]}, {}, "SchedulingGated"),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "PodInitializing"}}}]},
-            {},
-            "Init:0/2",
-        ),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
-            {},
-            "Init:ErrImagePull",
-        ),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 2}}}]},
-            {},
-            "Init:ExitCode:2",
-        ),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 2, "signal": 9}}}]},
-            {},
-            "Init:Signal:9",
-        ),
-        (
-            {"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
-            {},
-            "CrashLoopBackOff",
-        ),
-        ({"containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 1}}}]}, {}, "ExitCode:1"),
-        (
-            {"containerStatuses": [{"name": "c", "state": {"terminated": {"reason": "OOMKilled"}}}]},
-            {},
-            "OOMKilled",
-        ),
-        (
-            {
-                "containerStatuses": [
-                    {"name": "c", "state": {"terminated": {"reason": "Completed"}}},
-                    {"name": "d", "ready": True, "state": {"running": {}}},
-                ]
-            },
-            {},
-            "NotReady",
-        ),
-    ],
-)
+@cases("""
+    status | metadata | word
+    {phase: Pending} | {} | Pending
+    {phase: Failed, reason: Evicted} | {} | Evicted
+    {phase: Running} | {deletionTimestamp: '2026-01-01T00:00:00Z'} | Terminating
+    {phase: Succeeded} | {deletionTimestamp: '2026-01-01T00:00:00Z'} | Succeeded
+    {phase: Running, reason: NodeLost} | {deletionTimestamp: '2026-01-01T00:00:00Z'} | Unknown
+    {conditions: [{type: PodScheduled, reason: SchedulingGated}]} | {} | SchedulingGated
+    {initContainerStatuses: [{name: i, state: {waiting: {reason: PodInitializing}}}]} | {} | Init:0/2
+    {initContainerStatuses: [{name: i, state: {waiting: {reason: ErrImagePull}}}]} | {} | Init:ErrImagePull
+    {initContainerStatuses: [{name: i, state: {terminated: {exitCode: 2}}}]} | {} | Init:ExitCode:2
+    {initContainerStatuses: [{name: i, state: {terminated: {exitCode: 2, signal: 9}}}]} | {} | Init:Signal:9
+    {containerStatuses: [{name: c, state: {waiting: {reason: CrashLoopBackOff}}}]} | {} | CrashLoopBackOff
+    {containerStatuses: [{name: c, state: {terminated: {exitCode: 1}}}]} | {} | ExitCode:1
+    {containerStatuses: [{name: c, state: {terminated: {reason: OOMKilled}}}]} | {} | OOMKilled
+    {containerStatuses: [{name: c, state: {terminated: {reason: Completed}}}, {name: d, ready: true, state:
+        {running: {}}}]} | {} | NotReady
+    """)
 def test_a_pods_status_is_one_word(status: dict[str, Any], metadata: dict[str, Any], word: str) -> None:
     assert _cells(PODS, _pod(status, **metadata))["Status"] == word
 
