@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.auth.audit import event
+from tests.support.virtual import virtual_time
 
 from ..support import EVENTS, MAPS, MERGE, World, cases, config_map, labelling, named, patching, webhook
 
@@ -70,13 +71,14 @@ async def test_validating_webhooks_wait_side_by_side() -> None:
     async def waits(request: dict[str, Any]) -> None:
         if len(world.asked) == 3:
             all_there.set()
-        await asyncio.wait_for(all_there.wait(), 5)
+        await asyncio.wait_for(all_there.wait(), 60)
 
     world.hooks = dict.fromkeys("abc", waits)
     world.configure("Validating", *(webhook(name) for name in "abc"))
     assert (await world.ask("POST", MAPS, config_map()))[0] == 201
 
 
+@virtual_time
 async def test_the_time_of_a_call_is_bounded() -> None:
     async def never(request: dict[str, Any]) -> None:
         await asyncio.Event().wait()

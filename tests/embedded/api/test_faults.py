@@ -9,19 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
 from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Disturbance, Request
 
+from ..sockets import injector
 from ..support import NODES, PODS, named
 
 BIND = Request("POST", f"{PODS}/a/binding")
 WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")
-
-
-def injector(*rules: dict[str, Any], seed: int = 1) -> Injector:
-    return Injector(plan_of(orjson.dumps({"seed": seed, "rules": rules}).decode()))
 
 
 def struck(asked: Injector, request: Request, times: int) -> list[int]:

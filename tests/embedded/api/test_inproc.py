@@ -9,6 +9,7 @@ import pytest
 
 from embedded_kubernetes.inproc import Door, Lost
 from embedded_kubernetes.requests import Disturbance
+from tests.support.virtual import virtual_time
 
 from ..support import NAMESPACES, PODS, World, named, pod
 
@@ -26,6 +27,7 @@ async def test_requests_are_answered_as_over_http() -> None:
     door.close()
 
 
+@virtual_time
 async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout() -> None:
     world = World()
     door = Door(world.api)
@@ -43,7 +45,7 @@ async def test_a_waiting_watch_is_woken_by_the_next_event() -> None:
     waiting = asyncio.ensure_future(watching.__anext__())
     await asyncio.sleep(0)
     world.pod("a")
-    assert b'"ADDED"' in await asyncio.wait_for(waiting, 5)
+    assert b'"ADDED"' in await asyncio.wait_for(waiting, 60)
     await watching.aclose()
     with pytest.raises(StopAsyncIteration):
         await watching.__anext__()

@@ -7,6 +7,7 @@ import pytest
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Request, Response, Stream
 
+from ..sockets import Timers
 from ..support import MAPS, METADATA, NAMESPACES, PODS, TABLE, World, config_map, named
 
 
@@ -207,35 +208,6 @@ def test_tables_and_metadata_can_be_watched() -> None:
     assert event["kind"] == "PartialObjectMetadata" and "spec" not in event
 
 
-class Loop:
-    """Timers by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.timers: list[tuple[float, object]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, action: object) -> Loop:
-        self.timers.append((when, action))
-        return self
-
-    def call_later(self, delay: float, action: object) -> Loop:
-        return self.call_at(self.now + delay, action)
-
-    def cancel(self) -> None:
-        """One handle for all: only ever called at the end."""
-        self.timers.clear()
-
-    def run_until(self, when: float) -> None:
-        while due := sorted((timer for timer in self.timers if timer[0] <= when), key=lambda t: t[0]):
-            self.timers.remove(due[0])
-            self.now, action = due[0]
-            action()  # type: ignore[operator]
-        self.now = when
-
-
 def opened(world: World, query: str) -> Stream:
     result = world.api.handle(Request("GET", PODS, query))
     assert not isinstance(result, Response)
@@ -245,11 +217,11 @@ def opened(world: World, query: str) -> Stream:
 def test_bookmarks_come_every_minute_and_just_before_the_deadline() -> None:
     world = World()
     stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=150")
-    loop = Loop()
+    loop = Timers()
     StreamTimers(loop, stream)  # type: ignore[arg-type]
     sent = []
     for second in range(151):
-        loop.run_until(second)
+        loop.advance(second - loop.now)
         sent += [second] * len(stream.watcher.take(1 << 20))
     assert sent == [60, 120, 148]
     assert stream.watcher.drained
@@ -258,9 +230,9 @@ def test_bookmarks_come_every_minute_and_just_before_the_deadline() -> None:
 def test_a_watch_too_short_for_bookmarks_gets_none() -> None:
     world = World()
     stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=1")
-    loop = Loop()
+    loop = Timers()
     StreamTimers(loop, stream)  # type: ignore[arg-type]
-    loop.run_until(2)
+    loop.advance(2)
     assert stream.watcher.take(1 << 20) == []
     assert stream.watcher.drained
 
