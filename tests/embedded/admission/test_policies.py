@@ -55,20 +55,18 @@ def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
     assert _refusal(world) == ""
 
 
-@pytest.mark.parametrize(
-    ("expression", "used"),
-    [
-        ("object.metadata.?labels['a']", "variables.v.orValue('d') == 'd' && has(variables.v)"),
-        ("object.?data['k']", "variables.v.value() == 'v'"),
-        ("[timestamp('2020-01-01T00:00:00Z')]", "variables.v[0] < timestamp('2021-01-01T00:00:00Z')"),
-        ("{1: 'a'}", "variables.v[1] == 'a'"),
-        ("['a'].transformMap(i, x, x)", "variables.v.all(k, x, k == 0 && x == 'a')"),
-        ("2u", "variables.v + 1u == 3u"),
-        ("type(1)", "variables.v == int"),
-        ("format.date()", "!variables.v.validate('2021-01-01').hasValue()"),
-        ("authorizer.path('/').check('get')", "variables.v.allowed()"),
-    ],
-)
+@cases("""
+    expression | used
+    object.metadata.?labels['a'] | variables.v.orValue('d') == 'd' && has(variables.v)
+    object.?data['k'] | variables.v.value() == 'v'
+    "[timestamp('2020-01-01T00:00:00Z')]" | variables.v[0] < timestamp('2021-01-01T00:00:00Z')
+    "{1: 'a'}" | variables.v[1] == 'a'
+    "['a'].transformMap(i, x, x)" | variables.v.all(k, x, k == 0 && x == 'a')
+    2u | variables.v + 1u == 3u
+    type(1) | variables.v == int
+    format.date() | "!variables.v.validate('2021-01-01').hasValue()"
+    authorizer.path('/').check('get') | variables.v.allowed()
+    """)
 def test_a_variable_keeps_what_is_no_json(expression: str, used: str) -> None:
     world = World()
     variables = [{"name": "v", "expression": expression}, {"name": "w", "expression": "variables.v"}]
@@ -141,15 +139,13 @@ def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
     assert _refusal(world) == ""
 
 
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        ("path(' ')", "path must not be empty"),
-        ("group('').resource('')", "resource must not be empty"),
-        ("serviceAccount('default', 'A').path('/')", "Invalid service account name"),
-        ("serviceAccount('a.b', 'a').path('/')", "Invalid service account namespace"),
-    ],
-)
+@cases("""
+    question | said
+    path(' ') | path must not be empty
+    group('').resource('') | resource must not be empty
+    serviceAccount('default', 'A').path('/') | Invalid service account name
+    serviceAccount('a.b', 'a').path('/') | Invalid service account namespace
+    """)
 def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: str) -> None:
     world = World()
     expression = f"authorizer.{question}.check('get').allowed()"

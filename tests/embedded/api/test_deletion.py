@@ -6,21 +6,12 @@ from typing import Any
 
 import pytest
 
-from ..support import MAPS, NAMESPACES, NODES, PODS, World, config_map, named, pod
+from ..support import MAPS, NAMESPACES, NODES, PODS, World, config_map, named, owner, pod
 
 
 def owned(name: str, *owners: Any, block: bool = False) -> dict[str, Any]:
-    references = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "name": owner["metadata"]["name"],
-            "uid": owner["metadata"]["uid"],
-            **({"blockOwnerDeletion": True} if block else {}),
-        }
-        for owner in owners
-    ]
-    return config_map(name, ownerReferences=references)
+    more = {"blockOwnerDeletion": True} if block else {}
+    return config_map(name, ownerReferences=[owner(each, **more) for each in owners])
 
 
 def test_a_pod_without_a_node_goes_at_once_after_being_marked(world: World) -> None:
@@ -191,6 +182,16 @@ def test_a_foreground_delete_waits_for_the_dependents_that_block_it(world: World
     assert world.names(MAPS) == []
 
 
+def test_a_foreground_delete_does_not_wait_for_dependents_that_block_another_owner(world: World) -> None:
+    one, two = (world.post(MAPS, config_map(name)) for name in ("one", "two"))
+    body = owned("held", one)
+    body["metadata"]["ownerReferences"].append(owner(two, blockOwnerDeletion=True))
+    world.post(MAPS, {**body, "metadata": {**body["metadata"], "finalizers": ["example.com/x"]}})
+    world.ok("DELETE", f"{MAPS}/one?propagationPolicy=Foreground")
+    world.collect()
+    assert world.names(MAPS) == ["held", "two"]
+
+
 def test_a_foreground_delete_goes_down_to_the_last_dependent(world: World) -> None:
     owner = world.post(MAPS, config_map("owner"))
     child = world.post(MAPS, owned("child", owner, block=True))
@@ -206,7 +207,7 @@ def test_a_foreground_delete_goes_down_to_the_last_dependent(world: World) -> No
 
 
 def test_a_namespace_is_emptied_and_then_goes(world: World) -> None:
-    world.post(NAMESPACES, named("t"))
+    world.namespace("t")
     world.pod("a", namespace="t")
     path = "/api/v1/namespaces/t/configmaps"
     world.post(path, config_map("held", finalizers=["example.com/x"]))
@@ -244,7 +245,7 @@ def test_system_namespaces_may_not_be_deleted(world: World, name: str) -> None:
 
 
 def test_a_pod_on_a_node_that_exists_keeps_its_namespace_until_the_kubelet_reports(world: World) -> None:
-    world.post(NAMESPACES, named("t"))
+    world.namespace("t")
     world.post(NODES, named("n1"))
     path = "/api/v1/namespaces/t/pods"
     for name, node in (("here", "n1"), ("nowhere", "n2")):
@@ -260,7 +261,7 @@ def test_a_pod_on_a_node_that_exists_keeps_its_namespace_until_the_kubelet_repor
 
 
 def test_the_collector_works_in_small_bites(world: World) -> None:
-    world.post(NAMESPACES, named("t"))
+    world.namespace("t")
     for number in range(20):
         world.pod(f"p{number}", namespace="t")
     woken: list[int] = []

@@ -9,6 +9,7 @@ from embedded_kubernetes.discovery import respond, storage_hash
 from embedded_kubernetes.resource import Resource
 
 from ..builtin import KINDS
+from ..support import cases
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -42,18 +43,16 @@ def test_what_is_not_served_has_no_document(path):
     assert respond(path, "", BUILTIN) is None
 
 
-@pytest.mark.parametrize(
-    ("accept", "aggregated"),
-    [
-        ("", False),
-        ("application/json", False),
-        (_AGGREGATED, True),
-        (f"{_AGGREGATED},application/json", True),
-        (f"application/json,{_AGGREGATED}", False),
-        (_AGGREGATED.replace("v=v2", "v=v2beta1"), True),
-        (_AGGREGATED.replace("v=v2", "v=v9"), False),
-    ],
-)
+@cases("""
+    accept | aggregated
+    '' | false
+    application/json | false
+    application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList | true
+    application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json | true
+    application/json,application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList | false
+    application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList | true
+    application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList | false
+    """)
 def test_the_aggregated_form_is_answered_to_those_who_ask_for_it_first(accept, aggregated):
     answer = respond("/apis", accept, BUILTIN)
     assert answer is not None

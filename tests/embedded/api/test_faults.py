@@ -14,7 +14,7 @@ from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Disturbance, Request
 
 from ..sockets import injector
-from ..support import NODES, PODS, named
+from ..support import NODES, PODS, cases, named
 
 BIND = Request("POST", f"{PODS}/a/binding")
 WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")
@@ -51,24 +51,22 @@ def test_a_request_is_read_as_roles_read_it(method: str, path: str, query: str, 
     assert target_of(Request(method, path, query)) == target
 
 
-@pytest.mark.parametrize(
-    ("match", "hits"),
-    [
-        ({}, True),
-        ({"verbs": ["create", "get"]}, True),
-        ({"verbs": ["get"]}, False),
-        ({"methods": ["POST"]}, True),
-        ({"methods": ["PUT"]}, False),
-        ({"path": "/api/v1/*/binding"}, True),
-        ({"path": "/api/v1/pods"}, False),
-        ({"resource": "pods/binding"}, True),
-        ({"resource": "pods"}, False),
-        ({"resource": "pods/*"}, True),
-        ({"namespace": "def*", "name": "a"}, True),
-        ({"namespace": "other"}, False),
-        ({"name": "b*"}, False),
-    ],
-)
+@cases("""
+    match | hits
+    {} | true
+    {verbs: [create, get]} | true
+    {verbs: [get]} | false
+    {methods: [POST]} | true
+    {methods: [PUT]} | false
+    {path: /api/v1/*/binding} | true
+    {path: /api/v1/pods} | false
+    {resource: pods/binding} | true
+    {resource: pods} | false
+    {resource: pods/*} | true
+    {namespace: def*, name: a} | true
+    {namespace: other} | false
+    {name: b*} | false
+    """)
 def test_a_rule_is_about_requests_for_which_all_of_its_match_holds(match: Any, hits: bool) -> None:
     assert (injector({"match": match, "fault": {"drop": {}}})(BIND) is not None) is hits
 
@@ -93,19 +91,17 @@ def test_an_object_that_is_created_is_known_by_the_name_in_its_body() -> None:
         assert asked(Request("POST", PODS, body=body)) is None
 
 
-@pytest.mark.parametrize(
-    ("often", "numbers"),
-    [
-        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        ({"every": 3}, [3, 6, 9]),
-        ({"after": 2, "every": 3}, [5, 8]),
-        ({"after": 2, "first": 3}, [3, 4, 5]),
-        ({"count": 2}, [1, 2]),
-        ({"after": 1, "every": 2, "first": 6, "count": 2}, [3, 5]),
-        ({"probability": 0}, []),
-        ({"probability": 1, "first": 2}, [1, 2]),
-    ],
-)
+@cases("""
+    often | numbers
+    {} | [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    {every: 3} | [3, 6, 9]
+    {after: 2, every: 3} | [5, 8]
+    {after: 2, first: 3} | [3, 4, 5]
+    {count: 2} | [1, 2]
+    {after: 1, every: 2, first: 6, count: 2} | [3, 5]
+    {probability: 0} | []
+    {probability: 1, first: 2} | [1, 2]
+    """)
 def test_a_rule_says_which_of_the_requests_that_match_are_struck(often: Any, numbers: list[int]) -> None:
     asked = injector({"match": {"resource": "pods/binding"}, "fault": {"drop": {}}, **often})
     found = []

@@ -14,7 +14,7 @@ from embedded_kubernetes.requests import Disturbance, Request
 from embedded_kubernetes.server import Server
 
 from ..sockets import Client, Served, Timers, serving
-from ..support import NAMESPACES, PODS, World, pod, until
+from ..support import NAMESPACES, PODS, World, cases, pod, until
 
 JSON = "Content-Type: application/json\n"
 
@@ -106,15 +106,13 @@ async def test_a_head_request_has_the_length_and_no_body(client: Client) -> None
     assert await client.is_alive()
 
 
-@pytest.mark.parametrize(
-    ("text", "closes"),
-    [
-        ("GET /healthz HTTP/1.0\n\n", True),
-        ("GET /healthz HTTP/1.0\nConnection: keep-alive\n\n", False),
-        ("GET /healthz HTTP/1.1\nConnection: close\n\n", True),
-        ("GET /healthz HTTP/1.1\n\n", False),
-    ],
-)
+@cases(r"""
+    text | closes
+    "GET /healthz HTTP/1.0\n\n" | true
+    "GET /healthz HTTP/1.0\nConnection: keep-alive\n\n" | false
+    "GET /healthz HTTP/1.1\nConnection: close\n\n" | true
+    "GET /healthz HTTP/1.1\n\n" | false
+    """)
 async def test_connections_live_as_long_as_their_version_and_header_say(
     client: Client, text: str, closes: bool
 ) -> None:

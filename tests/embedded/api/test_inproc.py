@@ -11,7 +11,7 @@ from embedded_kubernetes.inproc import Door, Lost
 from embedded_kubernetes.requests import Disturbance
 from tests.support.virtual import virtual_time
 
-from ..support import NAMESPACES, PODS, World, named, pod
+from ..support import PODS, World, pod
 
 
 async def test_requests_are_answered_as_over_http() -> None:
@@ -64,7 +64,7 @@ async def test_a_refused_watch_is_its_status_and_its_body() -> None:
 async def test_the_collector_gets_its_turns() -> None:
     world = World()
     door = Door(world.api)
-    world.post(NAMESPACES, named("t"))
+    world.namespace("t")
     await door.request("DELETE", "/api/v1/namespaces/t")
     for _ in range(10):
         await asyncio.sleep(0)

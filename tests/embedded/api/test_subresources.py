@@ -167,16 +167,14 @@ def test_an_hour_is_given_if_nothing_is_asked_for(world: World) -> None:
     assert claims["exp"] - claims["iat"] == 3600
 
 
-@pytest.mark.parametrize(
-    ("spec", "code"),
-    [
-        ({"expirationSeconds": 599}, 422),
-        ({"expirationSeconds": 2**33}, 422),
-        ({"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404),
-        ({"boundObjectRef": {"kind": "Deployment", "name": "d"}}, 400),
-        ({"boundObjectRef": {"kind": "Node", "name": "n1", "uid": "another"}}, 409),
-    ],
-)
+@cases("""
+    spec | code
+    {expirationSeconds: 599} | 422
+    {expirationSeconds: 8589934592} | 422
+    {boundObjectRef: {kind: Pod, name: none}} | 404
+    {boundObjectRef: {kind: Deployment, name: d}} | 400
+    {boundObjectRef: {kind: Node, name: n1, uid: another}} | 409
+    """)
 def test_a_token_is_refused_for_a_bad_lifetime_or_a_missing_object(
     world: World, spec: dict[str, Any], code: int
 ) -> None:

@@ -13,7 +13,7 @@ from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.resource import Object
 from embedded_kubernetes.templates import Form, Templates
 
-from ..support import NAMESPACES, PODS, PRIORITIES, World, named, pod
+from ..support import PODS, PRIORITIES, World, named, pod
 
 BURSTS: list[dict[str, Any]] = [
     {},
@@ -99,7 +99,7 @@ def test_members_of_many_gangs_are_one_burst_and_each_is_what_the_rules_would_ha
 
 def test_the_refusals_of_a_burst_are_those_of_single_pods(filled: list[str]) -> None:
     world = world_with_class()
-    world.post(NAMESPACES, named("t"))
+    world.namespace("t")
     path = "/api/v1/namespaces/t/pods"
     for number in range(5):
         world.pod(f"agent-{number:04d}", namespace="t")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Request, Response, Stream
 
 from ..sockets import Timers
-from ..support import MAPS, METADATA, NAMESPACES, PODS, TABLE, World, config_map, named
+from ..support import MAPS, METADATA, PODS, TABLE, World, cases, config_map
 
 
 def relabel(world: World, name: str, **labels: str | None) -> None:
@@ -65,7 +63,7 @@ def test_a_watch_from_a_version_replays_what_came_after_it() -> None:
 
 def test_a_watch_of_one_namespace_hears_nothing_of_others() -> None:
     world = World()
-    world.post(NAMESPACES, named("other"))
+    world.namespace("other")
     watch = world.watch(f"{PODS}?watch=1")
     everywhere = world.watch("/api/v1/pods?watch=1")
     world.pod("theirs", namespace="other")
@@ -100,14 +98,12 @@ def test_initial_events_end_with_an_annotated_bookmark() -> None:
     assert world.watch(f"{PODS}?{none}").seen() == []
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "watch=1&sendInitialEvents=true",
-        "watch=1&sendInitialEvents=true&resourceVersionMatch=Exact",
-        "watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1",
-    ],
-)
+@cases("""
+    query
+    watch=1&sendInitialEvents=true
+    watch=1&sendInitialEvents=true&resourceVersionMatch=Exact
+    watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1
+    """)
 def test_initial_events_and_matches_that_do_not_go_together_are_invalid(query: str) -> None:
     assert World().refused("GET", f"{PODS}?{query}") == (422, "Invalid")
 

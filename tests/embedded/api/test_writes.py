@@ -20,7 +20,6 @@ from ..support import (
     MAPS,
     MERGE,
     METADATA,
-    NAMESPACES,
     NODES,
     PODS,
     PRIORITIES,
@@ -28,6 +27,7 @@ from ..support import (
     STRATEGIC,
     TABLE,
     World,
+    cases,
     config_map,
     container,
     named,
@@ -361,7 +361,7 @@ def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> No
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
     world.post(MAPS, config_map("dependent", ownerReferences=[reference]))
     world.delete(f"{MAPS}/owner")
-    world.post(NAMESPACES, named("t"))
+    world.namespace("t")
     world.delete("/api/v1/namespaces/t")
     definitions = DEFINITIONS
     world.post(definitions, definition())
@@ -431,15 +431,13 @@ def test_a_write_answers_in_the_form_that_was_asked_for(world: World) -> None:
     assert world.ok("DELETE", f"{PODS}/a", accept=TABLE)["rows"][0]["cells"][0] == "a"
 
 
-@pytest.mark.parametrize(
-    ("path", "accept", "details"),
-    [
-        (f"{PODS}", "application/xml", {}),
-        (f"{PODS}", "application/json;as=Heap;v=v1;g=meta.k8s.io", None),
-        (f"{PODS}", METADATA, None),
-        (f"{PODS}/a", METADATA.replace("Metadata;", "MetadataList;"), None),
-    ],
-)
+@cases("""
+    path | accept | details
+    /api/v1/namespaces/default/pods | application/xml | {}
+    /api/v1/namespaces/default/pods | application/json;as=Heap;v=v1;g=meta.k8s.io | null
+    /api/v1/namespaces/default/pods | application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io | null
+    /api/v1/namespaces/default/pods/a | application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io | null
+    """)
 def test_a_form_that_cannot_be_had_is_not_acceptable(
     world: World, path: str, accept: str, details: Any
 ) -> None:

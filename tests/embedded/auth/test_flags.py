@@ -15,6 +15,8 @@ from embedded_kubernetes.auth.identity import MASTERS
 from embedded_kubernetes.auth.options import OPEN_PATHS, Options
 from embedded_kubernetes.settings import SettingError
 
+from ..support import cases
+
 
 def read(*flags: str) -> tuple[Options, str]:
     parser = argparse.ArgumentParser()
@@ -58,14 +60,12 @@ def test_users_come_from_a_token_file(tmp_path: Path):
     assert (options.asks, options.anonymous, options.audiences) == (True, True, ("a", "b"))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("t,ann", "line 1: at least a token, a user and a uid, not 2 columns"),
-        ("\n,ann,u", "line 2: the token is empty"),
-        ("t,ann,u\nt,bob,v", "line 2: the token was given before"),
-    ],
-)
+@cases(r"""
+    text | said
+    t,ann | 'line 1: at least a token, a user and a uid, not 2 columns'
+    "\n,ann,u" | 'line 2: the token is empty'
+    "t,ann,u\nt,bob,v" | 'line 2: the token was given before'
+    """)
 def test_a_bad_token_file_names_the_line(tmp_path: Path, text: str, said: str):
     file = tmp_path / "tokens.csv"
     file.write_text(text)

@@ -15,6 +15,7 @@ from ..support import (
     STRATEGIC,
     TEMPLATES,
     ClaimsWorld,
+    cases,
     container,
     named,
 )
@@ -94,17 +95,15 @@ def test_a_stale_write_of_a_status_is_a_conflict(world: ClaimsWorld) -> None:
     assert world.refused("PUT", f"{CLAIMS}/c/status", before) == (409, "Conflict")
 
 
-@pytest.mark.parametrize(
-    ("result", "field"),
-    [
-        ({"request": "other"}, "request"),
-        ({"pool": ""}, "pool"),
-        ({"pool": "a//b"}, "pool"),
-        ({"device": "Not_A_Label"}, "device"),
-        ({"driver": ""}, "driver"),
-        ({"shareID": "one"}, "shareID"),
-    ],
-)
+@cases("""
+    result | field
+    {request: other} | request
+    {pool: ''} | pool
+    {pool: a//b} | pool
+    {device: Not_A_Label} | device
+    {driver: ''} | driver
+    {shareID: one} | shareID
+    """)
 def test_a_result_names_a_request_and_a_device(
     world: ClaimsWorld, result: dict[str, Any], field: str
 ) -> None:
@@ -113,16 +112,14 @@ def test_a_result_names_a_request_and_a_device(
     assert wrong(world, allocation({**DEVICE, "pool": "a/b", "shareID": SHARE})) == []
 
 
-@pytest.mark.parametrize(
-    ("config", "fields"),
-    [
-        ({"source": "FromClass"}, []),
-        ({}, ["source"]),
-        ({"source": "FromElsewhere"}, ["source"]),
-        ({"source": "FromClaim", "requests": ["other"]}, ["requests[0]"]),
-        ({"source": "FromClaim", "opaque": None}, ["opaque"]),
-    ],
-)
+@cases("""
+    config | fields
+    {source: FromClass} | []
+    {} | [source]
+    {source: FromElsewhere} | [source]
+    {source: FromClaim, requests: [other]} | ['requests[0]']
+    {source: FromClaim, opaque: null} | [opaque]
+    """)
 def test_a_configuration_says_where_it_is_from_and_what_it_is_for(
     world: ClaimsWorld, config: dict[str, Any], fields: list[str]
 ) -> None:
@@ -182,18 +179,16 @@ def wrong_mappings(world: ClaimsWorld, status: dict[str, Any]) -> list[str]:
     return [field.removeprefix("status.extendedResourceClaimStatus.") for field in found]
 
 
-@pytest.mark.parametrize(
-    ("status", "fields"),
-    [
-        ({}, []),
-        ({"resourceClaimName": ""}, ["resourceClaimName"]),
-        ({"resourceClaimName": "Not a name"}, ["resourceClaimName"]),
-        ({"requestMappings": []}, ["requestMappings"]),
-        ({"containerName": "other"}, ["requestMappings[0].containerName"]),
-        ({"resourceName": "example.com/other"}, ["requestMappings[0].resourceName"]),
-        ({"requestName": "Not_a_label"}, ["requestMappings[0].requestName"]),
-    ],
-)
+@cases("""
+    status | fields
+    {} | []
+    {resourceClaimName: ''} | [resourceClaimName]
+    {resourceClaimName: Not a name} | [resourceClaimName]
+    {requestMappings: []} | [requestMappings]
+    {containerName: other} | ['requestMappings[0].containerName']
+    {resourceName: example.com/other} | ['requestMappings[0].resourceName']
+    {requestName: Not_a_label} | ['requestMappings[0].requestName']
+    """)
 def test_a_claim_for_extended_resources_answers_what_containers_ask_for(
     world: ClaimsWorld, status: dict[str, Any], fields: list[str]
 ) -> None:

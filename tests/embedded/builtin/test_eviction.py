@@ -40,14 +40,12 @@ def test_a_pods_class_becomes_its_priority(spec, default, expected):
     assert tuple(_admitted(spec, default).values()) == expected
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"priorityClassName": "none"},
-        {"priority": 7},
-        {"priorityClassName": "calm", "preemptionPolicy": "PreemptLowerPriority"},
-    ],
-)
+@cases("""
+    spec
+    {priorityClassName: none}
+    {priority: 7}
+    {priorityClassName: calm, preemptionPolicy: PreemptLowerPriority}
+    """)
 def test_a_class_that_is_not_there_or_is_contradicted_is_forbidden(spec):
     with pytest.raises(ApiError) as refusal:
         _admitted(spec)
@@ -129,16 +127,14 @@ def test_an_unready_pod_is_evicted_if_enough_others_are_healthy_or_the_budget_sa
         decide(unready, [_budget({"currentHealthy": 0})], now=_NOW)
 
 
-@pytest.mark.parametrize(
-    ("spec", "allowed", "desired"),
-    [
-        ({"minAvailable": 1}, 2, 1),
-        ({"minAvailable": "50%"}, 1, 2),
-        ({"maxUnavailable": 1}, 0, 3),
-        ({"maxUnavailable": "50%"}, 1, 2),
-        ({}, 3, 0),
-    ],
-)
+@cases("""
+    spec | allowed | desired
+    {minAvailable: 1} | 2 | 1
+    {minAvailable: 50%} | 1 | 2
+    {maxUnavailable: 1} | 0 | 3
+    {maxUnavailable: 50%} | 1 | 2
+    {} | 3 | 0
+    """)
 def test_a_budgets_status_says_how_many_pods_can_be_spared(spec, allowed, desired):
     status = budget_status(_budget(**spec), expected=4, healthy=3, disrupted={}, now=_NOW)
     assert (status["expectedPods"], status["currentHealthy"]) == (4, 3)

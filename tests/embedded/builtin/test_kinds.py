@@ -66,6 +66,8 @@ def test_an_object_is_refused_for_what_is_wrong_with_it(kind, body, causes):
     kind | before | change | causes
     Node | {spec: {podCIDR: 10.0.0.0/24}} | {spec: {podCIDR: 10.1.0.0/24, podCIDRs: [10.1.0.0/24]}} | Forbidden
         spec.podCIDRs
+    Node | {spec: {}} | {spec: {podCIDR: 10.0.0.0/24, podCIDRs: [10.0.0.0/24], providerID: x}} | ''
+    Node | {spec: {providerID: x}} | {spec: {providerID: y}} | Forbidden spec.providerID
     ConfigMap | {immutable: true, data: {a: '1'}} | {data: {a: '2'}} | Forbidden data
     ConfigMap | {immutable: true} | {immutable: false} | Forbidden immutable
     Secret | {} | {type: x} | Invalid type

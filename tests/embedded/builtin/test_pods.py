@@ -13,20 +13,18 @@ from ..support import cases, named
 from . import POD, created, places, pod, refused, updated
 
 
-@pytest.mark.parametrize(
-    ("image", "policy"),
-    [
-        ("nginx", "Always"),
-        ("nginx:latest", "Always"),
-        ("nginx:1.27", "IfNotPresent"),
-        ("registry.example.com:5000/team/app", "Always"),
-        ("registry.example.com:5000/team/app:v1", "IfNotPresent"),
-        ("nginx@sha256:" + "a" * 64, "IfNotPresent"),
-        ("nginx:latest@sha256:" + "a" * 64, "Always"),
-        ("Not A Reference", "IfNotPresent"),
-        ("", "IfNotPresent"),
-    ],
-)
+@cases("""
+    image | policy
+    nginx | Always
+    nginx:latest | Always
+    nginx:1.27 | IfNotPresent
+    registry.example.com:5000/team/app | Always
+    registry.example.com:5000/team/app:v1 | IfNotPresent
+    nginx@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | IfNotPresent
+    nginx:latest@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | Always
+    Not A Reference | IfNotPresent
+    '' | IfNotPresent
+    """)
 def test_an_image_is_pulled_always_only_if_its_tag_is_latest(image, policy):
     assert pull_policy(image) == policy
 
@@ -342,18 +340,16 @@ def test_affinity_is_refused_for_what_is_wrong_with_it(affinity, cause):
     assert refused(POD, pod({"affinity": affinity})) == cause.replace(" ", " spec.affinity.")
 
 
-@pytest.mark.parametrize(
-    ("change", "fields"),
-    [
-        ({"maxSkew": 0}, ["maxSkew"]),
-        ({"topologyKey": ""}, ["topologyKey"]),
-        ({"whenUnsatisfiable": "Maybe"}, ["whenUnsatisfiable"]),
-        ({"minDomains": 0}, ["minDomains"]),
-        ({"minDomains": 1, "whenUnsatisfiable": "ScheduleAnyway"}, ["minDomains"]),
-        ({"nodeAffinityPolicy": "x"}, ["nodeAffinityPolicy"]),
-        ({"matchLabelKeys": ["a"]}, ["matchLabelKeys"]),
-    ],
-)
+@cases("""
+    change | fields
+    {maxSkew: 0} | [maxSkew]
+    {topologyKey: ''} | [topologyKey]
+    {whenUnsatisfiable: Maybe} | [whenUnsatisfiable]
+    {minDomains: 0} | [minDomains]
+    {minDomains: 1, whenUnsatisfiable: ScheduleAnyway} | [minDomains]
+    {nodeAffinityPolicy: x} | [nodeAffinityPolicy]
+    {matchLabelKeys: [a]} | [matchLabelKeys]
+    """)
 def test_spread_constraints_are_refused_for_what_is_wrong_with_them(change, fields):
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **change}
     found = places(refused(POD, pod({"topologySpreadConstraints": [constraint]})))
@@ -378,6 +374,8 @@ def _stored(spec: dict[str, object] | None = None) -> dict[str, object]:
     {schedulingGates: [{name: g}]} | {schedulingGates: []} | ''
     {schedulingGates: [{name: g}]} | {nodeSelector: {a: b}} | ''
     {schedulingGates: [{name: g}], nodeSelector: {a: b}} | {nodeSelector: {a: c}} | Invalid spec.nodeSelector
+    {schedulingGates: [{name: g}], nodeSelector: {a: b}} | {nodeSelector: {a: b, c: d}} | ''
+    {schedulingGates: [{name: g}], nodeSelector: {a: b}} | {nodeSelector: {c: d}} | Invalid spec.nodeSelector
     {tolerations: [{key: k, operator: Exists}]} | {tolerations: []} | Forbidden spec.tolerations
     {} | {tolerations: [{key: k, operator: Exists}]} | ''
     {terminationGracePeriodSeconds: -1} | {terminationGracePeriodSeconds: 1} | ''

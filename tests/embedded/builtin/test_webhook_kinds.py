@@ -29,17 +29,15 @@ def _hook(**more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("service", "said"),
-    [
-        ({}, "service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive"),
-        ({"path": "xa"}, "service.path: Invalid value: \"xa\": must start with a '/'"),
-        ({"path": "//"}, 'service.path: Invalid value: "//": segment[0] may not be empty'),
-        ({"path": "/a//b"}, 'service.path: Invalid value: "/a//b": segment[1] may not be empty'),
-        ({"path": "/A"}, 'service.path: Invalid value: "/A": segment[0]: a lowercase RFC 1123 subdomain'),
-        ({"name": ""}, "service.name: Required value: service name is required"),
-    ],
-)
+@cases(r"""
+    service | said
+    {} | 'service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive'
+    {path: xa} | "service.path: Invalid value: \"xa\": must start with a '/'"
+    {path: //} | 'service.path: Invalid value: "//": segment[0] may not be empty'
+    {path: /a//b} | 'service.path: Invalid value: "/a//b": segment[1] may not be empty'
+    {path: /A} | 'service.path: Invalid value: "/A": segment[0]: a lowercase RFC 1123 subdomain'
+    {name: ''} | 'service.name: Required value: service name is required'
+    """)
 def test_a_service_has_to_be_one_that_can_be_called(service: dict[str, Any], said: str) -> None:
     port = {"port": 0} if not service else {}
     client = {"service": {"name": "s", "namespace": "n", **port, **service}}

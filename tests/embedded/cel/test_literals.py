@@ -39,36 +39,32 @@ def test_what_is_wrong_is_told_with_its_place(expression: str, said: list[str]) 
     assert all(line.startswith(f"ERROR: <input>:{each}") for line, each in zip(lines, said, strict=True))
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "'%s %d %s'.format(['a', 1, [1, 'a']])",
-        "[dyn(1), dyn('a')]",
-        "[object.x, object.y]",
-        "[[], [1]]",
-        "[?optional.of(1), 2]",
-        "{?'a': object.?x, 'b': object.y}",
-        "[JSONPatch{op: 'add', path: object.p, value: 1}, JSONPatch{op: 'remove', path: '/a'}]",
-        "Object{spec: Object.spec{a: 1, b: 'x', c: [Object.spec.c{d: 1, e: 'x'}]}}",
-        "'a'.matches(object.x) && duration('1h30m') > duration('-1.5s')",
-        "timestamp('2020-01-01T00:00:00.5+01:00')",
-    ],
-)
+@cases("""
+    expression
+    "'%s %d %s'.format(['a', 1, [1, 'a']])"
+    "[dyn(1), dyn('a')]"
+    '[object.x, object.y]'
+    '[[], [1]]'
+    '[?optional.of(1), 2]'
+    "{?'a': object.?x, 'b': object.y}"
+    "[JSONPatch{op: 'add', path: object.p, value: 1}, JSONPatch{op: 'remove', path: '/a'}]"
+    "Object{spec: Object.spec{a: 1, b: 'x', c: [Object.spec.c{d: 1, e: 'x'}]}}"
+    "'a'.matches(object.x) && duration('1h30m') > duration('-1.5s')"
+    timestamp('2020-01-01T00:00:00.5+01:00')
+    """)
 def test_what_is_right_is_let_pass(expression: str) -> None:
     assert checked(expression, Names(patches=True))
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("int('x') == 1", "type conversion error from 'string' to 'int'"),
-        ("bool('x')", "type conversion error from 'string' to 'bool'"),
-        ("object.x == 1 && uint(-1) == 1u", "unsigned integer overflow"),
-        ("int(1e30) == 1", "integer overflow"),
-        ("object.x.find('(') == ''", "error parsing regexp: missing closing ): `(`"),
-        ("object.x.findAll('[', 1) == []", "error parsing regexp: missing closing ]: `[`"),
-    ],
-)
+@cases("""
+    expression | said
+    int('x') == 1 | type conversion error from 'string' to 'int'
+    bool('x') | type conversion error from 'string' to 'bool'
+    object.x == 1 && uint(-1) == 1u | unsigned integer overflow
+    int(1e30) == 1 | integer overflow
+    object.x.find('(') == '' | 'error parsing regexp: missing closing ): `(`'
+    object.x.findAll('[', 1) == [] | 'error parsing regexp: missing closing ]: `[`'
+    """)
 def test_constants_are_evaluated_before_any_object_is_asked_for(expression: str, said: str) -> None:
     with pytest.raises(NotInstantiated) as error:
         checked(expression, Names())

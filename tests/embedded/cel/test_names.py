@@ -10,30 +10,26 @@ from embedded_kubernetes.cel.program import CelError, checked, program
 from ..support import cases
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("request.nosuch == 1", "1:8: undefined field 'nosuch'"),
-        ("true &&\n request.userInfo.x == ''", "2:18: undefined field 'x'"),
-        ("params.x == 1", "1:1: undeclared reference to 'params'"),
-        ("variables.x == 1", "1:1: undeclared reference to 'variables'"),
-        ("has(object.a) && request.kind.plural == ''", "1:30: undefined field 'plural'"),
-    ],
-)
+@cases(r"""
+    expression | said
+    request.nosuch == 1 | "1:8: undefined field 'nosuch'"
+    "true &&\n request.userInfo.x == ''" | "2:18: undefined field 'x'"
+    params.x == 1 | "1:1: undeclared reference to 'params'"
+    variables.x == 1 | "1:1: undeclared reference to 'variables'"
+    has(object.a) && request.kind.plural == '' | "1:30: undefined field 'plural'"
+    """)
 def test_what_is_not_there_is_told_with_its_place(expression: str, said: str) -> None:
     assert said in problems(expression, Names())
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "request.userInfo.groups.exists(g, g == 'params.x')",
-        "request.options.anything.goes == 1",
-        "object.request.nosuch == 1",
-        "request.name.startsWith('x')",
-        "authorizer.group('').resource('pods').check('get').allowed()",
-    ],
-)
+@cases("""
+    expression
+    request.userInfo.groups.exists(g, g == 'params.x')
+    request.options.anything.goes == 1
+    object.request.nosuch == 1
+    request.name.startsWith('x')
+    authorizer.group('').resource('pods').check('get').allowed()
+    """)
 def test_what_is_there_is_no_problem(expression: str) -> None:
     assert problems(expression, Names()) == ""
 

@@ -31,24 +31,22 @@ def test_the_same_functions_are_known_with_as_many_parameters() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("expression", "kind"),
-    [
-        ("quantity('1').add(1)", "kubernetes.Quantity"),
-        ("semver('1.2.3')", "kubernetes.Semver"),
-        ("url('https://a').getQuery()", "map(string, list(string))"),
-        ("cidr('10.0.0.0/8').ip()", "net.IP"),
-        ("authorizer.group('').resource('pods').check('get')", "kubernetes.authorization.Decision"),
-        ("authorizer.requestResource", "kubernetes.authorization.ResourceCheck"),
-        ("format.date().validate('x')", "optional_type(list(string))"),
-        ("[1].sum()", "int"),
-        ("[[1]].flatten()", "list(int)"),
-        ("['a'].slice(0, 1)", "list(string)"),
-        ("['a'].distinct().sortBy(x, x.size())", "list(string)"),
-        ("object.x.flatten()", "list(dyn)"),
-        ("object.x.sum()", "dyn"),
-    ],
-)
+@cases("""
+    expression | kind
+    quantity('1').add(1) | kubernetes.Quantity
+    semver('1.2.3') | kubernetes.Semver
+    url('https://a').getQuery() | map(string, list(string))
+    cidr('10.0.0.0/8').ip() | net.IP
+    authorizer.group('').resource('pods').check('get') | kubernetes.authorization.Decision
+    authorizer.requestResource | kubernetes.authorization.ResourceCheck
+    format.date().validate('x') | optional_type(list(string))
+    '[1].sum()' | int
+    '[[1]].flatten()' | list(int)
+    "['a'].slice(0, 1)" | list(string)
+    "['a'].distinct().sortBy(x, x.size())" | list(string)
+    object.x.flatten() | list(dyn)
+    object.x.sum() | dyn
+    """)
 def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
     assert checked(expression, Names()) == kind
 
@@ -88,18 +86,16 @@ def test_errors_are_in_the_order_of_their_places() -> None:
     assert [line.partition("'")[2][:1] for line in lines if line.startswith("ERROR")] == ["n", "b", "a"]
 
 
-@pytest.mark.parametrize(
-    ("result", "kind"),
-    [
-        ("bool", "bool"),
-        ("list(map(string, int))", "list<map<string,int>>"),
-        ("google.protobuf.Duration", "duration"),
-        ("kubernetes.Quantity", "dyn"),
-        ("list(net.IP)", "list<dyn>"),
-        ("optional_type(int)", "dyn"),
-        ("null_type", "dyn"),
-    ],
-)
+@cases("""
+    result | kind
+    bool | bool
+    list(map(string, int)) | list<map<string,int>>
+    google.protobuf.Duration | duration
+    kubernetes.Quantity | dyn
+    list(net.IP) | list<dyn>
+    optional_type(int) | dyn
+    null_type | dyn
+    """)
 def test_a_variable_has_the_type_of_its_expression_if_that_is_plain(result: str, kind: str) -> None:
     assert variable_type(result) == kind
     assert checked("variables.v", Names(variables={"v": kind}))

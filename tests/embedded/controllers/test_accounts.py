@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from embedded_kubernetes.accounts import ServiceAccounts
 
-from ..support import ACCOUNTS, NAMESPACES, World, named
+from ..support import ACCOUNTS, World, named
 
 
 def test_old_and_new_namespaces_get_the_account_and_a_bare_server_makes_none() -> None:
@@ -13,7 +13,7 @@ def test_old_and_new_namespaces_get_the_account_and_a_bare_server_makes_none() -
     world.controllers = [ServiceAccounts(world.api)]
     world.settle()
     assert world.names(ACCOUNTS) == ["default"]
-    world.post(NAMESPACES, named("team"))
+    world.namespace("team")
     world.settle()
     assert world.names(ACCOUNTS.replace("default", "team")) == ["default"]
 
@@ -21,7 +21,7 @@ def test_old_and_new_namespaces_get_the_account_and_a_bare_server_makes_none() -
 def test_a_deleted_account_comes_back_unless_its_namespace_goes() -> None:
     world = World(nodes="n1")
     world.controllers = [ServiceAccounts(world.api)]
-    world.post(NAMESPACES, named("team"))
+    world.namespace("team")
     world.settle()
     before = world.get(f"{ACCOUNTS}/default")["metadata"]["uid"]
     world.delete(f"{ACCOUNTS}/default")

@@ -7,7 +7,7 @@ import pytest
 from embedded_kubernetes.generated_claims import POD_CLAIM_NAME
 from embedded_kubernetes.resource_claims import ResourceClaims
 
-from ..support import _DEFAULT, CLAIMS, NAMESPACES, PODS, TEMPLATES, ClaimsWorld, named
+from ..support import _DEFAULT, CLAIMS, PODS, TEMPLATES, ClaimsWorld, named
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_warning_that_is_repeated_is_counted(world: ClaimsWorld) -> None:
 
 
 def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: ClaimsWorld) -> None:
-    world.post(NAMESPACES, named("plain"))
+    world.namespace("plain")
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     spec = {"spec": {"devices": {"requests": requests}}}
     labels = {"resource.kubernetes.io/admin-access": "true"}
@@ -288,7 +288,7 @@ def test_a_pod_that_takes_anothers_name_gets_a_claim_of_its_own(world: ClaimsWor
 
 
 def test_nothing_is_made_or_said_in_a_namespace_that_is_being_deleted(world: ClaimsWorld) -> None:
-    world.post(NAMESPACES, named("team"))
+    world.namespace("team")
     entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
     world.pod(
         "p",

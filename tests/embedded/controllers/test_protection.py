@@ -8,7 +8,7 @@ import pytest
 
 from embedded_kubernetes.protection import Protection
 
-from ..support import NAMESPACES, PODS, PVCS, VOLUMES, World, named, pod
+from ..support import PODS, PVCS, VOLUMES, World, named, pod
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_pod_that_comes_while_its_claim_is_being_deleted_holds_it(world: World
 
 
 def test_a_pod_of_another_namespace_does_not_hold_a_claim(world: World) -> None:
-    world.post(NAMESPACES, named("other"))
+    world.namespace("other")
     world.post("/api/v1/namespaces/other/pods", pod("one", spec={"nodeName": "n1", **_uses()}))
     _claim(world)
     world.delete(f"{PVCS}/c")
@@ -172,7 +172,7 @@ def test_a_volume_that_no_claim_is_bound_to_goes_at_once(world: World, reference
 
 
 def test_a_namespace_with_claims_in_use_finishes_deleting(world: World) -> None:
-    world.post(NAMESPACES, named("team"))
+    world.namespace("team")
     claims = PVCS.replace("default", "team")
     world.post(claims, named("c", spec={
         "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}))  # fmt: skip

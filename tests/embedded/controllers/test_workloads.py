@@ -195,6 +195,17 @@ def test_what_it_owns_goes_with_it(world: World) -> None:
     assert world.names(SETS) == world.names(PODS) == []
 
 
+def test_a_replica_set_that_waits_for_its_pods_to_go_makes_none_and_reports_no_failure(world: World) -> None:
+    held = template()
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    world.post(SETS, replicated("r", 2, template=held))
+    world.settle()
+    world.delete(f"{SETS}/r", propagationPolicy="Foreground")
+    world.settle(60.0)
+    assert (len(world.names(PODS)), pods(world)) == (2, [])
+    assert conditions(world, f"{SETS}/r") == {}
+
+
 # ---- Deployments
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from embedded_kubernetes.kubelet import LEASES, Kubelets
 
-from ..support import NODES, PODS, World, asking, named
+from ..support import NODES, PODS, World, asking, cases, named
 from . import kubelets, run
 
 
@@ -38,16 +38,14 @@ def test_a_pod_without_a_node_or_whose_node_is_yet_to_come_is_left_alone(world: 
     assert phases(world, "a", "b") == "Pending Running"
 
 
-@pytest.mark.parametrize(
-    ("amounts", "requests", "reason"),
-    [
-        ({}, {"cpu": "4001m"}, "OutOfcpu"),
-        ({}, {"memory": "9Gi"}, "OutOfmemory"),
-        ({"pods": "0"}, {"cpu": "1"}, "OutOfpods"),
-        ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}, "OutOfnvidia.com/gpu"),
-        ({}, {"nvidia.com/gpu": "1"}, "OutOfnvidia.com/gpu"),
-    ],
-)
+@cases("""
+    amounts | requests | reason
+    {} | {cpu: 4001m} | OutOfcpu
+    {} | {memory: 9Gi} | OutOfmemory
+    {pods: '0'} | {cpu: '1'} | OutOfpods
+    {nvidia.com/gpu: '1'} | {nvidia.com/gpu: '2'} | OutOfnvidia.com/gpu
+    {} | {nvidia.com/gpu: '1'} | OutOfnvidia.com/gpu
+    """)
 def test_what_does_not_fit_fails_with_the_kubelets_reason(
     amounts: dict[str, str], requests: dict[str, str], reason: str
 ) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from embedded_kubernetes.kubelet_play import EVICT_AFTER, EXIT_CODE, READY_AFTER, RUN_SECONDS
 
-from ..support import PODS, World
+from ..support import PODS, World, cases
 from . import run
 
 
@@ -31,16 +29,14 @@ def _is_ready(world: World) -> bool:
     return conditions["Ready"] == "True"
 
 
-@pytest.mark.parametrize(
-    ("policy", "code", "phase"),
-    [
-        ("Never", "0", "Succeeded"),
-        ("Never", "3", "Failed"),
-        ("OnFailure", "0", "Succeeded"),
-        ("OnFailure", "3", "Running"),
-        ("Always", "0", "Running"),
-    ],
-)
+@cases("""
+    policy | code | phase
+    Never | '0' | Succeeded
+    Never | '3' | Failed
+    OnFailure | '0' | Succeeded
+    OnFailure | '3' | Running
+    Always | '0' | Running
+    """)
 def test_a_pod_ends_by_its_restart_policy(world: World, policy: str, code: str, phase: str) -> None:
     _pod(world, policy, life="5", code=code)
     world.settle(4.9)
@@ -125,16 +121,14 @@ def test_who_is_started_again_is_evicted_by_how_long_it_runs_since_then(world: W
         assert not _is_ready(world)
 
 
-@pytest.mark.parametrize(
-    ("annotations", "why"),
-    [
-        ({"code": "1,x"}, "expected exit codes of 0 to 255, separated by commas, found '1,x'"),
-        ({"code": "256"}, "expected exit codes of 0 to 255"),
-        ({"ready": "soon"}, "expected seconds of at least 0 or never, found 'soon'"),
-        ({"evict": "-1"}, "expected seconds of at least 0, found '-1'"),
-        ({"life": "nan"}, "expected seconds of at least 0, found 'nan'"),
-    ],
-)
+@cases("""
+    annotations | why
+    {code: '1,x'} | expected exit codes of 0 to 255, separated by commas, found '1,x'
+    {code: '256'} | expected exit codes of 0 to 255
+    {ready: soon} | expected seconds of at least 0 or never, found 'soon'
+    {evict: '-1'} | expected seconds of at least 0, found '-1'
+    {life: nan} | expected seconds of at least 0, found 'nan'
+    """)
 def test_a_pod_whose_annotations_say_nothing_is_refused(
     world: World, annotations: dict[str, str], why: str
 ) -> None:

@@ -10,7 +10,7 @@ from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_claims import REASON
 from embedded_kubernetes.resource_claims import ResourceClaims
 
-from ..support import NODES, PODS, ClaimsWorld, container
+from ..support import NODES, PODS, ClaimsWorld, cases, container
 
 SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 EXTENDED = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
@@ -98,18 +98,16 @@ def test_a_pod_waits_for_the_name_of_its_generated_claim_and_takes_no_other_pods
     assert world.phase() == "Running"
 
 
-@pytest.mark.parametrize(
-    ("term", "fits"),
-    [
-        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}, False),
-        ({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["b"]}]}, True),
-        ({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}, True),
-        ({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["east"]}]}, False),
-        ({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, True),
-        ({"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}, False),
-        ({"matchExpressions": [{"key": "zone", "operator": "Gt", "values": ["1"]}]}, False),
-    ],
-)
+@cases("""
+    term | fits
+    {matchFields: [{key: metadata.name, operator: In, values: [b]}]} | false
+    {matchFields: [{key: metadata.name, operator: NotIn, values: [b]}]} | true
+    {matchExpressions: [{key: zone, operator: In, values: [east]}]} | true
+    {matchExpressions: [{key: zone, operator: NotIn, values: [east]}]} | false
+    {matchExpressions: [{key: zone, operator: Exists}]} | true
+    {matchExpressions: [{key: zone, operator: DoesNotExist}]} | false
+    {matchExpressions: [{key: zone, operator: Gt, values: ['1']}]} | false
+    """)
 def test_a_pod_does_not_run_with_devices_of_other_nodes(world: NodeWorld, term: Any, fits: bool) -> None:
     world.add_claim("c")
     world.add_pod(gpu="claim/c")

@@ -112,18 +112,16 @@ def test_a_value_that_its_schema_does_not_allow_is_told(
     assert all(cause.field.startswith("spec.f") for cause in causes)
 
 
-@pytest.mark.parametrize(
-    ("node", "value"),
-    [
-        ({"type": "integer"}, 5.0),
-        ({"type": "number"}, 5),
-        ({"type": "string", "nullable": True}, None),
-        ({"x-kubernetes-int-or-string": True}, "50%"),
-        ({"type": "string", "format": "duration"}, "1h30m"),
-        ({"type": "string", "format": "something-else"}, "x"),
-        ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, {"a": [1]}),
-    ],
-)
+@cases("""
+    node | value
+    {type: integer} | 5.0
+    {type: number} | 5
+    {type: string, nullable: true} | null
+    {x-kubernetes-int-or-string: true} | 50%
+    {type: string, format: duration} | 1h30m
+    {type: string, format: something-else} | x
+    {type: object, x-kubernetes-preserve-unknown-fields: true} | {a: [1]}
+    """)
 def test_a_value_that_its_schema_allows_passes(node: dict[str, Any], value: Any) -> None:
     assert _causes(_object(f=node), {"f": value}) == []
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from embedded_kubernetes.quantities import FORMAT_WRONG, QuantityFormatError, canonical_quantity
 
+from ..support import cases
+
 _FACTORS = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(1000),
     "M": Fraction(10**6), "G": Fraction(10**9), "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30),
@@ -18,29 +20,27 @@ _FACTORS = {
 _LARGER = {"T": Fraction(10**12), "P": Fraction(10**15), "Ti": Fraction(2**40), "Pi": Fraction(2**50)}
 
 
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        ("1000m", "1"),
-        ("0.5", "500m"),
-        ("1024Mi", "1Gi"),
-        ("1.5Gi", "1536Mi"),
-        ("1.1Ki", "1126400m"),
-        ("0.5Ki", "512"),
-        ("100000", "100k"),
-        ("1500", "1500"),
-        ("1e3", "1e3"),
-        ("1E3", "1e3"),
-        ("0.1n", "1n"),
-        ("-0", "0"),
-        ("+5", "5"),
-        (".5", "500m"),
-        ("5.", "5"),
-        ("12345678901234567890", "9223372036854775807"),
-        ("-1.5", "-1500m"),
-        ("0Gi", "0"),
-    ],
-)
+@cases("""
+    text | canonical
+    1000m | '1'
+    '0.5' | 500m
+    1024Mi | 1Gi
+    1.5Gi | 1536Mi
+    1.1Ki | 1126400m
+    0.5Ki | '512'
+    '100000' | 100k
+    '1500' | '1500'
+    1e3 | 1e3
+    1E3 | 1e3
+    0.1n | 1n
+    '-0' | '0'
+    '+5' | '5'
+    '.5' | 500m
+    '5.' | '5'
+    '12345678901234567890' | '9223372036854775807'
+    '-1.5' | -1500m
+    0Gi | '0'
+    """)
 def test_a_quantity_is_written_in_canonical_form(text: str, canonical: str) -> None:
     assert canonical_quantity(text) == canonical
 

@@ -10,7 +10,7 @@ import pytest
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.patch import strategic_merge_patch
 
-from ..support import container, named
+from ..support import cases, container, named
 from .kinds import NODES, PODS, widgets
 
 _POD: dict[str, Any] = named(
@@ -137,17 +137,15 @@ def test_an_item_without_its_key_is_the_servers_500() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("patch", "code"),
-    [
-        ({"$patch": "explode"}, 500),
-        ({"spec": {"containers": [{"name": "a", "$patch": "explode"}]}}, 500),
-        ({"spec": {"containers": ["a"]}}, 500),
-        ({"metadata": {"finalizers": [{}]}}, 400),
-        ({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}}, 400),
-        ({"spec": {"$setElementOrder/containers": "x"}}, 400),
-    ],
-)
+@cases("""
+    patch | code
+    {$patch: explode} | 500
+    {spec: {containers: [{name: a, $patch: explode}]}} | 500
+    {spec: {containers: [a]}} | 500
+    {metadata: {finalizers: [{}]}} | 400
+    {metadata: {$deleteFromPrimitiveList/finalizers: x}} | 400
+    {spec: {$setElementOrder/containers: x}} | 400
+    """)
 def test_a_misused_directive_is_refused(patch: dict[str, Any], code: int) -> None:
     with pytest.raises(ApiError) as refused:
         _patched(patch)
