@@ -8,7 +8,8 @@ import inspect
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ import yaml
 from embedded_kubernetes.admission.calls import Answer, Call, CallFailed
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.controllers import Controller
+from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.requests import Request, Response, Stream
@@ -28,10 +30,10 @@ Object = dict[str, Any]
 Hook = Callable[[Object], Any]
 
 NAMESPACES, NODES, VOLUMES = (f"/api/v1/{plural}" for plural in ("namespaces", "nodes", "persistentvolumes"))
-_DEFAULT = f"{NAMESPACES}/default"
-PODS, MAPS, ACCOUNTS = (f"{_DEFAULT}/{plural}" for plural in ("pods", "configmaps", "serviceaccounts"))
+DEFAULT = f"{NAMESPACES}/default"
+PODS, MAPS, ACCOUNTS = (f"{DEFAULT}/{plural}" for plural in ("pods", "configmaps", "serviceaccounts"))
 PVCS, SERVICES, EVENTS = (
-    f"{_DEFAULT}/{plural}" for plural in ("persistentvolumeclaims", "services", "events")
+    f"{DEFAULT}/{plural}" for plural in ("persistentvolumeclaims", "services", "events")
 )
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -150,6 +152,14 @@ def patching(*operations: Any) -> Object:
 def labelling(name: str, value: str = "1") -> Object:
     """The answer of a webhook that sets one label."""
     return patching({"op": "add", "path": "/metadata/labels", "value": {name: value}})
+
+
+@contextmanager
+def refuses(code: int) -> Iterator[None]:
+    """The body raises an `ApiError` of this code."""
+    with pytest.raises(ApiError) as refused:
+        yield
+    assert refused.value.code == code, refused.value.message
 
 
 def cases(table: str) -> pytest.MarkDecorator:
@@ -287,8 +297,7 @@ class World:
         return self.get(f"{PODS}/{name}")["status"]
 
     def phase(self, name: str = "p") -> str:
-        found: str = self.status(name)["phase"]
-        return found
+        return self.status(name)["phase"]
 
     def ready_pod(self, name: str, *, app: str = "x", node: str = "n1", **spec: Any) -> None:
         self.pod(name, labels={"app": app}, spec={"nodeName": node, **spec})
@@ -370,8 +379,7 @@ class ClaimsWorld(World):
 
     def add_claim(self, name: str = "shared", **metadata: Any) -> str:
         """Make a claim; returns its UID."""
-        uid: str = self.post(CLAIMS, named(name, **metadata, spec=DEVICES))["metadata"]["uid"]
-        return uid
+        return self.post(CLAIMS, named(name, **metadata, spec=DEVICES))["metadata"]["uid"]
 
     def add_pod(self, name: str = "p", *, node: str = "", **claims: str) -> str:
         """Make a pod; returns its UID. `claims`: entry -> `template/NAME` or `claim/NAME`."""
@@ -380,8 +388,7 @@ class ClaimsWorld(World):
         spec: Object = {
             "resourceClaims": [{"name": entry, fields[kind]: which} for entry, kind, which in sources]
         }
-        uid: str = self.pod(name, spec={**spec, "nodeName": node} if node else spec)["metadata"]["uid"]
-        return uid
+        return self.pod(name, spec={**spec, "nodeName": node} if node else spec)["metadata"]["uid"]
 
     def claims(self) -> dict[str, Any]:
         """name -> claim."""

@@ -30,7 +30,6 @@ async def _hook(handler: Handler, *names: str) -> AsyncIterator[tuple[str, bytes
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context(made))
         await site.start()
-        assert site._server is not None
         port = site._server.sockets[0].getsockname()[1]
         yield f"127.0.0.1:{port}", made.authority
     finally:
@@ -91,7 +90,6 @@ async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
 
     async def handle(request: web.Request) -> web.Response:
         called.append(request.path)
-        assert request.transport is not None
         request.transport.close()
         return web.Response(text="x")
 

@@ -87,7 +87,6 @@ async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_reque
         world.now += 7
         table = world.api.registry.stored(("", "configmaps")).table
         found = world.api.registry.object(("", "configmaps"), "default/c")
-        assert found is not None
         found["data"]["n"] = str(len(world.asked))
         world.store.replace(("", "configmaps"), table.records["default/c"], found)
 

@@ -81,8 +81,7 @@ class ApiMachine(Reads):
         if status == 404:
             return None
         del obj["kind"], obj["apiVersion"]
-        found: Json = obj
-        return found
+        return obj
 
     def write(self, method: str, key: Key, body: Any, *, below: str = "", **more: Any) -> tuple[int, Any]:
         """Ask for a write, and learn from a GET what it did: nothing, or one change with the next version."""

@@ -161,20 +161,14 @@ def test_a_refusal_is_as_given_or_as_its_status_implies() -> None:
         {"count": 1, "fault": {"error": {"status": 504, "reason": "Odd", "message": "m", "commit": True}}},
     )
     first, second = asked(BIND), asked(BIND)
-    assert first is not None
-    assert first.error is not None
     assert (first.error.code, first.error.reason, first.commits) == (429, "TooManyRequests", False)
     assert first.error.details == {"retryAfterSeconds": 2}
-    assert second is not None
-    assert second.error is not None
     assert (second.error.reason, second.error.message, second.commits) == ("Odd", "m", True)
 
 
 @pytest.mark.parametrize("of", ["assigned", "deleting", "exists", "gated", "modified", "uid"])
 def test_every_conflict_is_a_409_that_names_the_object(of: str) -> None:
     fault = injector({"fault": {"conflict": {"of": of}}})(BIND)
-    assert fault is not None
-    assert fault.error is not None
     assert fault.error.code == 409
     assert fault.error.reason == ("AlreadyExists" if of == "exists" else "Conflict")
     assert '"a"' in fault.error.message
@@ -184,7 +178,6 @@ def test_every_conflict_is_a_409_that_names_the_object(of: str) -> None:
 def test_a_stale_list_is_asked_for_at_an_older_version_and_its_pages_with_it() -> None:
     asked = injector({"fault": {"stale": {"versions": 10}}})
     fault = asked(Request("GET", "/api/v1/pods", "limit=5"))
-    assert fault is not None
     first = fault.asked(Request("GET", "/api/v1/pods", "limit=5&labelSelector=a%3Db"), 100)
     assert first.parameters == {
         "limit": "5",
@@ -215,7 +208,6 @@ def distortion(fault: dict[str, Any]) -> tuple[Injector, Distortion]:
     asked = injector({"fault": fault})
     assert asked(BIND) is None, "a fault of watches leaves all else alone"
     found = asked(WATCH)
-    assert found is not None
     assert found.distortion is not None
     return asked, found.distortion
 
@@ -274,8 +266,6 @@ def test_the_spread_moves_the_place_and_stays_within_its_bounds() -> None:
     found = set()
     for _ in range(60):
         fault = asked(WATCH)
-        assert fault is not None
-        assert fault.distortion is not None
         found.add(fault.distortion.feed(LINES).index(End.CLOSE))
     assert found == {1, 2, 3}
 
@@ -323,11 +313,8 @@ def test_a_lost_deletion_is_followed_by_a_watch_that_is_too_old() -> None:
     assert lossy.feed(LINES) == [LINES[0], LINES[1], End.CLOSE]
     assert asked.fired == {"loseDelete": 1}
     other = asked(Request("GET", NODES, "watch=1"))
-    assert other is not None
     assert other.error is None
     again = asked(Request("GET", "/api/v1/pods", "watch=1&resourceVersion=51"))
-    assert again is not None
-    assert again.error is not None
     assert again.error.code == 410
     assert asked(WATCH) is not None, "once"
     _, lossy = distortion({"loseDelete": {"deletions": 2}})

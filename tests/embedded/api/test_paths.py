@@ -7,7 +7,7 @@ import pytest
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.requests import Request, Response
 
-from ..support import _DEFAULT, DEPLOYMENTS, PODS, World
+from ..support import DEFAULT, DEPLOYMENTS, PODS, World
 
 _ALIKE = [
     PODS,
@@ -24,7 +24,7 @@ _ALIKE = [
     f"{PODS.replace('default', 'd%65fault')}/a",
     "/api/v1/watch/namespaces/default/pods",
     "/api/v1/watch/namespaces/default/pods/a",
-    _DEFAULT,
+    DEFAULT,
     "/api/v1/namespaces/default/status",
     "/api/v1/namespaces/default/finalize",
     "/api/v1/namespaces/default/nosuch",

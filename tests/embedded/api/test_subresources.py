@@ -144,8 +144,7 @@ def _account(world: World) -> str:
 
 def _claims(token: str) -> dict[str, Any]:
     payload = token.split(".")[1]
-    claims: dict[str, Any] = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    return claims
+    return orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
 
 
 def test_a_service_accounts_token_says_whose_it_is_and_until_when(world: World) -> None:

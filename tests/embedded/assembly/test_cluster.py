@@ -44,8 +44,7 @@ def get(api: Api, path: str) -> dict[str, object]:
     answer = api.handle(Request("GET", path))
     assert isinstance(answer, Response)
     assert answer.status == 200, answer.body
-    decoded: dict[str, object] = orjson.loads(answer.body)
-    return decoded
+    return orjson.loads(answer.body)
 
 
 def arguments(*flags: str) -> argparse.Namespace:
@@ -235,7 +234,6 @@ def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, numb
         text=True,
     )
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert "with 3 nodes and what was loaded (1)" in line
         url = json.loads(config.read_text())["clusters"][0]["cluster"]["server"]
@@ -254,5 +252,4 @@ def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, numb
     finally:
         process.kill()
         process.wait()
-        assert process.stdout is not None
         process.stdout.close()

@@ -50,13 +50,11 @@ class Guarded(World):
 
     def account(self, name: str) -> str:
         """A new service account's UID."""
-        uid: str = self.made(ACCOUNTS, named(name))["metadata"]["uid"]
-        return uid
+        return self.made(ACCOUNTS, named(name))["metadata"]["uid"]
 
     def token(self, account: str, **spec: Any) -> str:
         """A token of the account."""
-        found: str = self.made(f"{ACCOUNTS}/{account}/token", {"spec": spec})["status"]["token"]
-        return found
+        return self.made(f"{ACCOUNTS}/{account}/token", {"spec": spec})["status"]["token"]
 
 
 ANN = {"kind": "User", "name": "ann"}

@@ -13,11 +13,6 @@ from .people import ANN, Guarded, rule
 GROUP = "coordination.k8s.io"
 
 
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

@@ -13,11 +13,6 @@ WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ON_REVIEWS = rule("impersonate-on:user-info:create", "selfsubjectreviews", group="authentication.k8s.io")
 
 
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
-
-
 def as_(server: Guarded, *headers: tuple[str, str], by: str = "ann") -> tuple[int, Any]:
     """Status, and who one is then or why not."""
     code, answer = server.by(

@@ -31,8 +31,7 @@ def token(server: Guarded, namespace: str) -> str:
     """Of the service account `robot` there."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     server.made(accounts, named("robot"))
-    found: str = server.made(f"{accounts}/robot/token", {"spec": {}})["status"]["token"]
-    return found
+    return server.made(f"{accounts}/robot/token", {"spec": {}})["status"]["token"]
 
 
 def may(server: Guarded, who: str, method: str, namespace: str) -> bool:

@@ -16,11 +16,6 @@ AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
-
-
 def access(server: Guarded, **spec: Any) -> Any:
     return server.made(f"{AUTHORIZATION}/subjectaccessreviews", {"spec": spec})["status"]
 

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from embedded_kubernetes.auth import jwt
 
 from ..support import NODES, PODS, container, named
 from .people import ACCOUNTS, Guarded
 
 VERSION = "/version"
-
-
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
 
 
 def status(server: Guarded, token: str) -> int:
@@ -114,7 +107,6 @@ def test_a_pods_token_for_3607_seconds_lives_for_a_year_and_warns(server):
         "robot", expirationSeconds=3607, boundObjectRef={"apiVersion": "v1", "kind": "Pod", "name": "p"}
     )
     claims = jwt.claims(token)
-    assert claims is not None
     assert claims["exp"] - claims["iat"] == 365 * 24 * 3600
     assert claims["kubernetes.io"]["warnafter"] - claims["iat"] == 3607
 

@@ -24,7 +24,6 @@ _PATH = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
 @pytest.fixture
 def world() -> World:
     entry = re.search(r"```json\n(\{.*?)```", _TEXT, re.DOTALL)
-    assert entry is not None
     kind = msgspec.json.decode(entry[1], type=Kind)
     return World(resources=(*BUILTIN, resource(kind)))
 

@@ -115,8 +115,7 @@ class Replay:
         raw = None if body is None else json.dumps(body).encode()
         status, _, answer = await self._client.request(method, path, body=raw, headers=headers)
         assert status < 300, f"a helper request failed: {method} {path}: {status} {answer[:400]!r}"
-        found: dict[str, Any] = json.loads(answer)
-        return found
+        return json.loads(answer)
 
     async def _body(self, line: Line) -> bytes | None:
         if line.body is None:

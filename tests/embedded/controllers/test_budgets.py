@@ -24,8 +24,7 @@ def _budget(world: World, **spec: Any) -> None:
 
 
 def _status(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = world.get(f"{BUDGETS}/b")["status"]
-    return found
+    return world.get(f"{BUDGETS}/b")["status"]
 
 
 def _numbers(world: World) -> tuple[int, int, int, int]:

@@ -23,8 +23,7 @@ class History:
         self.made = 0
 
     def pods(self) -> list[Any]:
-        found: list[Any] = self.world.get(PODS)["items"]
-        return found
+        return self.world.get(PODS)["items"]
 
     def step(self) -> None:
         self.random.choice(

@@ -7,7 +7,7 @@ import pytest
 from embedded_kubernetes.generated_claims import POD_CLAIM_NAME
 from embedded_kubernetes.resource_claims import ResourceClaims
 
-from ..support import _DEFAULT, CLAIMS, PODS, TEMPLATES, ClaimsWorld, named
+from ..support import CLAIMS, DEFAULT, PODS, TEMPLATES, ClaimsWorld, named
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     spec = {"spec": {"devices": {"requests": requests}}}
     labels = {"resource.kubernetes.io/admin-access": "true"}
-    world.patch(_DEFAULT, {"metadata": {"labels": labels}})
+    world.patch(DEFAULT, {"metadata": {"labels": labels}})
     world.post(TEMPLATES, named("t", spec=spec))
     unlabelled = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
-    world.patch(_DEFAULT, unlabelled)
+    world.patch(DEFAULT, unlabelled)
     world.add_pod(gpu="template/t")
     world.settle(16)
     ((reason, said, count),) = world.warnings()
@@ -115,7 +115,7 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
     assert "resource.kubernetes.io/admin-access" in said
     # At once, and after 1, 3, 7 and 15 seconds.
     assert count == 5
-    world.patch(_DEFAULT, {"metadata": {"labels": labels}})
+    world.patch(DEFAULT, {"metadata": {"labels": labels}})
     world.settle(20)
     assert len(world.claims()) == 1
     assert world.told()
@@ -165,7 +165,7 @@ def test_a_claim_is_judged_anew_when_its_namespace_has_changed(world: ClaimsWorl
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     for value, expected in (("true", 1), (None, 1), ("true", 3)):
         labels = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}}
-        world.patch(_DEFAULT, labels)
+        world.patch(DEFAULT, labels)
         if not world.is_there(f"{TEMPLATES}/t"):
             spec = {"spec": {"devices": {"requests": requests}}}
             world.post(TEMPLATES, named("t", spec=spec))

@@ -51,8 +51,7 @@ def change(world: World, path: str, body: Any) -> None:
 
 
 def phase(world: World, path: str) -> str:
-    found: str = world.get(path)["status"]["phase"]
-    return found
+    return world.get(path)["status"]["phase"]
 
 
 def bound_to(world: World, name: str = "c") -> str | None:
@@ -106,7 +105,6 @@ def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selec
     world.patch(f"{PVCS}/c", patch)
     world.settle()
     made = bound_to(world)
-    assert made is not None
     assert made.startswith("pvc-")
     affinity = world.get(f"{VOLUMES}/{made}")["spec"]["nodeAffinity"]["required"]
     assert affinity["nodeSelectorTerms"][0]["matchExpressions"] == [

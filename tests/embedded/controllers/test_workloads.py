@@ -311,8 +311,7 @@ def test_as_many_earlier_replica_sets_are_kept_as_it_says(world: World) -> None:
 
 
 def status_of(world: World, name: str = "j") -> dict[str, Any]:
-    found: dict[str, Any] = world.get(f"{JOBS}/{name}").get("status", {})
-    return found
+    return world.get(f"{JOBS}/{name}").get("status", {})
 
 
 def test_a_job_runs_as_many_at_a_time_until_enough_have_succeeded(world: World) -> None:

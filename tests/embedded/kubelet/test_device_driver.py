@@ -40,8 +40,7 @@ class DriverWorld(World):
         return specs
 
     def generation(self, node: str) -> int:
-        found: int = self.pool(node)[0]["pool"]["generation"]
-        return found
+        return self.pool(node)[0]["pool"]["generation"]
 
     def slice_names(self) -> list[str]:
         return self.names(SLICES)

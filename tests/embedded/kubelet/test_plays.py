@@ -19,8 +19,7 @@ def _pod(world: World, policy: str = "Always", **annotations: str) -> None:
 
 def _report(world: World) -> dict[str, Any]:
     (report,) = world.status("a")["containerStatuses"]
-    found: dict[str, Any] = report
-    return found
+    return report
 
 
 def _is_ready(world: World) -> bool:

@@ -30,8 +30,7 @@ class NodeWorld(ClaimsWorld):
         self.settle()
 
     def phase(self, pod: str = "p") -> str:
-        found: str = self.get(f"{PODS}/{pod}")["status"]["phase"]
-        return found
+        return self.get(f"{PODS}/{pod}")["status"]["phase"]
 
     def waits_for(self) -> list[str]:
         """What the pods that wait say of it."""
