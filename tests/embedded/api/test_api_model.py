@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
@@ -260,4 +261,12 @@ class ApiMachine(Reads):
             self.check_tables()
 
 
-TestApiModel = model_test(ApiMachine, examples=160, steps=45)
+TestApiModel = model_test(ApiMachine, examples=80, steps=45)
+
+
+class LongerMachine(ApiMachine):
+    """The same, drawn otherwise as its steps are more."""
+
+
+TestApiModelAtLength = model_test(LongerMachine, examples=300, steps=60)
+TestApiModelAtLength.pytestmark.append(pytest.mark.wide)

@@ -24,6 +24,7 @@ OPTIONS = (
 )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("number", range(len(SCRIPTS)))
 @pytest.mark.filterwarnings("default::DeprecationWarning")
 def test_an_example_runs(number: int) -> None:

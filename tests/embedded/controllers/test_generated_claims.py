@@ -214,6 +214,7 @@ def test_a_restart_in_the_middle_of_a_burst_loses_nothing_and_makes_no_second_cl
     assert {world.told(f"p{number}")["gpu"] for number in range(200)} == {*world.claims()}
 
 
+@pytest.mark.wide
 def test_a_burst_of_a_thousand_pods_gets_a_thousand_claims(world: ClaimsWorld) -> None:
     world.add_template()
     for number in range(1000):
