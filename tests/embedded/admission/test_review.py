@@ -35,30 +35,20 @@ def test_a_refusal_is_told_by_its_code(status, content_type, said) -> None:
     assert _wrong(status, content_type, b"why\n") == said
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            b"[]",
-            "json: cannot unmarshal array into Go value of type struct { APIVersion string "
-            r'"json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }',
-        ),
-        (b'{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "m"}', "m"),
-        (b'{"response": 7}', "cannot unmarshal number into Go struct field AdmissionReview.response of type"),
-        (
-            b'{"response": {"warnings": [1]}}',
-            "cannot unmarshal number into Go struct field AdmissionResponse.response.warnings of type string",
-        ),
-        (
-            b'{"response": {"auditAnnotations": {"a": 1}}}',
-            "AdmissionResponse.response.auditAnnotations of type string",
-        ),
-        (b'{"response": {"status": {"code": "x"}}}', "Status.response.status.code of type int32"),
-        (b'{"response": {"patch": {}}}', "AdmissionResponse.response.patch of type []uint8"),
-    ],
-)
+@cases(r"""
+    text | said
+    '[]' | 'json: cannot unmarshal array into Go value of type struct { APIVersion string
+        "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+    '{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "m"}' | m
+    '{"response": 7}' | cannot unmarshal number into Go struct field AdmissionReview.response of type
+    '{"response": {"warnings": [1]}}' | cannot unmarshal number into Go struct field
+        AdmissionResponse.response.warnings of type string
+    '{"response": {"auditAnnotations": {"a": 1}}}' | AdmissionResponse.response.auditAnnotations of type string
+    '{"response": {"status": {"code": "x"}}}' | Status.response.status.code of type int32
+    '{"response": {"patch": {}}}' | AdmissionResponse.response.patch of type []uint8
+    """)
 def test_a_body_that_does_not_fit_is_told_by_its_place(text, said) -> None:
-    assert said in _wrong(200, "application/json", text)
+    assert said in _wrong(200, "application/json", text.encode())
 
 
 def test_names_that_are_left_out_are_those_that_were_asked_for() -> None:

@@ -87,35 +87,23 @@ def test_a_key_file_has_an_rsa_key(tmp_path: Path):
     assert "no PEM file with an RSA private key" in refusal("--service-account-signing-key-file", wrong)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (
-            ("--authorization-mode", "ABAC"),
-            "--authorization-mode: must be one of AlwaysAllow, RBAC, not ABAC",
-        ),
-        (("--token-auth-file", "/none/there"), "--token-auth-file /none/there: cannot be read"),
-        (("--service-account-signing-key-file", "/none/there"), "cannot be read"),
-    ],
-)
-def test_what_cannot_be_followed_is_named(flags: tuple[str, ...], said: str):
-    assert said in refusal(*flags)
+@cases("""
+    flags | said
+    --authorization-mode ABAC | '--authorization-mode: must be one of AlwaysAllow, RBAC, not ABAC'
+    --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
+    --service-account-signing-key-file /none/there | cannot be read
+    """)
+def test_what_cannot_be_followed_is_named(flags: str, said: str):
+    assert said in refusal(*flags.split())
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--authorization-mode", "ABAC"), "agent-scheduler cluster: --authorization-mode: must be one of"),
-        (
-            ("--audit-log-path", "/none/there"),
-            "agent-scheduler cluster: --audit-log-path /none/there: cannot be written",
-        ),
-    ],
-)
-def test_the_command_ends_with_one_error(
-    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-):
+@cases("""
+    flags | said
+    --authorization-mode ABAC | 'agent-scheduler cluster: --authorization-mode: must be one of'
+    --audit-log-path /none/there | 'agent-scheduler cluster: --audit-log-path /none/there: cannot be written'
+    """)
+def test_the_command_ends_with_one_error(flags: str, said: str, capsys: pytest.CaptureFixture[str]):
     parser = argparse.ArgumentParser()
     cluster.add_arguments(parser)
-    assert cluster.main(parser.parse_args(["--port", "0", *flags])) == 1
+    assert cluster.main(parser.parse_args(["--port", "0", *flags.split()])) == 1
     assert said in capsys.readouterr().err

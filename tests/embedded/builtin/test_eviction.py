@@ -22,22 +22,16 @@ def _admitted(spec: dict[str, object], default: str | None = None) -> dict[str, 
     return {key: found.get(key) for key in ("priority", "priorityClassName", "preemptionPolicy")}
 
 
-@pytest.mark.parametrize(
-    ("spec", "default", "expected"),
-    [
-        ({}, None, (0, None, "PreemptLowerPriority")),
-        ({}, "calm", (5, "calm", "Never")),
-        ({"priorityClassName": "high"}, "calm", (1000, "high", "PreemptLowerPriority")),
-        (
-            {"priorityClassName": "system-node-critical"},
-            None,
-            (2_000_001_000, "system-node-critical", "PreemptLowerPriority"),
-        ),
-        ({"priorityClassName": "high", "priority": 1000}, None, (1000, "high", "PreemptLowerPriority")),
-    ],
-)
+@cases("""
+    spec | default | expected
+    {} | null | [0, null, PreemptLowerPriority]
+    {} | calm | [5, calm, Never]
+    {priorityClassName: high} | calm | [1000, high, PreemptLowerPriority]
+    {priorityClassName: system-node-critical} | null | [2000001000, system-node-critical, PreemptLowerPriority]
+    {priorityClassName: high, priority: 1000} | null | [1000, high, PreemptLowerPriority]
+    """)
 def test_a_pods_class_becomes_its_priority(spec, default, expected):
-    assert tuple(_admitted(spec, default).values()) == expected
+    assert [*_admitted(spec, default).values()] == expected
 
 
 @cases("""

@@ -270,74 +270,29 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-@pytest.mark.parametrize(
-    ("affinity", "cause"),
-    [
-        (
-            {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": []}}},
-            f"Required nodeAffinity.{_REQUIRED}.nodeSelectorTerms",
-        ),
-        (
-            {
-                "nodeAffinity": {
-                    _REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]}
-                }
-            },
-            f"Invalid nodeAffinity.{_REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].operator",
-        ),
-        (
-            {
-                "nodeAffinity": {
-                    _REQUIRED: {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "a", "operator": "Gt", "values": []}]}
-                        ]
-                    }
-                }
-            },
-            f"Required nodeAffinity.{_REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].values",
-        ),
-        (
-            {
-                "nodeAffinity": {
-                    _REQUIRED: {
-                        "nodeSelectorTerms": [
-                            {"matchFields": [{"key": "spec.x", "operator": "In", "values": ["a"]}]}
-                        ]
-                    }
-                }
-            },
-            f"Invalid nodeAffinity.{_REQUIRED}.nodeSelectorTerms[0].matchFields[0].key",
-        ),
-        (
-            {"nodeAffinity": {_PREFERRED: [{"weight": 0, "preference": {}}]}},
-            f"Invalid nodeAffinity.{_PREFERRED}[0].weight",
-        ),
-        (
-            {
-                "podAffinity": {
-                    _REQUIRED: [
-                        {
-                            "topologyKey": "z",
-                            "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]},
-                        }
-                    ]
-                }
-            },
-            f"Required podAffinity.{_REQUIRED}[0].labelSelector.matchExpressions[0].values",
-        ),
-        (
-            {"podAntiAffinity": {_REQUIRED: [{"topologyKey": "z", "matchLabelKeys": ["a"]}]}},
-            f"Forbidden podAntiAffinity.{_REQUIRED}[0].matchLabelKeys",
-        ),
-        (
-            {"podAffinity": {_REQUIRED: [{"topologyKey": "z", "namespaces": ["A"]}]}},
-            f"Invalid podAffinity.{_REQUIRED}[0].namespace",
-        ),
-    ],
-)
-def test_affinity_is_refused_for_what_is_wrong_with_it(affinity, cause):
-    assert refused(POD, pod({"affinity": affinity})) == cause.replace(" ", " spec.affinity.")
+@cases("""
+    kind | required | cause
+    nodeAffinity | {nodeSelectorTerms: []} | Required {}.nodeSelectorTerms
+    nodeAffinity | {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Is}]}]} |
+        Invalid {}.nodeSelectorTerms[0].matchExpressions[0].operator
+    nodeAffinity | {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Gt, values: []}]}]} |
+        Required {}.nodeSelectorTerms[0].matchExpressions[0].values
+    nodeAffinity | {nodeSelectorTerms: [{matchFields: [{key: spec.x, operator: In, values: [a]}]}]} |
+        Invalid {}.nodeSelectorTerms[0].matchFields[0].key
+    podAffinity | [{topologyKey: z, labelSelector: {matchExpressions: [{key: a, operator: In}]}}] |
+        Required {}[0].labelSelector.matchExpressions[0].values
+    podAntiAffinity | [{topologyKey: z, matchLabelKeys: [a]}] | Forbidden {}[0].matchLabelKeys
+    podAffinity | [{topologyKey: z, namespaces: [A]}] | Invalid {}[0].namespace
+    """)
+def test_required_affinity_is_refused_for_what_is_wrong_with_it(kind, required, cause):
+    found = refused(POD, pod({"affinity": {kind: {_REQUIRED: required}}}))
+    assert found == cause.format(f"spec.affinity.{kind}.{_REQUIRED}")
+
+
+def test_preferred_affinity_has_a_weight():
+    preferred = {_PREFERRED: [{"weight": 0, "preference": {}}]}
+    found = refused(POD, pod({"affinity": {"nodeAffinity": preferred}}))
+    assert found == f"Invalid spec.affinity.nodeAffinity.{_PREFERRED}[0].weight"
 
 
 @cases("""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from ..support import ADMISSION, World, cases, named
 
 _RULE = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
@@ -94,139 +92,57 @@ def test_match_conditions_have_names_of_their_own_and_are_not_too_many() -> None
 _CONSTRAINTS = {"resourceRules": [_RULE]}
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ({"matchConstraints": None}, ["spec.matchConstraints: Required value"]),
-        ({"matchConstraints": {}}, ["spec.matchConstraints.resourceRules: Required value"]),
-        (
-            {"validations": []},
-            [
-                f"spec.{field}: Required value: validations or auditAnnotations must contain at least one item"
-                for field in ("validations", "auditAnnotations")
-            ],
-        ),
-        ({"failurePolicy": "No"}, ["spec.failurePolicy: Unsupported value"]),
-        ({"paramKind": {"apiVersion": "v1"}}, ["spec.paramKind.kind: Required value"]),
-        (
-            {"variables": [{"name": "a-b", "expression": "1"}]},
-            ['spec.variables[0].name: Invalid value: "a-b": must be a valid CEL identifier'],
-        ),
-        (
-            {"variables": [{"name": "a", "expression": "variables.b"}, {"name": "b", "expression": "1"}]},
-            ['spec.variables[0].expression: Invalid value: "variables.b": compilation failed'],
-        ),
-        (
-            {"validations": [{"expression": "object.x"}]},
-            ['spec.validations[0].expression: Invalid value: "object.x": must evaluate to bool but got dyn'],
-        ),
-        (
-            {"validations": [{"expression": "true", "message": "a\nb"}]},
-            ['spec.validations[0].message: Invalid value: "a\\nb": must not contain line breaks'],
-        ),
-        (
-            {"validations": [{"expression": "true", "reason": "Unauthorized"}]},
-            [
-                'spec.validations[0].reason: Unsupported value: "Unauthorized": supported values: "Forbidden", '
-                '"Invalid", "RequestEntityTooLarge"'
-            ],
-        ),
-        ({"validations": [{"expression": "true\n&& true"}]}, []),
-        (
-            {"validations": [{"expression": " foo"}]},
-            [
-                'spec.validations[0].expression: Invalid value: " foo": compilation failed: ERROR: <input>:1:2: '
-                "undeclared reference to 'foo' (in container '')\n |  foo\n | .^"
-            ],
-        ),
-        (
-            {"validations": [{"expression": "true", "message": " ", "messageExpression": " "}]},
-            [
-                'spec.validations[0].messageExpression: Invalid value: " ": must be non-empty if specified',
-                'spec.validations[0].message: Invalid value: " ": must be non-empty if specified',
-            ],
-        ),
-        (
-            {"variables": [{"name": "for", "expression": "1"}, {"name": " ", "expression": ""}]},
-            [
-                'spec.variables[0].name: Invalid value: "for": must be a valid CEL identifier',
-                "spec.variables[1].name: Required value: name is not specified",
-                "spec.variables[1].expression: Required value: expression is not specified",
-            ],
-        ),
-        ({"variables": [{"name": "a", "expression": "1"}, {"name": "a", "expression": "2"}]}, []),
-        (
-            {"paramKind": {"apiVersion": "a/b/c", "kind": "X y"}},
-            [
-                'spec.paramKind.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c',
-                'spec.paramKind.kind: Invalid value: "X y": may have mixed case, but should otherwise match: a ',
-            ],
-        ),
-        (
-            {"paramKind": {"apiVersion": "a/", "kind": "X"}},
-            ['spec.paramKind.apiVersion: Invalid value: "a/": version must be specified'],
-        ),
-        (
-            {"auditAnnotations": [{"key": "", "valueExpression": " "}]},
-            [
-                'spec.auditAnnotations[0].key: Invalid value: "x/": name part must be non-empty',
-                'spec.auditAnnotations[0].key: Invalid value: "x/": name part must consist of',
-                "spec.auditAnnotations[0].valueExpression: Required value: valueExpression is not specified",
-            ],
-        ),
-        (
-            {
-                "auditAnnotations": [
-                    {"key": "k", "valueExpression": " 1"},
-                    {"key": "k", "valueExpression": "null"},
-                ]
-            },
-            [
-                'spec.auditAnnotations[0].valueExpression: Invalid value: " 1": must evaluate to one of '
-                "[string null_type] but got int",
-                'spec.auditAnnotations[1].key: Duplicate value: "k"',
-            ],
-        ),
-        (
-            {"auditAnnotations": [{"key": f"k{number}", "valueExpression": "'a'"} for number in range(21)]},
-            ['spec.auditAnnotations: Invalid value: [{"Key":"k0","ValueExpression":"\'a\'"},'],
-        ),
-        (
-            {"auditAnnotations": [{"key": "k", "valueExpression": f"'{'a' * 5119}'"}]},
-            [
-                "spec.auditAnnotations[0].valueExpression: Required value: must not exceed 5120 bytes in length"
-            ],
-        ),
-        (
-            {"validations": [{"expression": "int('x') == 1"}]},
-            [
-                "spec.validations[0].expression: Internal error: program instantiation failed: "
-                "type conversion error from 'string' to 'int'"
-            ],
-        ),
-        (
-            {
-                "variables": [
-                    {"name": "names", "expression": "object.spec.containers.map(c, c.name)"},
-                    {"name": "size", "expression": "variables.names.size()"},
-                    {"name": "mixed", "expression": "[1, 'a']"},
-                ],
-                "validations": [{"expression": "variables.size > 'x'"}, {"expression": "variables.mixed"}],
-            },
-            [
-                "spec.variables[2].expression: Invalid value: \"[1, 'a']\": compilation failed: ERROR: <input>:1:5: "
-                "expected type 'int' but found 'string'",
-                "spec.validations[0].expression: Invalid value: \"variables.size > 'x'\": compilation failed: ERROR: "
-                "<input>:1:16: found no matching overload for '_>_' applied to '(int, string)'",
-                'spec.validations[1].expression: Invalid value: "variables.mixed": must evaluate to bool but got dyn',
-            ],
-        ),
-        (
-            {"auditAnnotations": [{"key": "k", "valueExpression": "1"}]},
-            ["spec.auditAnnotations[0].valueExpression: Invalid value"],
-        ),
-    ],
-)
+@cases(r"""
+    spec | said
+    {matchConstraints: null} | ['spec.matchConstraints: Required value']
+    {matchConstraints: {}} | ['spec.matchConstraints.resourceRules: Required value']
+    {validations: []} | ['spec.validations: Required value: validations or auditAnnotations must contain at least
+        one item', 'spec.auditAnnotations: Required value']
+    {failurePolicy: 'No'} | ['spec.failurePolicy: Unsupported value']
+    {paramKind: {apiVersion: v1}} | ['spec.paramKind.kind: Required value']
+    {variables: [{name: a-b, expression: '1'}]} | ['spec.variables[0].name: Invalid value: "a-b": must be a valid
+        CEL identifier']
+    {variables: [{name: a, expression: variables.b}, {name: b, expression: '1'}]} | ['spec.variables[0].expression:
+        Invalid value: "variables.b": compilation failed']
+    {validations: [{expression: object.x}]} | ['spec.validations[0].expression: Invalid value: "object.x": must
+        evaluate to bool but got dyn']
+    {validations: [{expression: 'true', message: "a\nb"}]} | ['spec.validations[0].message: Invalid value: "a\nb":
+        must not contain line breaks']
+    {validations: [{expression: 'true', reason: Unauthorized}]} | ['spec.validations[0].reason: Unsupported value:
+        "Unauthorized": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge"']
+    {validations: [{expression: "true\n&& true"}]} | []
+    {validations: [{expression: ' foo'}]} | ["spec.validations[0].expression: Invalid value: \" foo\": compilation
+        failed: ERROR: <input>:1:2: undeclared reference to 'foo' (in container '')\n \u007c  foo\n \u007c .^"]
+    {validations: [{expression: 'true', message: ' ', messageExpression: ' '}]} |
+        ['spec.validations[0].messageExpression: Invalid value: " ": must be non-empty if specified',
+        'spec.validations[0].message: Invalid value: " ": must be non-empty if specified']
+    {variables: [{name: for, expression: '1'}, {name: ' ', expression: ''}]} | ['spec.variables[0].name: Invalid
+        value: "for": must be a valid CEL identifier', 'spec.variables[1].name: Required value: name is not
+        specified', 'spec.variables[1].expression: Required value: expression is not specified']
+    {variables: [{name: a, expression: '1'}, {name: a, expression: '2'}]} | []
+    {paramKind: {apiVersion: a/b/c, kind: X y}} | ['spec.paramKind.apiVersion: Invalid value: "a/b/c": unexpected
+        GroupVersion string: a/b/c', 'spec.paramKind.kind: Invalid value: "X y": may have mixed case, but should
+        otherwise match: a ']
+    {paramKind: {apiVersion: a/, kind: X}} | ['spec.paramKind.apiVersion: Invalid value: "a/": version must be
+        specified']
+    {auditAnnotations: [{key: '', valueExpression: ' '}]} | ['spec.auditAnnotations[0].key: Invalid value: "x/":
+        name part must be non-empty', 'spec.auditAnnotations[0].key: Invalid value: "x/": name part must consist
+        of', 'spec.auditAnnotations[0].valueExpression: Required value: valueExpression is not specified']
+    {auditAnnotations: [{key: k, valueExpression: ' 1'}, {key: k, valueExpression: 'null'}]} |
+        ['spec.auditAnnotations[0].valueExpression: Invalid value: " 1": must evaluate to one of [string null_type]
+        but got int', 'spec.auditAnnotations[1].key: Duplicate value: "k"']
+    {validations: [{expression: int('x') == 1}]} | ["spec.validations[0].expression: Internal error: program
+        instantiation failed: type conversion error from 'string' to 'int'"]
+    {variables: [{name: names, expression: 'object.spec.containers.map(c, c.name)'}, {name: size, expression:
+        variables.names.size()}, {name: mixed, expression: "[1, 'a']"}], validations: [{expression: variables.size
+        > 'x'}, {expression: variables.mixed}]} | ["spec.variables[2].expression: Invalid value: \"[1, 'a']\":
+        compilation failed: ERROR: <input>:1:5: expected type 'int' but found 'string'",
+        "spec.validations[0].expression: Invalid value: \"variables.size > 'x'\": compilation failed: ERROR:
+        <input>:1:16: found no matching overload for '_>_' applied to '(int, string)'",
+        'spec.validations[1].expression: Invalid value: "variables.mixed": must evaluate to bool but got dyn']
+    {auditAnnotations: [{key: k, valueExpression: '1'}]} | ['spec.auditAnnotations[0].valueExpression: Invalid
+        value']
+    """)
 def test_a_validating_policy_is_judged_as_a_whole(spec: dict[str, Any], said: list[str]) -> None:
     whole = {"matchConstraints": _CONSTRAINTS, "validations": [{"expression": "true"}], **spec}
     causes = _causes("validatingadmissionpolicies", {"spec": whole})
@@ -272,29 +188,40 @@ def test_a_binding_names_a_policy_and_what_to_do(spec: dict[str, Any], said: str
     assert len(causes) == 1 and causes[0].startswith(said), causes
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("object", "must evaluate to list(JSONPatch) but got dyn"),
-        ("[]", "must evaluate to list(JSONPatch) but got list(dyn)"),
-        ("JSONPatch{}", "must evaluate to list(JSONPatch) but got JSONPatch"),
-        ("[Object.spec{}]", "must evaluate to list(JSONPatch) but got list(Object.spec)"),
-        ("true ? [JSONPatch{}] : object.x", "must evaluate to list(JSONPatch) but got dyn"),
-        (
-            "[JSONPatch{path: request.name + 1}]",
-            "ERROR: <input>:1:31: found no matching overload for '_+_' applied to '(string, int)'\n"
-            " | [JSONPatch{path: request.name + 1}]\n | ..............................^",
-        ),
-        ("[JSONPatch{}] + (has(request.name) ? [JSONPatch{}] : [])", ""),
-        ("object.spec.containers.map(c, JSONPatch{op: 'add', path: c.name, value: Object.spec{a: [1]}})", ""),
-    ],
-)
+@cases(r"""
+    expression | said
+    object | must evaluate to list(JSONPatch) but got dyn
+    '[]' | must evaluate to list(JSONPatch) but got list(dyn)
+    JSONPatch{} | must evaluate to list(JSONPatch) but got JSONPatch
+    '[Object.spec{}]' | must evaluate to list(JSONPatch) but got list(Object.spec)
+    'true ? [JSONPatch{}] : object.x' | must evaluate to list(JSONPatch) but got dyn
+    '[JSONPatch{path: request.name + 1}]' | "ERROR: <input>:1:31: found no matching overload for '_+_' applied to
+        '(string, int)'\n \u007c [JSONPatch{path: request.name + 1}]\n \u007c ..............................^"
+    '[JSONPatch{}] + (has(request.name) ? [JSONPatch{}] : [])' | ''
+    "object.spec.containers.map(c, JSONPatch{op: 'add', path: c.name, value: Object.spec{a: [1]}})" | ''
+    """)
 def test_a_mutation_is_of_the_type_of_its_patch(expression: str, said: str) -> None:
     mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
     constraints = {"resourceRules": [{**_RULE, "operations": ["CREATE"]}]}
     spec = {"matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never"}
     causes = _causes("mutatingadmissionpolicies", {"spec": spec})
     assert [cause.endswith(said) for cause in causes] == [True] * bool(said), causes
+
+
+def test_audit_annotations_are_neither_many_nor_long() -> None:
+    spec = {"matchConstraints": _CONSTRAINTS, "validations": [{"expression": "true"}]}
+    for found, said in (
+        (
+            [{"key": f"k{number}", "valueExpression": "'a'"} for number in range(21)],
+            ': Invalid value: [{"Key":"k0",',
+        ),
+        (
+            [{"key": "k", "valueExpression": f"'{'a' * 5119}'"}],
+            "[0].valueExpression: Required value: must not exceed 5120 bytes in length",
+        ),
+    ):
+        (cause,) = _causes("validatingadmissionpolicies", {"spec": {**spec, "auditAnnotations": found}})
+        assert cause.startswith(f"spec.auditAnnotations{said}")
 
 
 def test_only_what_is_not_deleted_can_be_mutated() -> None:
@@ -351,33 +278,23 @@ def test_a_version_of_reviews_is_named_once() -> None:
     assert causes == ['webhooks[0].admissionReviewVersions[1]: Invalid value: "v1": duplicate version']
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("request.dryRun", ""),
-        ("has(request.name) && request.name == 'x'", ""),
-        ("'x' in request.userInfo.groups && request.userInfo.extra['a'][0] == 'b'", ""),
-        ("namespaceObject.metadata.labels['a'] == 'b'", ""),
-        ("request.kind.kind", "must evaluate to bool but got string"),
-        ("null", "must evaluate to bool but got null_type"),
-        ("timestamp('2020-01-01T00:00:00Z')", "must evaluate to bool but got google.protobuf.Timestamp"),
-        (
-            "has(request.name) && request.name == 1",
-            "ERROR: <input>:1:35: found no matching overload for '_==_' applied to '(string, int)'\n"
-            " | has(request.name) && request.name == 1\n | ..................................^",
-        ),
-        (
-            "namespaceObject.metadata.uid == 'b'",
-            "ERROR: <input>:1:25: undefined field 'uid'\n"
-            " | namespaceObject.metadata.uid == 'b'\n | ........................^",
-        ),
-        (
-            "true ? 'a' : null",
-            "ERROR: <input>:1:6: found no matching overload for '_?_:_' applied to '(bool, string, null)'\n"
-            " | true ? 'a' : null\n | .....^",
-        ),
-    ],
-)
+@cases(r"""
+    expression | said
+    request.dryRun | ''
+    has(request.name) && request.name == 'x' | ''
+    "'x' in request.userInfo.groups && request.userInfo.extra['a'][0] == 'b'" | ''
+    namespaceObject.metadata.labels['a'] == 'b' | ''
+    request.kind.kind | must evaluate to bool but got string
+    'null' | must evaluate to bool but got null_type
+    timestamp('2020-01-01T00:00:00Z') | must evaluate to bool but got google.protobuf.Timestamp
+    has(request.name) && request.name == 1 | "ERROR: <input>:1:35: found no matching overload for '_==_' applied to
+        '(string, int)'\n \u007c has(request.name) && request.name == 1\n \u007c
+        ..................................^"
+    namespaceObject.metadata.uid == 'b' | "ERROR: <input>:1:25: undefined field 'uid'\n \u007c
+        namespaceObject.metadata.uid == 'b'\n \u007c ........................^"
+    "true ? 'a' : null" | "ERROR: <input>:1:6: found no matching overload for '_?_:_' applied to '(bool, string,
+        null)'\n \u007c true ? 'a' : null\n \u007c .....^"
+    """)
 def test_the_request_and_the_namespace_have_fields_of_known_types(expression: str, said: str) -> None:
     condition = {"name": "a", "expression": expression}
     causes = _causes("validatingwebhookconfigurations", {"webhooks": [_hook(matchConditions=[condition])]})

@@ -28,21 +28,13 @@ def test_an_initializer_is_a_map_that_says_its_type(expression, value) -> None:
     assert program(expression).evaluate({"object": {"y": 7, "l": [1]}}) == value
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        (
-            "Object{spec: nosuch}",
-            "ERROR: <input>:1:14: undeclared reference to 'nosuch' (in container '')\n | Object{spec: nosuch}\n"
-            " | .............^",
-        ),
-        (
-            "Object{\n  a: 1,\n  b: JSONPatch{op: x}}",
-            "ERROR: <input>:3:20: undeclared reference to 'x' (in container '')\n |   b: JSONPatch{op: x}}\n"
-            " | ...................^",
-        ),
-    ],
-)
+@cases(r"""
+    expression | said
+    'Object{spec: nosuch}' | "ERROR: <input>:1:14: undeclared reference to 'nosuch' (in container '')\n \u007c
+        Object{spec: nosuch}\n \u007c .............^"
+    "Object{\n  a: 1,\n  b: JSONPatch{op: x}}" | "ERROR: <input>:3:20: undeclared reference to 'x' (in container
+        '')\n \u007c   b: JSONPatch{op: x}}\n \u007c ...................^"
+    """)
 def test_errors_are_where_they_were_written(expression, said) -> None:
     with pytest.raises(CelError) as error:
         checked(expression, Names(patches=True))
