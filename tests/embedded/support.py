@@ -115,7 +115,7 @@ def volume(name: str = "v", *, size: str = "1Gi", **spec: Any) -> Object:
 
 def definition(plural: str = "widgets", schema: Object | None = None, **version: Any) -> Object:
     """A CustomResourceDefinition of PLURAL.example.com, as it is after defaulting."""
-    singular = plural.removesuffix("s").removesuffix("e") if plural == "boxes" else plural.removesuffix("s")
+    singular = {"boxes": "box"}.get(plural, plural[:-1])
     kind = singular.capitalize()
     names = {"plural": plural, "singular": singular, "kind": kind, "listKind": f"{kind}List"}
     one = {

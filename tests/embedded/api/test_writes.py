@@ -26,10 +26,12 @@ from ..support import (
     SERVICES,
     STRATEGIC,
     TABLE,
+    Object,
     World,
     cases,
     config_map,
     container,
+    definition,
     named,
     pod,
 )
@@ -267,31 +269,16 @@ def test_an_event_written_in_one_shape_reads_in_the_other(world: World) -> None:
     assert world.names(f"{core}?fieldSelector=involvedObject.name%3Dp") == ["e"]
 
 
-def definition(**names: Any) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
-    }
-    return named(
-        "boxes.example.com",
-        apiVersion="apiextensions.k8s.io/v1",
-        kind="CustomResourceDefinition",
-        spec={
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "boxes", "singular": "box", "kind": "Box", "listKind": "BoxList"},
-            "versions": [
-                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-            ],
-        },
-    )
+def boxes_definition() -> Object:
+    spec = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    return definition("boxes", {"type": "object", "properties": {"spec": spec}})
 
 
 def test_a_custom_kind_is_served_as_soon_as_its_definition_is_created_and_no_longer(world: World) -> None:
     definitions = DEFINITIONS
     boxes = "/apis/example.com/v1/namespaces/default/boxes"
     assert world.send("GET", boxes).status == 404
-    world.post(definitions, definition())
+    world.post(definitions, boxes_definition())
     conditions = world.get(f"{definitions}/boxes.example.com")["status"]["conditions"]
     assert {c["type"]: c["status"] for c in conditions} == {"NamesAccepted": "True", "Established": "True"}
     box = named("b", apiVersion="example.com/v1", kind="Box", spec={"size": 1})
@@ -305,7 +292,7 @@ def test_a_custom_kind_is_served_as_soon_as_its_definition_is_created_and_no_lon
     world.collect()
     assert watch.stream.watcher.ended
     assert world.send("GET", boxes).status == 404
-    world.post(definitions, definition())
+    world.post(definitions, boxes_definition())
     assert world.names(boxes) == []
 
 
@@ -319,24 +306,11 @@ def test_a_token_is_asked_of_everything_but_health_and_version() -> None:
     ] * 4
 
 
-def test_several_clients_that_update_by_version_lose_no_increment(world: World) -> None:
-    world.post(MAPS, config_map("counter", data={"n": "0"}))
-    seen = [world.get(f"{MAPS}/counter") for _ in range(5)]
-    applied = 0
-    for copy in seen:
-        copy["data"]["n"] = str(int(copy["data"]["n"]) + 1)
-        while world.call("PUT", f"{MAPS}/counter", copy)[0] == 409:
-            copy = world.get(f"{MAPS}/counter")
-            copy["data"]["n"] = str(int(copy["data"]["n"]) + 1)
-        applied += 1
-    assert world.get(f"{MAPS}/counter")["data"]["n"] == str(applied)
-
-
 def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
     definitions = DEFINITIONS
     boxes = "/apis/example.com/v1/namespaces/default/boxes"
     for _ in range(2):
-        world.post(definitions, definition())
+        world.post(definitions, boxes_definition())
         box = named("b", apiVersion="example.com/v1", kind="Box")
         held = {**box, "metadata": {"name": "held", "finalizers": ["example.com/x"]}}
         world.post(boxes, box)
@@ -364,7 +338,7 @@ def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> No
     world.namespace("t")
     world.delete("/api/v1/namespaces/t")
     definitions = DEFINITIONS
-    world.post(definitions, definition())
+    world.post(definitions, boxes_definition())
     world.delete(f"{definitions}/boxes.example.com")
     world.collect()
     assert world.names(MAPS) == ["dependent"]

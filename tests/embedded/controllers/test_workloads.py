@@ -348,6 +348,14 @@ def test_pods_of_an_indexed_job_have_each_index_once(world: World) -> None:
     assert names == ["j-0-", "j-1-", "j-2-", "j-3-"]
 
 
+def test_a_job_that_is_widened_waits_for_none_of_its_running_pods(world: World) -> None:
+    world.post(JOBS, job(life="1000", completions=2, parallelism=1))
+    world.settle(1.0)
+    world.patch(f"{JOBS}/j", {"spec": {"parallelism": 2}})
+    world.settle(1.0)
+    assert status_of(world)["active"] == len(pods(world)) == 2
+
+
 def test_a_job_fails_when_too_many_pods_have(world: World) -> None:
     world.post(JOBS, job(code="1", backoffLimit=2))
     world.settle(5.0)

@@ -13,8 +13,8 @@ from embedded_kubernetes import apply, typed
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.resource import Resource
 
-from ..support import named
-from .kinds import LATER, NOW, PODS, RESOURCES, widgets
+from ..support import LATER, NOW, named
+from .kinds import PODS, RESOURCES, widgets
 
 _CONFIG_MAPS = RESOURCES["", "configmaps"]
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

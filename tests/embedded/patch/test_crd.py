@@ -9,8 +9,8 @@ import pytest
 from embedded_kubernetes import crd, schema
 from embedded_kubernetes.errors import Cause
 
-from ..support import cases, refuses
-from .kinds import NOW, RESOURCES, definition, widget, widgets
+from ..support import NOW, cases, definition, refuses
+from .kinds import RESOURCES, widget, widgets
 
 _validate = RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"].validate
 

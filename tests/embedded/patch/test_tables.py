@@ -12,8 +12,8 @@ from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
 from tests.support.needed import recorded
 
-from ..support import cases, named
-from .kinds import NODES, NOW, PODS, RESOURCES, pod, widget, widgets
+from ..support import NOW, cases, named
+from .kinds import NODES, PODS, RESOURCES, pod, widget, widgets
 
 
 def _cells(resource: Resource, obj: dict[str, Any], now: str = NOW) -> dict[str, Any]:
