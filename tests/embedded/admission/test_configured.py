@@ -27,8 +27,7 @@ def _denies(request: dict[str, Any]) -> dict[str, Any]:
     return {"allowed": False, "status": {"message": "no"}}
 
 
-def test_without_configurations_nobody_is_looked_for() -> None:
-    world = World()
+def test_without_configurations_nobody_is_looked_for(world: World) -> None:
     assert world.api.registry.reviewers is None
     world.configure("Validating", webhook("a"))
     assert world.api.registry.reviewers is not None
@@ -36,8 +35,7 @@ def test_without_configurations_nobody_is_looked_for() -> None:
     assert world.api.registry.reviewers is None
 
 
-def test_a_policy_without_a_binding_asks_nobody() -> None:
-    world = World()
+def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
     world.policy("Validating", {"validations": [{"expression": "false"}]})
     assert world.refused("POST", MAPS, config_map()) == (422, "Invalid")
     world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/b")
@@ -64,8 +62,7 @@ async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() ->
     assert world.get(f"{MAPS}/c")["metadata"]["labels"] == {"x": "1"}
 
 
-async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_asked() -> None:
-    world = World()
+async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_asked(world: World) -> None:
 
     async def meddles(request: dict[str, Any]) -> None:
         if len(world.asked) == 1:
@@ -79,8 +76,9 @@ async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_as
     assert len(world.asked) == 3
 
 
-async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out() -> None:
-    world = World()
+async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out(
+    world: World,
+) -> None:
     world.post(MAPS, config_map())
 
     async def meddles(request: dict[str, Any]) -> None:
@@ -96,8 +94,7 @@ async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_reque
     assert (status, answer["reason"]) == (504, "Timeout")
 
 
-async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict() -> None:
-    world = World()
+async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict(world: World) -> None:
     read = world.post(MAPS, config_map())
 
     async def meddles(request: dict[str, Any]) -> None:
@@ -110,8 +107,7 @@ async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict() -
     assert (status, answer["reason"]) == (409, "Conflict")
 
 
-async def test_what_was_deleted_meanwhile_is_not_found() -> None:
-    world = World()
+async def test_what_was_deleted_meanwhile_is_not_found(world: World) -> None:
     world.post(MAPS, config_map())
 
     async def meddles(request: dict[str, Any]) -> None:
@@ -124,8 +120,7 @@ async def test_what_was_deleted_meanwhile_is_not_found() -> None:
     assert (await world.ask("DELETE", f"{MAPS}/c"))[0] == 404
 
 
-async def test_a_name_that_was_taken_meanwhile_is_a_conflict() -> None:
-    world = World()
+async def test_a_name_that_was_taken_meanwhile_is_a_conflict(world: World) -> None:
 
     async def meddles(request: dict[str, Any]) -> None:
         if len(world.asked) == 1:
@@ -169,8 +164,7 @@ async def test_a_pod_that_goes_at_once_is_shown_before_and_after_it_was_marked()
     assert world.refused("GET", f"{PODS}/p") == (404, "NotFound")
 
 
-async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it() -> None:
-    world = World()
+async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it(world: World) -> None:
     for name in "abc":
         world.post(MAPS, config_map(name))
 
@@ -219,8 +213,7 @@ async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_the_server_falls_over_nothing_that_a_webhook_raises(kind: str) -> None:
-    world = World()
+async def test_the_server_falls_over_nothing_that_a_webhook_raises(world: World, kind: str) -> None:
     world.configure(kind, webhook("absent", failurePolicy="Ignore"), webhook("gone"))
     status, answer = await world.ask("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (500, "InternalError")

@@ -54,8 +54,7 @@ async def test_a_namespace_that_is_not_there_is_missed_before_anybody_is_asked()
     assert world.asked == []
 
 
-def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have() -> None:
-    world = World()
+def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have(world: World) -> None:
     expression = "object.metadata.annotations.x"
     mutation = {
         "patchType": "JSONPatch",

@@ -18,8 +18,7 @@ def _refusal(world: World, name: str = "c", **metadata: Any) -> str:
     return "" if status == 201 else answer["message"].rpartition("denied request: ")[2]
 
 
-def test_variables_may_use_those_before_them() -> None:
-    world = World()
+def test_variables_may_use_those_before_them(world: World) -> None:
     variables = [
         {"name": "name", "expression": "object.metadata.name"},
         {"name": "ok", "expression": "variables.name == 'good'"},
@@ -30,8 +29,7 @@ def test_variables_may_use_those_before_them() -> None:
     assert _refusal(world, "bad") == "bad is not"
 
 
-def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
-    world = World()
+def test_a_variable_in_error_counts_only_where_it_is_used(world: World) -> None:
     variables = [{"name": "broken", "expression": "object.metadata.annotations.x"}]
     used = "object.metadata.name == 'c' || variables.broken == ''"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
@@ -40,8 +38,7 @@ def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
     assert _refusal(world, "d") == f"expression '{used}' resulted in error: {why}"
 
 
-def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
-    world = World()
+def test_a_variable_may_be_of_a_type_that_is_no_json(world: World) -> None:
     variables = [
         {"name": "limit", "expression": "quantity('1Gi')"},
         {"name": "since", "expression": "timestamp('2020-01-01T00:00:00Z')"},
@@ -67,8 +64,7 @@ def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
     format.date() | "!variables.v.validate('2021-01-01').hasValue()"
     authorizer.path('/').check('get') | variables.v.allowed()
     """)
-def test_a_variable_keeps_what_is_no_json(expression: str, used: str) -> None:
-    world = World()
+def test_a_variable_keeps_what_is_no_json(world: World, expression: str, used: str) -> None:
     variables = [{"name": "v", "expression": expression}, {"name": "w", "expression": "variables.v"}]
     both = f"{used} && {used.replace('variables.v', 'variables.w')}"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": both}]})
@@ -86,8 +82,7 @@ def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
     assert made == {"k": "v", "b": "YQ==", "t": "2020-01-01T00:00:00Z", "d": "90s"}
 
 
-def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> None:
-    world = World()
+def test_parameters_may_be_several_selected_by_labels_and_each_is_asked(world: World) -> None:
     world.policy(
         "Validating",
         {
@@ -109,16 +104,14 @@ def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> Non
         cluster-scoped `paramKind`
     """)
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-def test_parameters_that_cannot_be_had_are_a_failure(kind, reference, said, policy) -> None:
-    world = World()
+def test_parameters_that_cannot_be_had_are_a_failure(world: World, kind, reference, said, policy) -> None:
     spec = {"paramKind": kind, "failurePolicy": policy, "validations": [{"expression": "true"}]}
     world.policy("Validating", spec, paramRef={**reference, "parameterNotFoundAction": "Deny"})
     wanted = f"failed to configure binding: {said}" if policy == "Fail" else ""
     assert _refusal(world) == wanted
 
 
-def test_rules_may_leave_out_what_others_cover_and_go_by_names() -> None:
-    world = World()
+def test_rules_may_leave_out_what_others_cover_and_go_by_names(world: World) -> None:
     rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"]}
     constraints = {
         "resourceRules": [rule],
@@ -128,8 +121,7 @@ def test_rules_may_leave_out_what_others_cover_and_go_by_names() -> None:
     assert (_refusal(world, "free"), bool(_refusal(world, "held"))) == ("", True)
 
 
-def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
-    world = World()
+def test_the_namespace_and_the_authorizer_can_be_asked(world: World) -> None:
     expression = (
         "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == 'default' && "
         "authorizer.requestResource.check('create').allowed() && "
@@ -146,8 +138,7 @@ def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
     serviceAccount('default', 'A').path('/') | Invalid service account name
     serviceAccount('a.b', 'a').path('/') | Invalid service account namespace
     """)
-def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: str) -> None:
-    world = World()
+def test_what_the_authorizer_cannot_be_asked_is_an_error(world: World, question: str, said: str) -> None:
     expression = f"authorizer.{question}.check('get').allowed()"
     world.policy("Validating", {"validations": [{"expression": expression}]})
     assert _refusal(world) == f"expression '{expression}' resulted in error: {said}"
@@ -249,8 +240,7 @@ def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code,
         assert _mutated(mutation, failurePolicy="Ignore")[0] == 201
 
 
-def test_what_is_replaced_as_a_whole_may_not_be_applied() -> None:
-    world = World()
+def test_what_is_replaced_as_a_whole_may_not_be_applied(world: World) -> None:
     rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     tolerations = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'x'}]}}"
     world.policy(
@@ -261,8 +251,7 @@ def test_what_is_replaced_as_a_whole_may_not_be_applied() -> None:
     assert answer["message"].endswith("may not mutate atomic arrays, maps or structs: .spec.tolerations")
 
 
-def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding() -> None:
-    world = World()
+def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding(world: World) -> None:
     kind = {"apiVersion": "example.com/v1", "kind": "Nosuch"}
     reference = {"name": "x", "parameterNotFoundAction": "Allow"}
     world.policy(
@@ -310,8 +299,7 @@ def test_a_mutating_policy_is_asked_again_after_its_own_change(policy: str, time
     assert world.post(MAPS, config_map())["data"] == {"k": "v" + "+" * times}
 
 
-def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning() -> None:
-    world = World()
+def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning(world: World) -> None:
     annotation = {"key": "k", "valueExpression": "object.data.nosuch + ''"}
     world.policy("Validating", {"auditAnnotations": [annotation]}, validationActions=["Warn"])
     answer = world.send("POST", MAPS, config_map())
@@ -320,8 +308,9 @@ def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_w
 
 
 @pytest.mark.parametrize("kind", ["Validating", "Mutating"])
-def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(kind: str) -> None:
-    world = World()
+def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(
+    world: World, kind: str
+) -> None:
     rule = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
     broken = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{path: object.nosuch}]"}}
     what = {"validations": [{"expression": "false"}]} if kind == "Validating" else {"mutations": [broken]}
@@ -335,8 +324,7 @@ def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_rev
     world.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
 
 
-def test_match_conditions_do_not_see_the_namespace() -> None:
-    world = World()
+def test_match_conditions_do_not_see_the_namespace(world: World) -> None:
     condition = {"name": "a", "expression": "namespaceObject == null"}
     seen = {"expression": "namespaceObject.metadata.name != 'default'"}
     world.policy("Validating", {"matchConditions": [condition], "validations": [seen]})

@@ -220,8 +220,7 @@ async def test_a_long_list_arrives_whole(served: Served, client: Client) -> None
     assert await client.answer() == (200, b"ok")
 
 
-async def test_stopping_ends_watches_cleanly_and_closes_idle_connections() -> None:
-    world = World()
+async def test_stopping_ends_watches_cleanly_and_closes_idle_connections(world: World) -> None:
     server = Server(world.api)
     await server.start()
     served = Served(world, server, Timers())

@@ -28,8 +28,7 @@ async def test_requests_are_answered_as_over_http() -> None:
 
 
 @virtual_time
-async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout() -> None:
-    world = World()
+async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout(world: World) -> None:
     door = Door(world.api)
     watching = await door.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}&timeoutSeconds=1")
     world.pod("a")
@@ -38,8 +37,7 @@ async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout() -> Non
     door.close()
 
 
-async def test_a_waiting_watch_is_woken_by_the_next_event() -> None:
-    world = World()
+async def test_a_waiting_watch_is_woken_by_the_next_event(world: World) -> None:
     door = Door(world.api)
     watching = await door.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     waiting = asyncio.ensure_future(watching.__anext__())
@@ -61,8 +59,7 @@ async def test_a_refused_watch_is_its_status_and_its_body() -> None:
     door.close()
 
 
-async def test_the_collector_gets_its_turns() -> None:
-    world = World()
+async def test_the_collector_gets_its_turns(world: World) -> None:
     door = Door(world.api)
     world.namespace("t")
     await door.request("DELETE", "/api/v1/namespaces/t")
@@ -72,8 +69,7 @@ async def test_the_collector_gets_its_turns() -> None:
     door.close()
 
 
-async def test_faults_strike_before_or_after_the_commit() -> None:
-    world = World()
+async def test_faults_strike_before_or_after_the_commit(world: World) -> None:
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:

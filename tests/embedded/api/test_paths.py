@@ -65,8 +65,7 @@ def test_a_known_path_still_asks_for_the_token() -> None:
     assert world.refused("GET", PODS) == (401, "Unauthorized")
 
 
-def test_the_paths_that_are_remembered_are_few() -> None:
-    world = World()
+def test_the_paths_that_are_remembered_are_few(world: World) -> None:
     for number in range(3000):
         _answer(world, f"/api/v1/namespaces/n{number}/pods")
     assert len(world.api.registry.routes) <= 1024

@@ -127,8 +127,7 @@ def test_templates_do_not_outlive_their_second_or_their_priority_classes(filled:
     assert "late-0006" not in filled
 
 
-def test_a_pod_that_says_its_own_name_goes_the_long_way(filled: list[str]) -> None:
-    world = World()
+def test_a_pod_that_says_its_own_name_goes_the_long_way(world: World, filled: list[str]) -> None:
     for number in range(5):
         name = f"agent-{number}"
         made = world.pod(name, labels={"same": "x"}, spec={"hostname": name})
@@ -136,16 +135,14 @@ def test_a_pod_that_says_its_own_name_goes_the_long_way(filled: list[str]) -> No
     assert filled == []
 
 
-def test_warnings_are_given_to_every_pod_of_a_burst(filled: list[str]) -> None:
-    world = World()
+def test_warnings_are_given_to_every_pod_of_a_burst(world: World, filled: list[str]) -> None:
     for number in range(5):
         odd = {**pod(f"agent-{number:04d}"), "nosuch": 1}
         assert dict(world.send("POST", PODS, odd).headers)["Warning"].startswith("299")
     assert filled == []
 
 
-def test_pods_made_from_templates_are_watched_and_bound_like_others(filled: list[str]) -> None:
-    world = World()
+def test_pods_made_from_templates_are_watched_and_bound_like_others(world: World, filled: list[str]) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     burst(world, {"labels": {"app": "x"}})
     name = filled[-1]
@@ -230,8 +227,9 @@ def test_an_event_out_of_the_ordinary_is_answered_as_if_it_were_alone(odd: Objec
     assert (status, answer) == expected
 
 
-def test_there_is_no_template_where_a_rule_makes_something_of_the_name(filled: list[str]) -> None:
-    world = World()
+def test_there_is_no_template_where_a_rule_makes_something_of_the_name(
+    world: World, filled: list[str]
+) -> None:
     kinds = [replace(kind, default=_saying(kind.default)) if kind.kind == "Pod" else kind for kind in BUILTIN]
     world.api = Api(world.store, kinds)
     for number in range(6):

@@ -13,8 +13,7 @@ def relabel(world: World, name: str, **labels: str | None) -> None:
     world.patch(f"{MAPS}/{name}", {"metadata": {"labels": labels}})
 
 
-def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_deleted() -> None:
-    world = World()
+def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_deleted(world: World) -> None:
     watch = world.watch(f"{MAPS}?watch=1&labelSelector=color%3Dred")
     world.post(MAPS, config_map("a", labels={"color": "blue"}))
     assert watch.seen() == []
@@ -26,8 +25,7 @@ def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_delete
     assert [type_ for type_, _ in watch.seen()] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
 
 
-def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version() -> None:
-    world = World()
+def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version(world: World) -> None:
     world.post(MAPS, config_map("a", labels={"color": "red"}))
     watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}&labelSelector=color%3Dred")
     relabel(world, "a", color="blue")
@@ -37,8 +35,7 @@ def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version(
     assert event["object"]["metadata"]["resourceVersion"] == str(world.store.rv)
 
 
-def test_a_kubelet_sees_only_its_own_pods_come_and_go() -> None:
-    world = World()
+def test_a_kubelet_sees_only_its_own_pods_come_and_go(world: World) -> None:
     mine = world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3Dn1")
     unassigned = world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3D")
     for name, node in (("a", "n1"), ("b", "n2")):
@@ -49,8 +46,7 @@ def test_a_kubelet_sees_only_its_own_pods_come_and_go() -> None:
     assert unassigned.seen() == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("DELETED", "b")]
 
 
-def test_a_watch_from_a_version_replays_what_came_after_it() -> None:
-    world = World()
+def test_a_watch_from_a_version_replays_what_came_after_it(world: World) -> None:
     world.pod("a")
     version = world.store.rv
     world.pod("b")
@@ -61,8 +57,7 @@ def test_a_watch_from_a_version_replays_what_came_after_it() -> None:
     assert watch.seen() == expected
 
 
-def test_a_watch_of_one_namespace_hears_nothing_of_others() -> None:
-    world = World()
+def test_a_watch_of_one_namespace_hears_nothing_of_others(world: World) -> None:
     world.namespace("other")
     watch = world.watch(f"{PODS}?watch=1")
     everywhere = world.watch("/api/v1/pods?watch=1")
@@ -72,8 +67,7 @@ def test_a_watch_of_one_namespace_hears_nothing_of_others() -> None:
     assert everywhere.seen() == [("ADDED", "theirs"), ("ADDED", "ours")]
 
 
-def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
-    world = World()
+def test_a_watch_without_a_version_begins_with_what_is_there(world: World) -> None:
     world.pod("a")
     world.pod("b")
     for query in ("watch=1", "watch=true&resourceVersion=0"):
@@ -81,8 +75,7 @@ def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
         assert watch.seen() == [("ADDED", "a"), ("ADDED", "b")]
 
 
-def test_initial_events_end_with_an_annotated_bookmark() -> None:
-    world = World()
+def test_initial_events_end_with_an_annotated_bookmark(world: World) -> None:
     world.pod("a")
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     watch = world.watch(f"{PODS}?{query}&allowWatchBookmarks=true")
@@ -121,8 +114,7 @@ def test_a_version_that_is_compacted_away_is_an_error_event_and_the_end() -> Non
     assert len(world.watch(f"{PODS}?watch=1&resourceVersion={oldest}").events()) == 3
 
 
-def test_a_watch_from_the_future_waits_for_it() -> None:
-    world = World()
+def test_a_watch_from_the_future_waits_for_it(world: World) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv + 2}")
     for name in "abc":
         world.pod(name)
@@ -133,8 +125,7 @@ def test_a_bad_version_is_refused_as_recorded() -> None:
     assert World().refused("GET", f"{PODS}?watch=1&resourceVersion=abc") == (500, "")
 
 
-def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end() -> None:
-    world = World()
+def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end(world: World) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     quick = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     watch.stream.watcher.limit = 2000
@@ -148,8 +139,7 @@ def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end() -> Non
     assert len(world.api.registry.served["", "v1"]["pods"].hub) == 1
 
 
-def test_lines_are_taken_in_bites_and_in_order() -> None:
-    world = World()
+def test_lines_are_taken_in_bites_and_in_order(world: World) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     for number in range(5):
         world.pod(f"p{number}")
@@ -162,8 +152,7 @@ def test_lines_are_taken_in_bites_and_in_order() -> None:
     assert watcher.size == 0
 
 
-def test_a_closed_watch_is_forgotten() -> None:
-    world = World()
+def test_a_closed_watch_is_forgotten(world: World) -> None:
     hub = world.api.registry.served["", "v1"]["pods"].hub
     watches = [
         world.watch(f"{PODS}?watch=1"),
@@ -179,8 +168,7 @@ def test_a_closed_watch_is_forgotten() -> None:
     assert [watch.events() for watch in watches] == [[], [], []]
 
 
-def test_watchers_of_one_view_share_one_encoding() -> None:
-    world = World()
+def test_watchers_of_one_view_share_one_encoding(world: World) -> None:
     lines = []
     for query in ("watch=1", "watch=1&labelSelector=!none"):
         watch = world.watch(f"{PODS}?{query}&resourceVersion={world.store.rv}")
@@ -190,8 +178,7 @@ def test_watchers_of_one_view_share_one_encoding() -> None:
     assert one is other
 
 
-def test_tables_and_metadata_can_be_watched() -> None:
-    world = World()
+def test_tables_and_metadata_can_be_watched(world: World) -> None:
     table = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}", accept=TABLE)
     partial = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}", accept=METADATA)
     world.pod("a")
@@ -210,8 +197,7 @@ def opened(world: World, query: str) -> Stream:
     return result
 
 
-def test_bookmarks_come_every_minute_and_just_before_the_deadline() -> None:
-    world = World()
+def test_bookmarks_come_every_minute_and_just_before_the_deadline(world: World) -> None:
     stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=150")
     loop = Timers()
     StreamTimers(loop, stream)  # type: ignore[arg-type]
@@ -223,8 +209,7 @@ def test_bookmarks_come_every_minute_and_just_before_the_deadline() -> None:
     assert stream.watcher.drained
 
 
-def test_a_watch_too_short_for_bookmarks_gets_none() -> None:
-    world = World()
+def test_a_watch_too_short_for_bookmarks_gets_none(world: World) -> None:
     stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=1")
     loop = Timers()
     StreamTimers(loop, stream)  # type: ignore[arg-type]
@@ -233,15 +218,13 @@ def test_a_watch_too_short_for_bookmarks_gets_none() -> None:
     assert stream.watcher.drained
 
 
-def test_watches_without_a_timeout_end_between_half_an_hour_and_an_hour() -> None:
-    world = World()
+def test_watches_without_a_timeout_end_between_half_an_hour_and_an_hour(world: World) -> None:
     timeouts = {opened(world, "watch=1").timeout for _ in range(20)}
     assert all(1800 <= timeout <= 3600 for timeout in timeouts)
     assert len(timeouts) > 1
 
 
-def test_a_watch_may_be_asked_for_by_the_path() -> None:
-    world = World()
+def test_a_watch_may_be_asked_for_by_the_path(world: World) -> None:
     world.pod("a")
     for path in ("/api/v1/watch/namespaces/default/pods", "/api/v1/watch/namespaces/default/pods/a"):
         assert world.watch(path).seen() == [("ADDED", "a")]

@@ -86,8 +86,7 @@ def test_what_nobody_is_told_of_is_not_kept():
         assert FURTHER.get() is None
 
 
-def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():
-    world = World()
+def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator(world: World) -> None:
     review = world.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, authorization="Bearer any")
     assert review["status"]["userInfo"]["groups"] == ["system:masters", "system:authenticated"]
     asked = {"spec": {"resourceAttributes": {"verb": "*", "resource": "*"}}}

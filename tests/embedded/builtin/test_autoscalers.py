@@ -16,8 +16,7 @@ def _scaler(**spec: Any) -> dict[str, Any]:
     return named("h", spec={"scaleTargetRef": target, "maxReplicas": 3, **spec})
 
 
-def test_one_that_is_made_by_the_old_version_is_read_by_the_new_one() -> None:
-    world = World()
+def test_one_that_is_made_by_the_old_version_is_read_by_the_new_one(world: World) -> None:
     made = world.post(_V1, _scaler(targetCPUUtilizationPercentage=50))
     assert made["spec"]["targetCPUUtilizationPercentage"] == 50
     assert made["status"] == {"currentReplicas": 0, "desiredReplicas": 0}
@@ -27,8 +26,7 @@ def test_one_that_is_made_by_the_old_version_is_read_by_the_new_one() -> None:
     assert read["status"] == {"desiredReplicas": 0, "currentMetrics": None}
 
 
-def test_what_the_old_version_cannot_say_it_keeps_in_annotations() -> None:
-    world = World()
+def test_what_the_old_version_cannot_say_it_keeps_in_annotations(world: World) -> None:
     memory = {
         "type": "Resource",
         "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 9}},
@@ -45,15 +43,13 @@ def test_what_the_old_version_cannot_say_it_keeps_in_annotations() -> None:
     assert (new["spec"]["maxReplicas"], new["metadata"].get("annotations")) == (7, None)
 
 
-def test_limits_have_to_fit_one_another() -> None:
-    world = World()
+def test_limits_have_to_fit_one_another(world: World) -> None:
     for spec in ({"maxReplicas": 0}, {"minReplicas": 0}, {"minReplicas": 5}):
         for path in (_V1, _V2):
             assert world.refused("POST", path, _scaler(**spec)) == (422, "Invalid")
 
 
-def test_a_status_can_be_written_by_either_version() -> None:
-    world = World()
+def test_a_status_can_be_written_by_either_version(world: World) -> None:
     world.post(_V2, _scaler())
     for path, replicas in ((_V1, 1), (_V2, 2)):
         status = {"currentReplicas": replicas, "desiredReplicas": replicas}
