@@ -144,6 +144,12 @@ def webhook(name: str, *resources: str, **more: Any) -> Object:
     return {**about, "sideEffects": "None", "admissionReviewVersions": ["v1"], **more}
 
 
+def mutation(expression: str, kind: str = "JSONPatch") -> Object:
+    """A mutation of a policy."""
+    field = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}[kind]
+    return {"patchType": kind, field: {"expression": expression}}
+
+
 def patching(*operations: Any) -> Object:
     """The answer of a webhook that patches."""
     return {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(operations)).decode()}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..support import MAPS, NODES, PODS, PVCS, VOLUMES, World, named, pod, webhook
+from ..support import MAPS, NODES, PODS, PVCS, VOLUMES, World, mutation, named, pod, webhook
 
 _CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _VOLUME = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
@@ -56,10 +56,7 @@ async def test_a_namespace_that_is_not_there_is_missed_before_anybody_is_asked()
 
 def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have(world: World) -> None:
     expression = "object.metadata.annotations.x"
-    mutation = {
-        "patchType": "JSONPatch",
-        "jsonPatch": {"expression": f'[JSONPatch{{op: "add", path: "/x", value: {expression}}}]'},
-    }
-    world.policy("Mutating", {"mutations": [mutation]})
+    mutating = mutation(f'[JSONPatch{{op: "add", path: "/x", value: {expression}}}]')
+    world.policy("Mutating", {"mutations": [mutating]})
     _, answer = world.call("POST", MAPS, {"metadata": {"generateName": "gen-"}})
     assert answer["details"]["name"] == "gen-"

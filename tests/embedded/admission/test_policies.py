@@ -9,7 +9,7 @@ import pytest
 
 from embedded_kubernetes.auth.audit import event
 
-from ..support import ADMISSION, MAPS, PODS, World, cases, config_map, container, named
+from ..support import ADMISSION, MAPS, PODS, World, cases, config_map, container, mutation, named, rule
 
 
 def _refusal(world: World, name: str = "c", **metadata: Any) -> str:
@@ -77,7 +77,7 @@ def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
         f"JSONPatch{{op: 'add', path: '/data/{name}', value: {value}}}" for name, value in values.items()
     )
     world = World()
-    world.policy("Mutating", {"mutations": [_mutation(f"[{operations}]", "JSONPatch")]})
+    world.policy("Mutating", {"mutations": [mutation(f"[{operations}]")]})
     made = world.post(MAPS, config_map())["data"]
     assert made == {"k": "v", "b": "YQ==", "t": "2020-01-01T00:00:00Z", "d": "90s"}
 
@@ -112,10 +112,10 @@ def test_parameters_that_cannot_be_had_are_a_failure(world: World, kind, referen
 
 
 def test_rules_may_leave_out_what_others_cover_and_go_by_names(world: World) -> None:
-    rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"]}
+    one = rule("*")
     constraints = {
-        "resourceRules": [rule],
-        "excludeResourceRules": [{**rule, "resources": ["configmaps"], "resourceNames": ["free"]}],
+        "resourceRules": [one],
+        "excludeResourceRules": [{**one, "resources": ["configmaps"], "resourceNames": ["free"]}],
     }
     world.policy("Validating", {"matchConstraints": constraints, "validations": [{"expression": "false"}]})
     assert (_refusal(world, "free"), bool(_refusal(world, "held"))) == ("", True)
@@ -165,11 +165,6 @@ def test_the_audit_log_has_failures_and_what_a_policy_publishes() -> None:
     }
 
 
-def _mutation(expression: str, kind: str = "ApplyConfiguration") -> dict[str, Any]:
-    field = kind[0].lower() + kind[1:] if kind != "JSONPatch" else "jsonPatch"
-    return {"patchType": kind, field: {"expression": expression}}
-
-
 def _mutated(*mutations: dict[str, Any], **spec: Any) -> tuple[int, Any]:
     world = World()
     world.policy("Mutating", {"mutations": list(mutations), **spec})
@@ -178,15 +173,15 @@ def _mutated(*mutations: dict[str, Any], **spec: Any) -> tuple[int, Any]:
 
 def test_each_mutation_sees_what_those_before_it_did() -> None:
     status, made = _mutated(
-        _mutation('Object{data: Object.data{a: "1"}}'),
-        _mutation('[JSONPatch{op: "copy", from: "/data/a", path: "/data/" + object.data.a}]', "JSONPatch"),
+        mutation('Object{data: Object.data{a: "1"}}', "ApplyConfiguration"),
+        mutation('[JSONPatch{op: "copy", from: "/data/a", path: "/data/" + object.data.a}]'),
     )
     assert (status, made["data"]) == (201, {"k": "v", "a": "1", "1": "1"})
 
 
 def test_a_patch_whose_test_fails_is_not_applied() -> None:
     patch = '[JSONPatch{op: "remove", path: "/data"}, JSONPatch{op: "test", path: "/kind", value: "Pod"}]'
-    status, made = _mutated(_mutation(patch, "JSONPatch"))
+    status, made = _mutated(mutation(patch))
     assert (status, made["data"]) == (201, {"k": "v"})
 
 
@@ -195,7 +190,7 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
         '[JSONPatch{op: "add", path: "/metadata/annotations", value: {}}, '
         'JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("a/b"), value: "~"}]'
     )
-    _, made = _mutated(_mutation(patch, "JSONPatch"))
+    _, made = _mutated(mutation(patch))
     assert made["metadata"]["annotations"] == {"a/b": "~"}
 
 
@@ -241,10 +236,14 @@ def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code,
 
 
 def test_what_is_replaced_as_a_whole_may_not_be_applied(world: World) -> None:
-    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    one = rule("pods", operations="CREATE")
     tolerations = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'x'}]}}"
     world.policy(
-        "Mutating", {"matchConstraints": {"resourceRules": [rule]}, "mutations": [_mutation(tolerations)]}
+        "Mutating",
+        {
+            "matchConstraints": {"resourceRules": [one]},
+            "mutations": [mutation(tolerations, "ApplyConfiguration")],
+        },
     )
     pod = named("p", spec={"containers": [container()]})
     _, answer = world.call("POST", PODS, pod)
@@ -266,20 +265,17 @@ def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding(wor
     )
 
     world = World()
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
-    world.policy("Mutating", {"paramKind": kind, "mutations": [mutation]}, paramRef=reference)
+    mutating = mutation("[JSONPatch{}]")
+    world.policy("Mutating", {"paramKind": kind, "mutations": [mutating]}, paramRef=reference)
     status, answer = world.call("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (403, "Forbidden")
     assert answer["message"] == f'policy "p" denied request: failed to configure policy: {why}'
 
 
 def test_each_mutation_that_fails_is_told_and_those_after_it_are_carried_out() -> None:
-    broken = {
-        "patchType": "JSONPatch",
-        "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: object.nosuch}]"},
-    }
+    broken = mutation("[JSONPatch{op: 'add', path: object.nosuch}]")
     good = "[JSONPatch{op: 'add', path: '/data/k', value: 'changed'}]"
-    mutations = [broken, {"patchType": "JSONPatch", "jsonPatch": {"expression": good}}, broken]
+    mutations = [broken, mutation(good), broken]
     world = World()
     world.policy("Mutating", {"mutations": mutations})
     status, answer = world.call("POST", MAPS, config_map())
@@ -294,8 +290,8 @@ def test_each_mutation_that_fails_is_told_and_those_after_it_are_carried_out() -
 def test_a_mutating_policy_is_asked_again_after_its_own_change(policy: str, times: int) -> None:
     grow = "[JSONPatch{op: 'replace', path: '/data/k', value: object.data.k + '+'}]"
     world = World()
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": grow}}
-    world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutation]})
+    mutating = mutation(grow)
+    world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutating]})
     assert world.post(MAPS, config_map())["data"] == {"k": "v" + "+" * times}
 
 
@@ -311,10 +307,10 @@ def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_w
 def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(
     world: World, kind: str
 ) -> None:
-    rule = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
-    broken = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{path: object.nosuch}]"}}
+    one = rule("*", group="*", operations="CREATE")
+    broken = mutation("[JSONPatch{path: object.nosuch}]")
     what = {"validations": [{"expression": "false"}]} if kind == "Validating" else {"mutations": [broken]}
-    world.policy(kind, {"matchConstraints": {"resourceRules": [rule]}, **what})
+    world.policy(kind, {"matchConstraints": {"resourceRules": [one]}, **what})
     group = ADMISSION
     status, answer = world.call("POST", f"{group}/validatingwebhookconfigurations", named("x"))
     assert status in (403, 422) and "denied request" in answer["message"]

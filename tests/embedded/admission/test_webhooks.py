@@ -10,7 +10,20 @@ import pytest
 from embedded_kubernetes.auth.audit import event
 from tests.support.virtual import virtual_time
 
-from ..support import EVENTS, MAPS, MERGE, World, cases, config_map, labelling, named, patching, webhook
+from ..support import (
+    EVENTS,
+    MAPS,
+    MERGE,
+    World,
+    cases,
+    config_map,
+    labelling,
+    mutation,
+    named,
+    patching,
+    rule,
+    webhook,
+)
 
 
 async def test_reviews_are_of_the_first_version_that_the_webhook_and_the_server_know() -> None:
@@ -51,12 +64,7 @@ async def test_a_webhook_is_called_again_after_a_policy_of_the_second_round_chan
     expression = 'has(object.metadata.labels) ? Object{data: Object.data{seen: "1"}} : Object{}'
     world.policy(
         "Mutating",
-        {
-            "mutations": [
-                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
-            ],
-            "reinvocationPolicy": "IfNeeded",
-        },
+        {"mutations": [mutation(expression, "ApplyConfiguration")], "reinvocationPolicy": "IfNeeded"},
     )
     world.configure("Mutating", webhook("a", reinvocationPolicy="IfNeeded"))
     _, made = await world.ask("POST", MAPS, config_map())
@@ -97,13 +105,8 @@ async def test_a_write_by_another_version_is_shown_as_the_rules_name_it(
     policy: str, asked: list[str]
 ) -> None:
     world = World(hooks={"m": lambda request: patching({"op": "add", "path": "/note", "value": "changed"})})
-    rule = {
-        "operations": ["*"],
-        "apiGroups": ["events.k8s.io"],
-        "apiVersions": ["v1"],
-        "resources": ["events"],
-    }
-    world.configure("Mutating", webhook("m", rules=[rule], matchPolicy=policy))
+    one = rule("events", group="events.k8s.io")
+    world.configure("Mutating", webhook("m", rules=[one], matchPolicy=policy))
     body = named("e", involvedObject={"namespace": "default"}, message="said")
     status, made = await world.ask("POST", EVENTS, body)
     assert [request["kind"]["group"] for _, request in world.asked] == asked

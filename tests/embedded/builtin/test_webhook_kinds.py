@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..support import ADMISSION, World, cases, named
+from ..support import ADMISSION, World, cases, mutation, named, rule
 
-_RULE = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+_RULE = rule("pods")
 
 
 def _causes(path: str, body: dict[str, Any]) -> list[str]:
@@ -163,8 +163,7 @@ def test_a_validating_policy_is_judged_as_a_whole(spec: dict[str, Any], said: li
         JSONPatch'
     """)
 def test_a_mutation_is_of_one_kind(mutation: dict[str, Any], said: str) -> None:
-    rule = {**_RULE, "operations": ["CREATE"]}
-    constraints = {"resourceRules": [rule]}
+    constraints = {"resourceRules": [{**_RULE, "operations": ["CREATE"]}]}
     spec = {"matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never"}
     causes = _causes("mutatingadmissionpolicies", {"spec": spec})
     assert len(causes) == 1 and causes[0].startswith(f"spec.mutations[0].{said}"), causes
@@ -201,9 +200,9 @@ def test_a_binding_names_a_policy_and_what_to_do(spec: dict[str, Any], said: str
     "object.spec.containers.map(c, JSONPatch{op: 'add', path: c.name, value: Object.spec{a: [1]}})" | ''
     """)
 def test_a_mutation_is_of_the_type_of_its_patch(expression: str, said: str) -> None:
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+    mutating = mutation(expression)
     constraints = {"resourceRules": [{**_RULE, "operations": ["CREATE"]}]}
-    spec = {"matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never"}
+    spec = {"matchConstraints": constraints, "mutations": [mutating], "reinvocationPolicy": "Never"}
     causes = _causes("mutatingadmissionpolicies", {"spec": spec})
     assert [cause.endswith(said) for cause in causes] == [True] * bool(said), causes
 
@@ -226,8 +225,8 @@ def test_audit_annotations_are_neither_many_nor_long() -> None:
 
 def test_only_what_is_not_deleted_can_be_mutated() -> None:
     rules = {"resourceRules": [{**_RULE, "operations": ["UPDATE", "DELETE"]}]}
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
-    spec = {"matchConstraints": rules, "mutations": [mutation], "reinvocationPolicy": "Never"}
+    mutating = mutation("[JSONPatch{}]")
+    spec = {"matchConstraints": rules, "mutations": [mutating], "reinvocationPolicy": "Never"}
     said = 'resourceRules.operations: Unsupported value: "DELETE": supported values: "*", "CONNECT", "CREATE", "UPDATE"'
     assert _causes("mutatingadmissionpolicies", {"spec": spec}) == [f"spec.matchConstraints.{said}"]
     spec = {"policyName": "p", "matchResources": rules}

@@ -22,6 +22,7 @@ from ..support import (
     World,
     labelling,
     named,
+    rule,
     until,
     webhook,
 )
@@ -131,16 +132,7 @@ def test_pods_that_are_refused_are_tried_again(world: World) -> None:
         "none",
         spec={
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                    }
-                ]
-            },
+            "matchConstraints": {"resourceRules": [rule("pods", operations="CREATE")]},
             "validations": [{"expression": "request.userInfo.username.endsWith('x')", "message": "no pods"}],
         },
     )
@@ -167,8 +159,8 @@ async def test_a_pod_that_a_webhook_is_asked_about_is_made_once_and_as_it_says()
         return labelling("x")
 
     world = World(hooks={"m": waits})
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    world.configure("Mutating", webhook("m", rules=[rule]))
+    one = rule("pods", operations="CREATE")
+    world.configure("Mutating", webhook("m", rules=[one]))
     sets = ReplicaSets(world.api)
     world.post(SETS, replicated("r", 2))
     sets.advance()
