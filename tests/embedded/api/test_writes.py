@@ -57,7 +57,7 @@ def test_a_write_that_changes_nothing_keeps_the_version_and_makes_no_event(world
 
 def test_what_the_system_sets_is_carried_over_when_an_update_leaves_it_out(world: World) -> None:
     made = world.post(MAPS, config_map("a"))
-    put = world.put(f"{MAPS}/a", config_map("a", data={"k": "v"}))
+    put = world.put(f"{MAPS}/a", config_map("a", data={"k": "w"}))
     for field in ("uid", "creationTimestamp"):
         assert put["metadata"][field] == made["metadata"][field]
 
@@ -113,9 +113,9 @@ def test_dry_runs_answer_what_would_be_and_store_nothing(world: World) -> None:
     version = world.store.rv
     dry = world.post(f"{MAPS}?dryRun=All", config_map("b"))
     assert "resourceVersion" not in dry["metadata"]
-    put = world.put(f"{MAPS}/a?dryRun=All", config_map("a", data={"k": "v"}))
-    assert put["data"] == {"k": "v"}
-    world.patch(f"{MAPS}/a?dryRun=All", {"data": {"k": "w"}})
+    put = world.put(f"{MAPS}/a?dryRun=All", config_map("a", data={"k": "w"}))
+    assert put["data"] == {"k": "w"}
+    world.patch(f"{MAPS}/a?dryRun=All", {"data": {"k": "x"}})
     assert world.refused("POST", f"{MAPS}?dryRun=Maybe", config_map("b")) == (422, "Invalid")
     assert world.store.rv == version
     assert world.names(MAPS) == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from embedded_kubernetes.auth.audit import Asked
@@ -12,8 +13,12 @@ from embedded_kubernetes.auth.options import Options
 from ..support import ACCOUNTS, World, named
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-#: One key pair for all tests: to make one takes long.
-KEYS = Keys()
+
+
+@cache
+def keys() -> Keys:
+    """One key pair for all tests: to make one takes long."""
+    return Keys()
 
 
 class Guarded(World):
@@ -23,7 +28,7 @@ class Guarded(World):
         self.audited: list[Asked] = []
         users = {"admin": User("admin", groups=(MASTERS,)), "ann": User("ann", "u-ann", ("team",))}
         super().__init__(
-            auth=Options(**{"rbac": True, "tokens": users, "keys": KEYS, **options}),
+            auth=Options(**{"rbac": True, "tokens": users, "keys": keys(), **options}),
             observer=self.audited.append,
         )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from embedded_kubernetes import cluster
 from embedded_kubernetes.assembly import options_of
@@ -73,7 +72,10 @@ def test_a_bad_token_file_names_the_line(tmp_path: Path, text: str, said: str):
 
 
 def test_a_key_file_has_an_rsa_key(tmp_path: Path):
-    def written(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> str:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    def written(key: Any) -> str:
         file = tmp_path / "key.pem"
         form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
