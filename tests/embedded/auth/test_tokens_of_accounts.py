@@ -10,6 +10,7 @@ from ..support import NODES, PODS, container, named
 from .people import ACCOUNTS, Guarded
 
 VERSION = "/version"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
 def status(server: Guarded, token: str) -> int:
@@ -64,6 +65,16 @@ def test_an_accepted_token_is_accepted_for_ten_seconds_after_its_account_went(se
     server.now += 0.2
     assert status(server, token) == 401
     server.account("robot")
+    assert status(server, token) == 401
+
+
+def test_a_token_ends_with_the_deletion_of_its_account_though_a_finalizer_keeps_the_account(server):
+    server.made(ACCOUNTS, named("robot", finalizers=["example.com/hold"]))
+    token = server.token("robot")
+    server.by("admin", "DELETE", f"{ACCOUNTS}/robot")
+    server.now += 120
+    code, answer = server.by("admin", "POST", REVIEWS, {"spec": {"token": token}})
+    assert (code, "has been deleted" in answer["status"]["error"]) == (201, True)
     assert status(server, token) == 401
 
 

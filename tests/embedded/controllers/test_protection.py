@@ -149,11 +149,20 @@ def test_pods_wake_nobody_where_no_claim_is_being_deleted(world: World) -> None:
     assert not woken
 
 
-def test_a_volume_goes_once_the_claim_that_is_bound_to_it_has(world: World) -> None:
-    uid = _claim(world, volumeName="v")["metadata"]["uid"]
+def test_every_claim_that_is_being_deleted_goes_though_each_look_is_at_one(world: World) -> None:
+    for name in "abc":
+        _claim(world, name)
+        world.delete(f"{PVCS}/{name}")
+    world.settle(most=1)
+    assert world.names(PVCS) == []
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_volume_goes_once_the_claim_that_names_it_or_is_bound_to_it_has(world: World, bound: bool) -> None:
+    uid = _claim(world, **({} if bound else {"volumeName": "v"}))["metadata"]["uid"]
     _volume(world, claimRef={"namespace": "default", "name": "c", "uid": uid})
-    bound = {"status": {"phase": "Bound"}}
-    world.patch(f"{VOLUMES}/v/status", bound)
+    if bound:
+        world.patch(f"{VOLUMES}/v/status", {"status": {"phase": "Bound"}})
     world.delete(f"{VOLUMES}/v")
     world.settle()
     assert world.is_there(f"{VOLUMES}/v")
