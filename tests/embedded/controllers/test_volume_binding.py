@@ -129,6 +129,13 @@ def test_a_volume_that_is_down_for_another_claim_is_not_given_away(world: World)
     assert bound_to(world, "wants-it") is None
 
 
+def test_a_volume_that_is_down_for_an_earlier_namesake_of_the_claim_is_not_given_away(world: World) -> None:
+    add_volume(world, "v", claimRef={"namespace": "default", "name": "c", "uid": "earlier"})
+    add_claim(world, storageClassName="", volumeName="v")
+    world.settle()
+    assert bound_to(world) is None
+
+
 def test_a_second_volume_that_was_put_down_for_a_claim_is_free_again(world: World) -> None:
     add_class(world, "late", waits=True, provisioner="kubernetes.io/no-provisioner")
     uid = add_claim(world, storageClassName="late")["metadata"]["uid"]

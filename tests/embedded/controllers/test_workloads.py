@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -196,6 +197,14 @@ def test_a_replica_set_that_waits_for_its_pods_to_go_makes_none_and_reports_no_f
     world.settle(60.0)
     assert (len(world.names(PODS)), pods(world)) == (2, [])
     assert conditions(world, f"{SETS}/r") == {}
+
+
+def test_a_look_at_one_of_several_is_to_be_followed_by_another_at_once(world: World) -> None:
+    sets = ReplicaSets(world.api)
+    for name in "ab":
+        world.post(SETS, replicated(name, 1))
+    assert [sets.advance(most=1), sets.advance(most=1)][0] == -math.inf
+    assert {pod["metadata"]["name"][0] for pod in pods(world)} == {"a", "b"}
 
 
 # ---- Deployments
