@@ -357,6 +357,12 @@ def test_a_job_that_is_widened_waits_for_none_of_its_running_pods(world: World) 
     assert status_of(world)["active"] == len(pods(world)) == 2
 
 
+def test_a_job_that_may_not_fail_once_completes_if_none_fails(world: World) -> None:
+    world.post(JOBS, job(backoffLimit=0))
+    world.settle(10.0)
+    assert conditions(world, f"{JOBS}/j")["Complete"] == ("True", "CompletionsReached")
+
+
 def test_a_job_fails_when_too_many_pods_have(world: World) -> None:
     world.post(JOBS, job(code="1", backoffLimit=2))
     world.settle(5.0)
