@@ -85,6 +85,16 @@ async def test_a_connection_that_was_closed_while_it_was_kept_is_replaced() -> N
         assert len(called) == 3
 
 
+async def test_a_client_that_was_closed_opens_again_for_the_next_call() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text="x")
+
+    async with _hook(handle) as (address, authority), _https() as https:
+        for _ in range(2):
+            assert (await https(Call(f"https://{address}/", b"", authority))).body == b"x"
+            await https.close()
+
+
 async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
     called = []
 

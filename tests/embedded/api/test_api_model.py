@@ -261,11 +261,11 @@ class ApiMachine(Reads):
             self.check_tables()
 
 
-TestApiModel = model_test(ApiMachine, examples=80, steps=45)
+TestApiModel = model_test(ApiMachine, examples=60, steps=45)
 
 
 class LongerMachine(ApiMachine):
-    """The same, drawn otherwise as its steps are more."""
+    """The same machine, for longer runs."""
 
 
 TestApiModelAtLength = model_test(LongerMachine, examples=300, steps=60)

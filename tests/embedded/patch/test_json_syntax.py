@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.json_syntax import syntax_error
+from tests.support.examples import examples
 
 from ..support import cases
 
@@ -43,6 +44,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
+@examples(40)
 def test_nothing_is_said_of_json(value: object) -> None:
     assert syntax_error(json.dumps(value).encode()) == ""
 

@@ -59,7 +59,7 @@ def judging_everything() -> Iterator[None]:
 
 
 @given(st.data())
-@examples(160)
+@examples(100)
 def test_a_merge_is_answered_as_if_the_whole_outcome_were_judged(data: st.DataObject) -> None:
     world = stored().world
     name = data.draw(st.sampled_from(sorted(stored().paths)))
@@ -106,7 +106,7 @@ def test_what_is_stored_is_what_the_rules_make_of_it() -> None:
 
 
 @given(st.data())
-@examples(80)
+@examples(50)
 def test_a_merge_leaves_the_document_alone_and_shares_what_the_patch_does_not_name(
     data: st.DataObject,
 ) -> None:
