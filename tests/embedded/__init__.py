@@ -1,6 +1,6 @@
 """Tests of the embedded Kubernetes API server, which are to leave this repository together with it.
 
-They use `tests.embedded.support`, general tools of `tests.support` (needed, places, examples, stateful) and nothing of
+They use `tests.embedded.support`, general tools of `tests.support` (needed, places, examples, stateful, virtual) and nothing of
 `agent_scheduler`. The exceptions test where the two meet: assembly/test_cluster.py (the `cluster` command),
 api/test_fault_plan.py (its errors) and cel/test_signatures.py (functions of CEL that both have).
 
