@@ -43,7 +43,7 @@ WAITING = (
     "tests/e2e/",
     "tests/unit/shards/",
     "tests/unit/controllers/",
-    "tests/embedded/kubelet/test_cluster",
+    "tests/embedded/assembly/test_cluster",
     "tests/unit/fastpath/",
     "tests/unit/kube/",
 )

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
+from tests.embedded import FOLDERS
 from tests.support.places import ROOT
 
 from .generator import Edit, Source, edits, functions_of
@@ -123,10 +124,16 @@ def changed_functions(base: str) -> dict[str, set[str]]:
 
 
 def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[str]]:
-    """Paths of tests for a fault in the file `path`: its module's, its package's, then those of `also`."""
+    """Paths of tests for a fault in the file `path`: its module's, its package's, then those of `also`.
+
+    Modules of `embedded_kubernetes` are tested in the folders that tests/embedded/__init__.py lists.
+    """
     shipped = next(each for each in _SHIPPED if path.startswith(f"{each}/"))
     inner = Path(path).relative_to(shipped)
-    folder = root / _SHIPPED[shipped] / inner.parent
+    name = inner.parts[0].removesuffix(".py")
+    rooms = FOLDERS.items() if shipped == "src/embedded_kubernetes" else ()
+    room = next((Path(room) for room, names in rooms if name in names), inner.parent)
+    folder = root / _SHIPPED[shipped] / room
     own = sorted(file for pattern in ("", "_*") for file in folder.glob(f"test_{inner.stem}{pattern}.py"))
     rest = sorted(file for file in folder.glob("test_*.py") if file not in own)
     stages = [[file.relative_to(root).as_posix() for file in files] for files in (own, rest)]

@@ -23,7 +23,7 @@ from tests.support.places import ROOT
 from .catalogue import Mutant, MutantError, Tree, mutated
 
 #: What the tests need of the tree.
-_COPIED = ("src", "tests", "docs", "config", "pyproject.toml")
+_COPIED = ("src", "tests", "docs", "config", "pyproject.toml", "CONTRIBUTING.md")
 
 #: How much longer than one test a run of many may take.
 RUN_TIMEOUTS = 20

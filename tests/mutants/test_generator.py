@@ -95,3 +95,23 @@ def test_every_edit_is_another_program() -> None:
             assert ast.dump(ast.parse(source.edited(edit))) != before, edit
         except SyntaxError:
             continue
+
+
+def test_a_fault_of_the_embedded_server_is_tried_with_the_folder_that_tests_its_module(
+    tmp_path: Path,
+) -> None:
+    for file in (
+        "embedded/api/test_store.py",
+        "embedded/api/test_other.py",
+        "embedded/controllers/test_jobs.py",
+    ):
+        (tmp_path / "tests" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / file).touch()
+    found = stages_of("src/embedded_kubernetes/store.py", ["tests/e2e"], tmp_path)
+    assert found == [
+        ["tests/embedded/api/test_store.py"],
+        ["tests/embedded/api/test_other.py"],
+        ["tests/e2e"],
+    ]
+    found = stages_of("src/embedded_kubernetes/workloads/jobs.py", [], tmp_path)
+    assert found == [["tests/embedded/controllers/test_jobs.py"]]

@@ -19,7 +19,7 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import AlreadySent, BindResult, UnknownOutcome
 from embedded_kubernetes.requests import Disturb
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.fastpath.running import Running, scheduling
+from tests.support.running import Running, scheduling
 
 
 @asynccontextmanager

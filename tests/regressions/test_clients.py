@@ -16,11 +16,11 @@ from agent_scheduler.kube.reflector import Reflector, WatchTimes
 from agent_scheduler.kube.watch_events import Change
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import ELECT
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
-from tests.unit.fastpath.test_runtime import ELECT
-from tests.unit.fastpath.test_runtime import running as process
-from tests.unit.kube.scripted import FakeTime
+from tests.support.running import scheduling
+from tests.support.scripted import FakeTime
 
 from .links import Tap, is_watch, watching_through_a_relay
 from .stages import HeldBinds, millicores, refusal

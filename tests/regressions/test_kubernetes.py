@@ -13,10 +13,10 @@ from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import ELECT, HEAD
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.unit.fastpath.running import Running, scheduling
-from tests.unit.fastpath.test_runtime import ELECT, HEAD
-from tests.unit.fastpath.test_runtime import running as process
+from tests.support.running import Running, scheduling
 
 from .links import Tap, forget_history, watching_through_a_relay
 from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled

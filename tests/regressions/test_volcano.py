@@ -6,10 +6,10 @@ import pytest
 
 from agent_scheduler.kube.bind import BindOutcome
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import ELECT
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
-from tests.unit.fastpath.test_runtime import ELECT
-from tests.unit.fastpath.test_runtime import running as process
+from tests.support.running import scheduling
 
 from .links import Tap, is_watch, watching_through_a_relay
 from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled

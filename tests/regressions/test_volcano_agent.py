@@ -20,7 +20,7 @@ from agent_scheduler.kube.bind import BindOutcome
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import AGENT, Running, scheduling
+from tests.support.running import AGENT, Running, scheduling
 
 from .links import Tap, is_bind, watching_through_a_relay
 from .stages import HeldBinds, millicores, refusal, scheduled

@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from tests.embedded.api.world import World
 
 from embedded_kubernetes.admission.calls import Call, CallFailed, Https, NoClient, call_of
 from embedded_kubernetes.certificates import make_certificates, server_context
+
+from ..support import SERVICES, World, named
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -29,7 +30,6 @@ async def _hook(handler: Handler, *names: str) -> AsyncIterator[tuple[str, bytes
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context(made))
         await site.start()
-        assert site._server is not None
         port = site._server.sockets[0].getsockname()[1]
         yield f"127.0.0.1:{port}", made.authority
     finally:
@@ -85,12 +85,21 @@ async def test_a_connection_that_was_closed_while_it_was_kept_is_replaced() -> N
         assert len(called) == 3
 
 
+async def test_a_client_that_was_closed_opens_again_for_the_next_call() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text="x")
+
+    async with _hook(handle) as (address, authority), _https() as https:
+        for _ in range(2):
+            assert (await https(Call(f"https://{address}/", b"", authority))).body == b"x"
+            await https.close()
+
+
 async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
     called = []
 
     async def handle(request: web.Request) -> web.Response:
         called.append(request.path)
-        assert request.transport is not None
         request.transport.close()
         return web.Response(text="x")
 
@@ -103,10 +112,7 @@ async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (
-            ("elsewhere",),
-            "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs",
-        ),
+        (("elsewhere",), "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"),
         (("127.0.0.2", "127.0.0.3"), "certificate is valid for 127.0.0.2, 127.0.0.3, not 127.0.0.1"),
     ],
 )
@@ -155,20 +161,16 @@ async def test_certificates_that_are_none_are_no_client() -> None:
             await https(Call("https://127.0.0.1/", b"", b"none"))
 
 
-SERVICES = "/api/v1/namespaces/default/services"
-
-
 def _called(world: World, **service: object) -> Call:
     client = {"service": {"name": "hook", "namespace": "default", **service}}
     return call_of(world.api.registry, client, body=b"", seconds=7)
 
 
-def test_a_service_is_called_by_its_name_at_its_address() -> None:
-    world = World()
+def test_a_service_is_called_by_its_name_at_its_address(world: World) -> None:
     with pytest.raises(CallFailed, match='service "hook" not found'):
         _called(world)
     ports = [{"port": 443, "targetPort": 8443}]
-    made = world.ok("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": {"ports": ports}})
+    made = world.post(SERVICES, named("hook", spec={"ports": ports}))
     call = _called(world, path="/a/")
     assert call.url == "https://hook.default.svc:443/a?timeout=7s"
     assert call.address == f"{made['spec'].get('clusterIP')}:443"
@@ -176,17 +178,15 @@ def test_a_service_is_called_by_its_name_at_its_address() -> None:
         _called(world, port=444)
 
 
-def test_a_service_of_an_external_name_is_that_name() -> None:
-    world = World()
+def test_a_service_of_an_external_name_is_that_name(world: World) -> None:
     spec = {"type": "ExternalName", "externalName": "hooks.example.com"}
-    world.ok("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": spec})
+    world.post(SERVICES, named("hook", spec=spec))
     assert _called(world, port=8443).address == "hooks.example.com:8443"
 
 
-def test_a_service_without_an_address_cannot_be_called() -> None:
-    world = World()
+def test_a_service_without_an_address_cannot_be_called(world: World) -> None:
     spec = {"clusterIP": "None", "ports": [{"port": 443}]}
-    world.ok("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": spec})
+    world.post(SERVICES, named("hook", spec=spec))
     with pytest.raises(CallFailed, match="cannot route to service with ClusterIP"):
         _called(world)
 

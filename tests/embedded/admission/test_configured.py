@@ -5,65 +5,70 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.api.world import MERGE, PODS, pod
 
 from embedded_kubernetes.requests import Request, Response
 
-from .scripted import GROUP, MAPS, Scripted, config, label, webhook
+from ..support import (
+    ADMISSION,
+    DEFINITIONS,
+    MAPS,
+    MERGE,
+    PODS,
+    World,
+    config_map,
+    labelling,
+    named,
+    pod,
+    webhook,
+)
 
 
 def _denies(request: dict[str, Any]) -> dict[str, Any]:
     return {"allowed": False, "status": {"message": "no"}}
 
 
-def test_without_configurations_nobody_is_looked_for() -> None:
-    world = Scripted()
+def test_without_configurations_nobody_is_looked_for(world: World) -> None:
     assert world.api.registry.reviewers is None
     world.configure("Validating", webhook("a"))
     assert world.api.registry.reviewers is not None
-    world.ok("DELETE", f"{GROUP}/validatingwebhookconfigurations/one")
+    world.delete(f"{ADMISSION}/validatingwebhookconfigurations/one")
     assert world.api.registry.reviewers is None
 
 
-def test_a_policy_without_a_binding_asks_nobody() -> None:
-    world = Scripted()
+def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
     world.policy("Validating", {"validations": [{"expression": "false"}]})
-    assert world.refused("POST", MAPS, config()) == (422, "Invalid")
-    world.ok("DELETE", f"{GROUP}/validatingadmissionpolicybindings/b")
+    assert world.refused("POST", MAPS, config_map()) == (422, "Invalid")
+    world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/b")
     assert world.api.registry.reviewers is None
-    world.ok("POST", MAPS, config())
+    world.post(MAPS, config_map())
 
 
 def test_an_answer_is_at_hand_at_once_unless_a_webhook_is_called() -> None:
-    world = Scripted({"a": lambda request: None})
+    world = World(hooks={"a": lambda request: None})
     world.configure("Validating", webhook("a", "secrets"))
     world.policy("Validating", {"validations": [{"expression": "true"}]})
-    world.ok("POST", MAPS, config())
+    world.post(MAPS, config_map())
     assert world.asked == []
 
 
 async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() -> None:
-    world = Scripted({"m": lambda request: request["object"] and label("x"), "v": _denies})
+    world = World(hooks={"m": lambda request: request["object"] and labelling("x"), "v": _denies})
     world.configure("Mutating", webhook("m"))
-    status, made = await world.ask("POST", MAPS, config())
+    status, made = await world.ask("POST", MAPS, config_map())
     assert (status, made["metadata"]["labels"]) == (201, {"x": "1"})
     world.configure("Validating", webhook("v"))
     status, refused = await world.ask("DELETE", f"{MAPS}/c")
-    assert (status, refused["message"]) == (
-        400,
-        'admission webhook "v.example.com" denied the request: no',
-    )
-    assert world.ok("GET", f"{MAPS}/c")["metadata"]["labels"] == {"x": "1"}
+    assert (status, refused["message"]) == (400, 'admission webhook "v.example.com" denied the request: no')
+    assert world.get(f"{MAPS}/c")["metadata"]["labels"] == {"x": "1"}
 
 
-async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_asked() -> None:
-    world = Scripted()
+async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_asked(world: World) -> None:
 
     async def meddles(request: dict[str, Any]) -> None:
         if len(world.asked) == 1:
             await world.ask("PATCH", f"{MAPS}/c", {"data": {"other": "1"}}, kind=MERGE)
 
-    world.ok("POST", MAPS, config())
+    world.post(MAPS, config_map())
     world.hooks["m"] = meddles
     world.configure("Validating", webhook("m"))
     status, made = await world.ask("PATCH", f"{MAPS}/c", {"data": {"k": "w"}}, kind=MERGE)
@@ -71,15 +76,15 @@ async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_as
     assert len(world.asked) == 3
 
 
-async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out() -> None:
-    world = Scripted()
-    world.ok("POST", MAPS, config())
+async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out(
+    world: World,
+) -> None:
+    world.post(MAPS, config_map())
 
     async def meddles(request: dict[str, Any]) -> None:
         world.now += 7
         table = world.api.registry.stored(("", "configmaps")).table
         found = world.api.registry.object(("", "configmaps"), "default/c")
-        assert found is not None
         found["data"]["n"] = str(len(world.asked))
         world.store.replace(("", "configmaps"), table.records["default/c"], found)
 
@@ -89,9 +94,8 @@ async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_reque
     assert (status, answer["reason"]) == (504, "Timeout")
 
 
-async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict() -> None:
-    world = Scripted()
-    read = world.ok("POST", MAPS, config())
+async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict(world: World) -> None:
+    read = world.post(MAPS, config_map())
 
     async def meddles(request: dict[str, Any]) -> None:
         if len(world.asked) == 1:
@@ -103,9 +107,8 @@ async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict() -
     assert (status, answer["reason"]) == (409, "Conflict")
 
 
-async def test_what_was_deleted_meanwhile_is_not_found() -> None:
-    world = Scripted()
-    world.ok("POST", MAPS, config())
+async def test_what_was_deleted_meanwhile_is_not_found(world: World) -> None:
+    world.post(MAPS, config_map())
 
     async def meddles(request: dict[str, Any]) -> None:
         if len(world.asked) == 1:
@@ -117,43 +120,42 @@ async def test_what_was_deleted_meanwhile_is_not_found() -> None:
     assert (await world.ask("DELETE", f"{MAPS}/c"))[0] == 404
 
 
-async def test_a_name_that_was_taken_meanwhile_is_a_conflict() -> None:
-    world = Scripted()
+async def test_a_name_that_was_taken_meanwhile_is_a_conflict(world: World) -> None:
 
     async def meddles(request: dict[str, Any]) -> None:
         if len(world.asked) == 1:
-            await world.ask("POST", MAPS, config())
+            await world.ask("POST", MAPS, config_map())
 
     world.hooks["m"] = meddles
     world.configure("Validating", webhook("m"))
-    status, answer = await world.ask("POST", MAPS, config())
+    status, answer = await world.ask("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (409, "AlreadyExists")
 
 
 async def test_configurations_and_what_the_server_makes_itself_are_shown_to_nobody() -> None:
-    world = Scripted({"all": _denies})
+    world = World(hooks={"all": _denies})
     world.configure("Validating", webhook("all", "*/*"))
     world.configure("Mutating", webhook("m"), name="two")
-    assert world.api.create(("", "configmaps"), config("own", namespace="default")) is not None
+    assert world.api.create(("", "configmaps"), config_map("own", namespace="default")) is not None
     assert world.asked == []
 
 
 async def test_a_template_is_neither_made_nor_used_of_what_webhooks_see() -> None:
     """Objects of a burst are made from the first ones, and those a webhook may have changed."""
-    world = Scripted({"m": lambda request: label("seen")})
+    world = World(hooks={"m": lambda request: labelling("seen")})
     for number in range(3):
         world.pod(f"before-{number}")
     world.configure("Mutating", webhook("m", "pods"))
     for number in range(3):
         status, made = await world.ask("POST", PODS, pod(f"shown-{number}"))
         assert made["metadata"]["labels"] == {"seen": "1"}, status
-    world.ok("DELETE", f"{GROUP}/mutatingwebhookconfigurations/one")
+    world.delete(f"{ADMISSION}/mutatingwebhookconfigurations/one")
     for number in range(3):
         assert "labels" not in world.pod(f"after-{number}")["metadata"]
 
 
 async def test_a_pod_that_goes_at_once_is_shown_before_and_after_it_was_marked() -> None:
-    world = Scripted({"v": lambda request: None})
+    world = World(hooks={"v": lambda request: None})
     world.pod("p")
     world.configure("Validating", webhook("v", "pods"))
     await world.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
@@ -162,10 +164,9 @@ async def test_a_pod_that_goes_at_once_is_shown_before_and_after_it_was_marked()
     assert world.refused("GET", f"{PODS}/p") == (404, "NotFound")
 
 
-async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it() -> None:
-    world = Scripted()
+async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it(world: World) -> None:
     for name in "abc":
-        world.ok("POST", MAPS, config(name))
+        world.post(MAPS, config_map(name))
 
     def keeps_b(request: dict[str, Any]) -> dict[str, Any] | None:
         return _denies(request) if request["oldObject"]["metadata"]["name"] == "b" else None
@@ -178,7 +179,7 @@ async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it() -> N
 
 
 async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
-    world = Scripted({"m": lambda request: label("x")})
+    world = World(hooks={"m": lambda request: labelling("x")})
     world.configure("Mutating", webhook("m"))
     body = b'{"metadata": {"name": "c"}}'
     found = world.api.handle(
@@ -191,7 +192,7 @@ async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
 
 
 async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
-    world = Scripted({"v": lambda request: None})
+    world = World(hooks={"v": lambda request: None})
     world.configure("Validating", webhook("v", "customresourcedefinitions"))
     version = {
         "name": "v1",
@@ -200,21 +201,20 @@ async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
         "schema": {"openAPIV3Schema": {"type": "object"}},
     }
     names = {"plural": "things", "kind": "Thing"}
-    body = {
-        "metadata": {"name": "things.example.com"},
-        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
-    status, _ = await world.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+    body = named(
+        "things.example.com",
+        spec={"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
+    )
+    status, _ = await world.ask("POST", DEFINITIONS, body)
     assert status == 201
     assert world.names("/apis/example.com/v1/namespaces/default/things") == []
-    found = world.ok("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com")
+    found = world.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com")
     assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_the_server_falls_over_nothing_that_a_webhook_raises(kind: str) -> None:
-    world = Scripted()
+async def test_the_server_falls_over_nothing_that_a_webhook_raises(world: World, kind: str) -> None:
     world.configure(kind, webhook("absent", failurePolicy="Ignore"), webhook("gone"))
-    status, answer = await world.ask("POST", MAPS, config())
+    status, answer = await world.ask("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (500, "InternalError")
     assert [name for name, _ in world.asked] == ["absent", "gone"]

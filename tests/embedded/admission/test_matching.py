@@ -6,7 +6,7 @@ import pytest
 
 from embedded_kubernetes.admission.matching import labels_match
 
-from .scripted import MAPS, Scripted, config, webhook
+from ..support import MAPS, World, config_map, webhook
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_everything_in_a_selector_has_to_hold() -> None:
 
 
 async def test_either_of_the_two_objects_may_be_selected() -> None:
-    world = Scripted({"v": lambda request: None})
-    world.ok("POST", MAPS, config(labels={"a": "1"}))
+    world = World(hooks={"v": lambda request: None})
+    world.post(MAPS, config_map(labels={"a": "1"}))
     world.configure("Validating", webhook("v", objectSelector={"matchLabels": {"a": "1"}}))
     for labels, called in (({}, 1), ({"a": "1"}, 2), ({"a": "1"}, 3), ({}, 4), ({"b": "1"}, 4)):
-        await world.ask("PUT", f"{MAPS}/c", config(labels=labels))
+        await world.ask("PUT", f"{MAPS}/c", config_map(labels=labels))
         assert len(world.asked) == called

@@ -5,30 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.api.world import PODS, pod
 
-from .scripted import Scripted, webhook
+from ..support import MAPS, NODES, PODS, PVCS, VOLUMES, World, mutation, named, pod, webhook
 
 _CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _VOLUME = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
 
 
-def _world(*resources: str) -> Scripted:
-    world = Scripted({"m": lambda request: None})
+def _world(*resources: str) -> World:
+    world = World(hooks={"m": lambda request: None})
     world.configure("Mutating", webhook("m", *resources))
     return world
 
 
 @pytest.mark.parametrize(
     ("path", "spec", "finalizer"),
-    [
-        ("/api/v1/namespaces/default/persistentvolumeclaims", _CLAIM, "kubernetes.io/pvc-protection"),
-        ("/api/v1/persistentvolumes", _VOLUME, "kubernetes.io/pv-protection"),
-    ],
+    [(PVCS, _CLAIM, "kubernetes.io/pvc-protection"), (VOLUMES, _VOLUME, "kubernetes.io/pv-protection")],
 )
 async def test_claims_and_volumes_are_protected(path: str, spec: dict[str, Any], finalizer: str) -> None:
     world = _world("*")
-    _, made = await world.ask("POST", path, {"metadata": {"name": "x"}, "spec": spec})
+    _, made = await world.ask("POST", path, named("x", spec=spec))
     assert world.asked[0][1]["object"]["metadata"]["finalizers"] == [finalizer]
     assert made["metadata"]["finalizers"] == [finalizer]
 
@@ -44,12 +40,12 @@ async def test_a_pod_has_its_priority_also_in_an_update_that_leaves_it_out() -> 
 async def test_a_binding_has_the_labels_of_its_nodes_place() -> None:
     world = _world("pods/binding")
     place = {"topology.kubernetes.io/zone": "z"}
-    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n", "labels": {**place, "other": "1"}}})
+    world.post(NODES, named("n", labels={**place, "other": "1"}))
     world.pod("p")
-    binding = {"metadata": {"name": "p"}, "target": {"name": "n"}}
+    binding = named("p", target={"name": "n"})
     assert (await world.ask("POST", f"{PODS}/p/binding", binding))[0] == 201
     assert world.asked[0][1]["object"]["metadata"]["labels"] == place
-    assert world.ok("GET", f"{PODS}/p")["metadata"]["labels"] == place
+    assert world.get(f"{PODS}/p")["metadata"]["labels"] == place
 
 
 async def test_a_namespace_that_is_not_there_is_missed_before_anybody_is_asked() -> None:
@@ -58,15 +54,9 @@ async def test_a_namespace_that_is_not_there_is_missed_before_anybody_is_asked()
     assert world.asked == []
 
 
-def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have() -> None:
-    world = Scripted()
+def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have(world: World) -> None:
     expression = "object.metadata.annotations.x"
-    mutation = {
-        "patchType": "JSONPatch",
-        "jsonPatch": {"expression": f'[JSONPatch{{op: "add", path: "/x", value: {expression}}}]'},
-    }
-    world.policy("Mutating", {"mutations": [mutation]})
-    _, answer = world.call(
-        "POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"generateName": "gen-"}}
-    )
+    mutating = mutation(f'[JSONPatch{{op: "add", path: "/x", value: {expression}}}]')
+    world.policy("Mutating", {"mutations": [mutating]})
+    _, answer = world.call("POST", MAPS, {"metadata": {"generateName": "gen-"}})
     assert answer["details"]["name"] == "gen-"

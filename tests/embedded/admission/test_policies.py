@@ -9,17 +9,16 @@ import pytest
 
 from embedded_kubernetes.auth.audit import event
 
-from .scripted import MAPS, Scripted, config
+from ..support import ADMISSION, MAPS, PODS, World, cases, config_map, container, mutation, named, rule
 
 
-def _refusal(world: Scripted, name: str = "c", **metadata: Any) -> str:
+def _refusal(world: World, name: str = "c", **metadata: Any) -> str:
     """What is said to a create; nothing if it is let pass."""
-    status, answer = world.call("POST", f"{MAPS}?dryRun=All", config(name, **metadata))
+    status, answer = world.call("POST", f"{MAPS}?dryRun=All", config_map(name, **metadata))
     return "" if status == 201 else answer["message"].rpartition("denied request: ")[2]
 
 
-def test_variables_may_use_those_before_them() -> None:
-    world = Scripted()
+def test_variables_may_use_those_before_them(world: World) -> None:
     variables = [
         {"name": "name", "expression": "object.metadata.name"},
         {"name": "ok", "expression": "variables.name == 'good'"},
@@ -30,8 +29,7 @@ def test_variables_may_use_those_before_them() -> None:
     assert _refusal(world, "bad") == "bad is not"
 
 
-def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
-    world = Scripted()
+def test_a_variable_in_error_counts_only_where_it_is_used(world: World) -> None:
     variables = [{"name": "broken", "expression": "object.metadata.annotations.x"}]
     used = "object.metadata.name == 'c' || variables.broken == ''"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": used}]})
@@ -40,8 +38,7 @@ def test_a_variable_in_error_counts_only_where_it_is_used() -> None:
     assert _refusal(world, "d") == f"expression '{used}' resulted in error: {why}"
 
 
-def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
-    world = Scripted()
+def test_a_variable_may_be_of_a_type_that_is_no_json(world: World) -> None:
     variables = [
         {"name": "limit", "expression": "quantity('1Gi')"},
         {"name": "since", "expression": "timestamp('2020-01-01T00:00:00Z')"},
@@ -55,22 +52,19 @@ def test_a_variable_may_be_of_a_type_that_is_no_json() -> None:
     assert _refusal(world) == ""
 
 
-@pytest.mark.parametrize(
-    ("expression", "used"),
-    [
-        ("object.metadata.?labels['a']", "variables.v.orValue('d') == 'd' && has(variables.v)"),
-        ("object.?data['k']", "variables.v.value() == 'v'"),
-        ("[timestamp('2020-01-01T00:00:00Z')]", "variables.v[0] < timestamp('2021-01-01T00:00:00Z')"),
-        ("{1: 'a'}", "variables.v[1] == 'a'"),
-        ("['a'].transformMap(i, x, x)", "variables.v.all(k, x, k == 0 && x == 'a')"),
-        ("2u", "variables.v + 1u == 3u"),
-        ("type(1)", "variables.v == int"),
-        ("format.date()", "!variables.v.validate('2021-01-01').hasValue()"),
-        ("authorizer.path('/').check('get')", "variables.v.allowed()"),
-    ],
-)
-def test_a_variable_keeps_what_is_no_json(expression: str, used: str) -> None:
-    world = Scripted()
+@cases("""
+    expression | used
+    object.metadata.?labels['a'] | variables.v.orValue('d') == 'd' && has(variables.v)
+    object.?data['k'] | variables.v.value() == 'v'
+    "[timestamp('2020-01-01T00:00:00Z')]" | variables.v[0] < timestamp('2021-01-01T00:00:00Z')
+    "{1: 'a'}" | variables.v[1] == 'a'
+    "['a'].transformMap(i, x, x)" | variables.v.all(k, x, k == 0 && x == 'a')
+    2u | variables.v + 1u == 3u
+    type(1) | variables.v == int
+    format.date() | "!variables.v.validate('2021-01-01').hasValue()"
+    authorizer.path('/').check('get') | variables.v.allowed()
+    """)
+def test_a_variable_keeps_what_is_no_json(world: World, expression: str, used: str) -> None:
     variables = [{"name": "v", "expression": expression}, {"name": "w", "expression": "variables.v"}]
     both = f"{used} && {used.replace('variables.v', 'variables.w')}"
     world.policy("Validating", {"variables": variables, "validations": [{"expression": both}]})
@@ -82,14 +76,13 @@ def test_a_value_of_a_patch_that_is_no_json_is_a_text() -> None:
     operations = ", ".join(
         f"JSONPatch{{op: 'add', path: '/data/{name}', value: {value}}}" for name, value in values.items()
     )
-    world = Scripted()
-    world.policy("Mutating", {"mutations": [_mutation(f"[{operations}]", "JSONPatch")]})
-    made = world.ok("POST", MAPS, config())["data"]
+    world = World()
+    world.policy("Mutating", {"mutations": [mutation(f"[{operations}]")]})
+    made = world.post(MAPS, config_map())["data"]
     assert made == {"k": "v", "b": "YQ==", "t": "2020-01-01T00:00:00Z", "d": "90s"}
 
 
-def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> None:
-    world = Scripted()
+def test_parameters_may_be_several_selected_by_labels_and_each_is_asked(world: World) -> None:
     world.policy(
         "Validating",
         {
@@ -100,43 +93,35 @@ def test_parameters_may_be_several_selected_by_labels_and_each_is_asked() -> Non
     )
     assert _refusal(world, "a") == ""
     for name in "ab":
-        body = {"metadata": {"name": f"no-{name}", "labels": {"limits": "1"}}, "data": {"not": name}}
-        world.ok("POST", MAPS, body)
+        body = named(f"no-{name}", labels={"limits": "1"}, data={"not": name})
+        world.post(MAPS, body)
     assert [bool(_refusal(world, name)) for name in "abc"] == [True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("kind", "reference", "said"),
-    [
-        (
-            {"apiVersion": "v1", "kind": "Node"},
-            {"name": "x", "namespace": "default"},
-            "paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
-        ),
-    ],
-)
+@cases("""
+    kind | reference | said
+    {apiVersion: v1, kind: Node} | {name: x, namespace: default} | paramRef.namespace must not be provided for a
+        cluster-scoped `paramKind`
+    """)
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-def test_parameters_that_cannot_be_had_are_a_failure(kind, reference, said, policy) -> None:
-    world = Scripted()
+def test_parameters_that_cannot_be_had_are_a_failure(world: World, kind, reference, said, policy) -> None:
     spec = {"paramKind": kind, "failurePolicy": policy, "validations": [{"expression": "true"}]}
     world.policy("Validating", spec, paramRef={**reference, "parameterNotFoundAction": "Deny"})
     wanted = f"failed to configure binding: {said}" if policy == "Fail" else ""
     assert _refusal(world) == wanted
 
 
-def test_rules_may_leave_out_what_others_cover_and_go_by_names() -> None:
-    world = Scripted()
-    rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"]}
+def test_rules_may_leave_out_what_others_cover_and_go_by_names(world: World) -> None:
+    one = rule("*")
     constraints = {
-        "resourceRules": [rule],
-        "excludeResourceRules": [{**rule, "resources": ["configmaps"], "resourceNames": ["free"]}],
+        "resourceRules": [one],
+        "excludeResourceRules": [{**one, "resources": ["configmaps"], "resourceNames": ["free"]}],
     }
     world.policy("Validating", {"matchConstraints": constraints, "validations": [{"expression": "false"}]})
     assert (_refusal(world, "free"), bool(_refusal(world, "held"))) == ("", True)
 
 
-def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
-    world = Scripted()
+def test_the_namespace_and_the_authorizer_can_be_asked(world: World) -> None:
     expression = (
         "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == 'default' && "
         "authorizer.requestResource.check('create').allowed() && "
@@ -146,17 +131,14 @@ def test_the_namespace_and_the_authorizer_can_be_asked() -> None:
     assert _refusal(world) == ""
 
 
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        ("path(' ')", "path must not be empty"),
-        ("group('').resource('')", "resource must not be empty"),
-        ("serviceAccount('default', 'A').path('/')", "Invalid service account name"),
-        ("serviceAccount('a.b', 'a').path('/')", "Invalid service account namespace"),
-    ],
-)
-def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: str) -> None:
-    world = Scripted()
+@cases("""
+    question | said
+    path(' ') | path must not be empty
+    group('').resource('') | resource must not be empty
+    serviceAccount('default', 'A').path('/') | Invalid service account name
+    serviceAccount('a.b', 'a').path('/') | Invalid service account namespace
+    """)
+def test_what_the_authorizer_cannot_be_asked_is_an_error(world: World, question: str, said: str) -> None:
     expression = f"authorizer.{question}.check('get').allowed()"
     world.policy("Validating", {"validations": [{"expression": expression}]})
     assert _refusal(world) == f"expression '{expression}' resulted in error: {said}"
@@ -164,7 +146,7 @@ def test_what_the_authorizer_cannot_be_asked_is_an_error(question: str, said: st
 
 def test_the_audit_log_has_failures_and_what_a_policy_publishes() -> None:
     told: list[Any] = []
-    world = Scripted(observer=told.append)
+    world = World(observer=told.append)
     spec = {
         "validations": [{"expression": "false", "message": "never"}],
         "auditAnnotations": [{"key": "name", "valueExpression": "string(object.metadata.name)"}],
@@ -183,28 +165,23 @@ def test_the_audit_log_has_failures_and_what_a_policy_publishes() -> None:
     }
 
 
-def _mutation(expression: str, kind: str = "ApplyConfiguration") -> dict[str, Any]:
-    field = kind[0].lower() + kind[1:] if kind != "JSONPatch" else "jsonPatch"
-    return {"patchType": kind, field: {"expression": expression}}
-
-
 def _mutated(*mutations: dict[str, Any], **spec: Any) -> tuple[int, Any]:
-    world = Scripted()
+    world = World()
     world.policy("Mutating", {"mutations": list(mutations), **spec})
-    return world.call("POST", f"{MAPS}?dryRun=All", config())
+    return world.call("POST", f"{MAPS}?dryRun=All", config_map())
 
 
 def test_each_mutation_sees_what_those_before_it_did() -> None:
     status, made = _mutated(
-        _mutation('Object{data: Object.data{a: "1"}}'),
-        _mutation('[JSONPatch{op: "copy", from: "/data/a", path: "/data/" + object.data.a}]', "JSONPatch"),
+        mutation('Object{data: Object.data{a: "1"}}', "ApplyConfiguration"),
+        mutation('[JSONPatch{op: "copy", from: "/data/a", path: "/data/" + object.data.a}]'),
     )
     assert (status, made["data"]) == (201, {"k": "v", "a": "1", "1": "1"})
 
 
 def test_a_patch_whose_test_fails_is_not_applied() -> None:
     patch = '[JSONPatch{op: "remove", path: "/data"}, JSONPatch{op: "test", path: "/kind", value: "Pod"}]'
-    status, made = _mutated(_mutation(patch, "JSONPatch"))
+    status, made = _mutated(mutation(patch))
     assert (status, made["data"]) == (201, {"k": "v"})
 
 
@@ -213,74 +190,44 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
         '[JSONPatch{op: "add", path: "/metadata/annotations", value: {}}, '
         'JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("a/b"), value: "~"}]'
     )
-    _, made = _mutated(_mutation(patch, "JSONPatch"))
+    _, made = _mutated(mutation(patch))
     assert made["metadata"]["annotations"] == {"a/b": "~"}
 
 
-@pytest.mark.parametrize(
-    ("mutation", "code", "said"),
-    [
-        (_mutation("Object{data: Object.date{a: '1'}}"), 403, 'unexpected type name "Object.date"'),
-        (_mutation("Object{nosuch: 1}"), 403, "field not declared in schema"),
-        (_mutation("Object{data: 1}"), 403, "typed object: .data: expected map, got &{1}"),
-        (
-            _mutation("Object{data: Object.data{a: {'b': [1]}}}"),
-            403,
-            'typed object: .data.a: expected string, got &value.valueUnstructured{Value:map[string]interface {}{"b":'
-            "[]interface {}{1}}}",
-        ),
-        (
-            _mutation("Object{metadata: Object.metadata{generation: 'x', finalizers: 'y'}}"),
-            403,
-            "typed object: errors:\n  .metadata.finalizers: expected list, got &{y}\n"
-            "  .metadata.generation: expected numeric (int or float), got string",
-        ),
-        (
-            _mutation("Object{immutable: 'x'}"),
-            403,
-            'typed object: .immutable: expected boolean, got &value.valueUnstructured{Value:"x"}',
-        ),
-        (
-            _mutation('Object{metadata: Object.metadata{ownerReferences: [{"name": "x"}]}}'),
-            403,
-            ".metadata.ownerReferences: element 0: associative list with keys has an element that omits all key fields "
-            '["uid"] (and doesn\'t have default values for any key fields)',
-        ),
-        (
-            _mutation('Object{metadata: Object.metadata{ownerReferences: [{"uid": "x"}]}}'),
-            403,
-            "structs: .metadata.ownerReferences[0]",
-        ),
-        (
-            _mutation('[JSONPatch{op: "add", path: "/nosuch", value: 7}]', "JSONPatch"),
-            500,
-            'Internal error occurred: strict decoding error: unknown field "nosuch"',
-        ),
-        (
-            _mutation('[JSONPatch{op: "remove", path: "/data/x"}]', "JSONPatch"),
-            403,
-            "Unable to remove nonexistent key: x",
-        ),
-        (
-            _mutation('[JSONPatch{op: "add", path: "/data", value: [Object.data{}]}]', "JSONPatch"),
-            500,
-            "cannot be converted to a value",
-        ),
-        (
-            _mutation(
-                '[JSONPatch{op: "add", path: "/metadata", value: Object.metadata{labels: Object.label{a: "b"}}}]',
-                "JSONPatch",
-            ),
-            403,
-            'type mismatch: unexpected type name "Object.label", expected "Object.metadata.labels"',
-        ),
-        (
-            _mutation('[JSONPatch{op: "add", path: "/data", value: 7}]', "JSONPatch"),
-            500,
-            "cannot unmarshal number",
-        ),
-    ],
-)
+@cases(r"""
+    mutation | code | said
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{data: Object.date{a: '1'}}"}} | 403 |
+        unexpected type name "Object.date"
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{nosuch: 1}'}} | 403 | field not
+        declared in schema
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{data: 1}'}} | 403 | 'typed object:
+        .data: expected map, got &{1}'
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{data: Object.data{a: {'b': [1]}}}"}} |
+        403 | 'typed object: .data.a: expected string, got &value.valueUnstructured{Value:map[string]interface
+        {}{"b":[]interface {}{1}}}'
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{generation:
+        'x', finalizers: 'y'}}"}} | 403 | "typed object: errors:\n  .metadata.finalizers: expected list, got
+        &{y}\n  .metadata.generation: expected numeric (int or float), got string"
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{immutable: 'x'}"}} | 403 | 'typed
+        object: .immutable: expected boolean, got &value.valueUnstructured{Value:"x"}'
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata:
+        Object.metadata{ownerReferences: [{"name": "x"}]}}'}} | 403 | ".metadata.ownerReferences: element 0:
+        associative list with keys has an element that omits all key fields [\"uid\"] (and doesn't have default
+        values for any key fields)"
+    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata:
+        Object.metadata{ownerReferences: [{"uid": "x"}]}}'}} | 403 | 'structs: .metadata.ownerReferences[0]'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/nosuch", value: 7}]'}} | 500 |
+        'Internal error occurred: strict decoding error: unknown field "nosuch"'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "remove", path: "/data/x"}]'}} | 403 | 'Unable
+        to remove nonexistent key: x'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data", value:
+        [Object.data{}]}]'}} | 500 | cannot be converted to a value
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/metadata", value:
+        Object.metadata{labels: Object.label{a: "b"}}}]'}} | 403 | 'type mismatch: unexpected type name
+        "Object.label", expected "Object.metadata.labels"'
+    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data", value: 7}]'}} | 500 |
+        cannot unmarshal number
+    """)
 def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code, said) -> None:
     status, answer = _mutated(mutation)
     assert (status, said in answer["message"]) == (code, True), answer["message"]
@@ -288,96 +235,92 @@ def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code,
         assert _mutated(mutation, failurePolicy="Ignore")[0] == 201
 
 
-def test_what_is_replaced_as_a_whole_may_not_be_applied() -> None:
-    world = Scripted()
-    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+def test_what_is_replaced_as_a_whole_may_not_be_applied(world: World) -> None:
+    one = rule("pods", operations="CREATE")
     tolerations = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'x'}]}}"
     world.policy(
         "Mutating",
-        {"matchConstraints": {"resourceRules": [rule]}, "mutations": [_mutation(tolerations)]},
+        {
+            "matchConstraints": {"resourceRules": [one]},
+            "mutations": [mutation(tolerations, "ApplyConfiguration")],
+        },
     )
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    _, answer = world.call("POST", "/api/v1/namespaces/default/pods", pod)
+    pod = named("p", spec={"containers": [container()]})
+    _, answer = world.call("POST", PODS, pod)
     assert answer["message"].endswith("may not mutate atomic arrays, maps or structs: .spec.tolerations")
 
 
-def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding() -> None:
-    world = Scripted()
+def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding(world: World) -> None:
     kind = {"apiVersion": "example.com/v1", "kind": "Nosuch"}
     reference = {"name": "x", "parameterNotFoundAction": "Allow"}
     world.policy(
         "Validating", {"paramKind": kind, "validations": [{"expression": "true"}]}, paramRef=reference
     )
     why = "failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nosuch'"
-    status, answer = world.call("POST", MAPS, config())
+    status, answer = world.call("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (422, "Invalid")
     assert answer["message"] == (
         "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: "
         + why
     )
 
-    world = Scripted()
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}
-    world.policy("Mutating", {"paramKind": kind, "mutations": [mutation]}, paramRef=reference)
-    status, answer = world.call("POST", MAPS, config())
+    world = World()
+    mutating = mutation("[JSONPatch{}]")
+    world.policy("Mutating", {"paramKind": kind, "mutations": [mutating]}, paramRef=reference)
+    status, answer = world.call("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (403, "Forbidden")
     assert answer["message"] == f'policy "p" denied request: failed to configure policy: {why}'
 
 
 def test_each_mutation_that_fails_is_told_and_those_after_it_are_carried_out() -> None:
-    broken = {
-        "patchType": "JSONPatch",
-        "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: object.nosuch}]"},
-    }
+    broken = mutation("[JSONPatch{op: 'add', path: object.nosuch}]")
     good = "[JSONPatch{op: 'add', path: '/data/k', value: 'changed'}]"
-    mutations = [broken, {"patchType": "JSONPatch", "jsonPatch": {"expression": good}}, broken]
-    world = Scripted()
+    mutations = [broken, mutation(good), broken]
+    world = World()
     world.policy("Mutating", {"mutations": mutations})
-    status, answer = world.call("POST", MAPS, config())
+    status, answer = world.call("POST", MAPS, config_map())
     assert status == 403 and len(answer["details"]["causes"]) == 2
     assert answer["details"]["causes"][0]["message"] == answer["message"]
-    world = Scripted()
+    world = World()
     world.policy("Mutating", {"failurePolicy": "Ignore", "mutations": mutations})
-    assert world.ok("POST", MAPS, config())["data"] == {"k": "changed"}
+    assert world.post(MAPS, config_map())["data"] == {"k": "changed"}
 
 
 @pytest.mark.parametrize(("policy", "times"), [("Never", 1), ("IfNeeded", 2)])
 def test_a_mutating_policy_is_asked_again_after_its_own_change(policy: str, times: int) -> None:
     grow = "[JSONPatch{op: 'replace', path: '/data/k', value: object.data.k + '+'}]"
-    world = Scripted()
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": grow}}
-    world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutation]})
-    assert world.ok("POST", MAPS, config())["data"] == {"k": "v" + "+" * times}
+    world = World()
+    mutating = mutation(grow)
+    world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutating]})
+    assert world.post(MAPS, config_map())["data"] == {"k": "v" + "+" * times}
 
 
-def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning() -> None:
-    world = Scripted()
+def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning(world: World) -> None:
     annotation = {"key": "k", "valueExpression": "object.data.nosuch + ''"}
     world.policy("Validating", {"auditAnnotations": [annotation]}, validationActions=["Warn"])
-    assert _refusal(world).endswith("resulted in error: no such key: nosuch")
-    assert "Warning" not in world.headers
+    answer = world.send("POST", MAPS, config_map())
+    assert answer.status == 422 and b"resulted in error: no such key: nosuch" in answer.body
+    assert "Warning" not in dict(answer.headers)
 
 
 @pytest.mark.parametrize("kind", ["Validating", "Mutating"])
-def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(kind: str) -> None:
-    world = Scripted()
-    rule = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
-    broken = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{path: object.nosuch}]"}}
+def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(
+    world: World, kind: str
+) -> None:
+    one = rule("*", group="*", operations="CREATE")
+    broken = mutation("[JSONPatch{path: object.nosuch}]")
     what = {"validations": [{"expression": "false"}]} if kind == "Validating" else {"mutations": [broken]}
-    world.policy(kind, {"matchConstraints": {"resourceRules": [rule]}, **what})
-    group = "/apis/admissionregistration.k8s.io/v1"
-    status, answer = world.call(
-        "POST", f"{group}/validatingwebhookconfigurations", {"metadata": {"name": "x"}}
-    )
+    world.policy(kind, {"matchConstraints": {"resourceRules": [one]}, **what})
+    group = ADMISSION
+    status, answer = world.call("POST", f"{group}/validatingwebhookconfigurations", named("x"))
     assert status in (403, 422) and "denied request" in answer["message"]
-    binding = {"metadata": {"name": "x"}, "spec": {"policyName": "x", "validationActions": ["Deny"]}}
-    world.ok("POST", f"{group}/validatingadmissionpolicybindings", binding)
+    binding = named("x", spec={"policyName": "x", "validationActions": ["Deny"]})
+    world.post(f"{group}/validatingadmissionpolicybindings", binding)
     asked = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
-    world.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+    world.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
 
 
-def test_match_conditions_do_not_see_the_namespace() -> None:
-    world = Scripted()
+def test_match_conditions_do_not_see_the_namespace(world: World) -> None:
     condition = {"name": "a", "expression": "namespaceObject == null"}
     seen = {"expression": "namespaceObject.metadata.name != 'default'"}
     world.policy("Validating", {"matchConditions": [condition], "validations": [seen]})

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
-from tests.embedded.api.test_http import Client, until
 
-from embedded_kubernetes.fault_plan import plan_of
-from embedded_kubernetes.faults import Injector
-from embedded_kubernetes.server import Server
-
-from .scripted import MAPS, Scripted, config, label, webhook
-
-
-@asynccontextmanager
-async def _serving(world: Scripted, **options: Any) -> AsyncIterator[list[Client]]:
-    """Two clients of a server over sockets."""
-    async with Server(world.api, **options) as server:
-        clients = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(2)]
-        try:
-            yield clients
-        finally:
-            for client in clients:
-                client.writer.close()
+from ..sockets import injector, serving
+from ..support import MAPS, World, config_map, labelling, until, webhook
 
 
 async def test_requests_behind_one_that_waits_keep_their_order_and_others_go_on() -> None:
@@ -34,14 +16,15 @@ async def test_requests_behind_one_that_waits_keep_their_order_and_others_go_on(
 
     async def waits(request: dict[str, Any]) -> dict[str, Any]:
         await released.wait()
-        return label("x")
+        return labelling("x")
 
-    world = Scripted({"m": waits})
+    world = World(hooks={"m": waits})
     world.configure("Mutating", webhook("m"))
-    async with _serving(world) as (client, other):
-        client.post(MAPS, config("a"))
+    async with serving(world) as served:
+        client, other = await served.client(), await served.client()
+        client.post(MAPS, config_map("a"))
         client.get(f"{MAPS}/a")
-        client.post(MAPS, config("b"))
+        client.post(MAPS, config_map("b"))
         await until(lambda: len(world.asked) == 1)
         other.get(f"{MAPS}/a")
         assert (await other.answer())[0] == 404
@@ -60,29 +43,25 @@ async def test_a_client_that_goes_away_takes_its_request_along() -> None:
         finally:
             ended.set()
 
-    world = Scripted({"m": never})
+    world = World(hooks={"m": never})
     world.configure("Mutating", webhook("m"))
-    async with _serving(world) as (client, _):
-        client.post(MAPS, config("a"))
+    async with serving(world) as served:
+        client = await served.client()
+        client.post(MAPS, config_map("a"))
         await until(lambda: len(world.asked) == 1)
         client.writer.close()
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 60)
     assert world.names(MAPS) == []
 
 
 async def test_a_fault_meets_a_request_that_waited_for_a_webhook() -> None:
-    rules = [
-        {
-            "match": {"resource": "configmaps", "verbs": ["create"]},
-            "first": 1,
-            "fault": {"lose": {}},
-        }
-    ]
-    injector = Injector(plan_of(orjson.dumps({"rules": rules}).decode()))
-    world = Scripted({"m": lambda request: label("x")})
+    match = {"resource": "configmaps", "verbs": ["create"]}
+    rule = {"match": match, "first": 1, "fault": {"lose": {}}}
+    world = World(hooks={"m": lambda request: labelling("x")})
     world.configure("Mutating", webhook("m"))
-    async with _serving(world, disturb=injector) as (client, other):
-        client.post(MAPS, config("a"))
+    async with serving(world, disturb=injector(rule)) as served:
+        client, other = await served.client(), await served.client()
+        client.post(MAPS, config_map("a"))
         assert await client.ended()
         other.get(f"{MAPS}/a")
         status, body = await other.answer()
@@ -93,10 +72,11 @@ async def test_an_error_of_the_server_itself_is_answered() -> None:
     def fails(request: dict[str, Any]) -> None:
         raise KeyError("a fault of the transport")
 
-    world = Scripted({"m": fails})
+    world = World(hooks={"m": fails})
     world.configure("Mutating", webhook("m"))
-    async with _serving(world) as (client, _):
-        client.post(MAPS, config("a"))
+    async with serving(world) as served:
+        client = await served.client()
+        client.post(MAPS, config_map("a"))
         status, body = await client.answer()
         assert (status, orjson.loads(body)["reason"]) == (500, "InternalError")
         client.get(f"{MAPS}/a")

@@ -1,5 +1,5 @@
 """Lists and watches of every kind, made at random moments and compared with the model: the half of a state machine
-that reads. Who writes is the business of the machines that inherit it.
+that reads. The machine that inherits it writes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from embedded_kubernetes.watch import Watcher
 
 from .store_model import NODE_SELECTORS, SELECTORS, Json, Line, Model, Wanted
 
+#: How many places a machine may have.
+PLACES = 7
 #: What to ask for: a place, and a selector that its kind knows; see `Reads.wanted`.
-QUERY = st.integers(0, 6 * len(NODE_SELECTORS) - 1)
+QUERY = st.integers(0, PLACES * len(NODE_SELECTORS) - 1)
 #: How many versions ago; None is now, and what is below zero has not happened yet.
 BACK = st.sampled_from([None, None, None, *range(-2, 15)])
 
@@ -78,7 +80,7 @@ class Reads(RuleBasedStateMachine):
         raise NotImplementedError
 
     def wanted(self, what: int) -> tuple[str, Wanted]:
-        selector, where = divmod(what, 6)
+        selector, where = divmod(what, PLACES)
         kind, namespace = self.places[where % len(self.places)]
         known = NODE_SELECTORS if "spec.nodeName" in self.served[kind].table.field_names else SELECTORS
         return kind, Wanted(namespace, *known[selector % len(known)])
@@ -160,8 +162,8 @@ class Reads(RuleBasedStateMachine):
     )
     def open_watches(self, what: int, back: int | None, how: str, slow: bool) -> None:
         """Three at once, of one place and with different selectors, so that one event is different things to them."""
-        for more in (0, 18, 42):
-            kind, wanted = self.wanted((what + more) % (6 * len(NODE_SELECTORS)))
+        for more in (0, 3 * PLACES, 7 * PLACES):
+            kind, wanted = self.wanted((what + more) % (PLACES * len(NODE_SELECTORS)))
             self.open_watch(kind, wanted, back, how, slow)
 
     def open_watch(self, kind: str, wanted: Wanted, back: int | None, how: str, slow: bool) -> None:

@@ -89,13 +89,11 @@ class Model:
 
 
 def _labels(obj: Json) -> Json:
-    found: Json = obj["metadata"].get("labels", {})
-    return found
+    return obj["metadata"].get("labels", {})
 
 
 def _node(obj: Json) -> str:
-    found: str = obj.get("spec", {}).get("nodeName", "")
-    return found
+    return obj.get("spec", {}).get("nodeName", "")
 
 
 #: Selectors as query strings and as predicates, for every kind. The first three: none.

@@ -5,25 +5,37 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
-from tests.support.stateful import model_test
 
 from embedded_kubernetes.requests import Request, Response, Stream
+from tests.support.stateful import model_test
 
+from ..support import JSON_PATCH, MERGE, NODES, World, config_map, named, owner, pod
 from .reads import Reads
 from .store_model import LABELS, ZONE, Json, Model, stamped
-from .world import JSON_PATCH, MERGE, World, config_map, pod
 
-NAMESPACES = ("default", "kube-public")
+#: In key order, default-b/x comes before default/x.
+NAMESPACES = ("default", "default-b")
 NAMES = ("x", "x-1")
 HISTORY = 9
-KINDS = ("pods", "configmaps")
+#: Kind -> its group, and where its objects may be.
+KINDS = {
+    "pods": ("", NAMESPACES),
+    "configmaps": ("", NAMESPACES),
+    "storageclasses": ("storage.k8s.io", ("",)),
+}
+OWNERS: list[tuple[str, ...]] = [(), (), ("o1",), ("o2", "o1")]
 
-KEY = st.sampled_from([(kind, ns, name) for kind in KINDS for ns in NAMESPACES for name in NAMES])
-POD_KEY = st.sampled_from([("pods", ns, name) for ns in NAMESPACES for name in NAMES])
+KEYS = [(kind, ns, name) for kind, (_, spaces) in KINDS.items() for ns in spaces for name in NAMES]
+KEY, POD_KEY = st.sampled_from(KEYS), st.sampled_from([key for key in KEYS if key[0] == "pods"])
 SHAPE = st.integers(0, len(LABELS) - 1)
 Key = tuple[str, str, str]
+
+
+def stored_key(key: Key) -> str:
+    return "/".join(part for part in key[1:] if part)
 
 
 class ApiMachine(Reads):
@@ -34,43 +46,48 @@ class ApiMachine(Reads):
     def start(self) -> None:
         self.world = World(history=HISTORY, controllers=False)
         self.store = self.world.store
-        labels = {ZONE: "z"}
-        self.world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n2", "labels": labels}})
+        self.world.post(NODES, named("n2", labels={ZONE: "z"}))
+        self.world.namespace("default-b")
         registry = self.world.api.registry
-        self.served = {kind: registry.stored(("", kind)) for kind in KINDS}
+        self.served = {kind: registry.stored((group, kind)) for kind, (group, _) in KINDS.items()}
         self.models = {kind: Model(HISTORY) for kind in KINDS}
-        self.places = [(kind, ns) for kind in KINDS for ns in ("", *NAMESPACES)]
+        spaces = {
+            kind: [found, ""] if kind == "priorityclasses" else ["", *found]
+            for kind, (_, found) in KINDS.items()
+        }
+        self.places = [(kind, ns) for kind in KINDS for ns in dict.fromkeys(spaces[kind])]
 
     def teardown(self) -> None:
         if sys.exception() is None:
             self.read_everything()
 
     def ask(self, kind: str, namespace: str, query: str) -> Response | Stream:
-        within = f"namespaces/{namespace}/" if namespace else ""
-        return self.world.api.handle(Request("GET", f"/api/v1/{within}{kind}", query.lstrip("&")))
+        return self.world.api.handle(Request("GET", self.collection(kind, namespace), query.lstrip("&")))
+
+    def collection(self, kind: str, namespace: str) -> str:
+        within = f"/namespaces/{namespace}" if namespace else ""
+        return f"{self.served[kind].resource.path}{within}/{kind}"
 
     # -- writes ------------------------------------------------------------------------------------------
 
     def stands(self, key: Key) -> Json | None:
         """What the model has under the key."""
-        return self.models[key[0]].now.get("/".join(key[1:]))
+        return self.models[key[0]].now.get(stored_key(key))
 
     def path(self, key: Key) -> str:
-        kind, namespace, name = key
-        return f"/api/v1/namespaces/{namespace}/{kind}/{name}"
+        return f"{self.collection(*key[:2])}/{key[2]}"
 
     def fetch(self, key: Key) -> Json | None:
         status, obj = self.world.call("GET", self.path(key))
         if status == 404:
             return None
         del obj["kind"], obj["apiVersion"]
-        found: Json = obj
-        return found
+        return obj
 
     def write(self, method: str, key: Key, body: Any, *, below: str = "", **more: Any) -> tuple[int, Any]:
         """Ask for a write, and learn from a GET what it did: nothing, or one change with the next version."""
-        kind, namespace, name = key
-        path = f"/api/v1/namespaces/{namespace}/{kind}" if method == "POST" and not below else self.path(key)
+        kind, namespace, _ = key
+        path = self.collection(kind, namespace) if method == "POST" and not below else self.path(key)
         before, version = self.stands(key), self.store.rv
         status, answer = self.world.call(method, path + below, body, **more)
         after = self.fetch(key)
@@ -86,7 +103,7 @@ class ApiMachine(Reads):
         if after is not None:
             assert after["metadata"]["resourceVersion"] == str(self.store.rv)
             assert before is None or after != stamped(before, self.store.rv), "an update changed nothing"
-        self.models[kind].write(self.store.rv, f"{namespace}/{name}", after)
+        self.models[kind].write(self.store.rv, stored_key(key), after)
         return status, answer
 
     def mark(self, key: Key, before: Json, answer: Json) -> None:
@@ -97,23 +114,31 @@ class ApiMachine(Reads):
             k: v for k, v in before["metadata"].items() if k not in added
         }
         assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
-        self.models[key[0]].write(int(marked["metadata"]["resourceVersion"]), "/".join(key[1:]), marked)
+        self.models[key[0]].write(int(marked["metadata"]["resourceVersion"]), stored_key(key), marked)
 
     def check_answer(self, key: Key, answer: Json) -> None:
         found = {name: value for name, value in answer.items() if name not in ("kind", "apiVersion")}
         assert found == self.stands(key)
 
-    @rule(key=KEY, shape=SHAPE, gated=st.booleans(), finalizer=st.booleans())
-    def create(self, key: Key, shape: int, gated: bool, finalizer: bool) -> None:
+    @rule(key=KEY, shape=SHAPE, gated=st.booleans(), finalizer=st.booleans(), owners=st.sampled_from(OWNERS))
+    def create(
+        self, key: Key, shape: int, gated: bool, finalizer: bool, owners: tuple[str, ...] = ()
+    ) -> None:
         kind, namespace, name = key
-        metadata: Json = {"namespace": namespace, "labels": LABELS[shape]}
+        metadata: Json = {"labels": LABELS[shape]}
+        if namespace:
+            metadata["namespace"] = namespace
         if finalizer:
             metadata["finalizers"] = ["example.com/hold"]
+        if owners:
+            metadata["ownerReferences"] = [owner(named(uid, uid=uid)) for uid in owners]
         if kind == "pods":
             spec = {"schedulingGates": [{"name": "hold"}]} if gated else {}
             body = pod(name, spec=spec, **metadata)
-        else:
+        elif kind == "configmaps":
             body = config_map(name, **metadata)
+        else:
+            body = named(name, **metadata, provisioner="p")
         taken = self.stands(key) is not None
         status, answer = self.write("POST", key, body)
         if taken:
@@ -174,7 +199,7 @@ class ApiMachine(Reads):
             assert status in (200, 202)
             assert after is None or "deletionTimestamp" in after["metadata"]
             held = bool(old["metadata"].get("finalizers"))
-            if key[0] == "configmaps" or grace == 0 or not old["spec"].get("nodeName"):
+            if key[0] != "pods" or grace == 0 or not old["spec"].get("nodeName"):
                 assert (after is not None) is held
 
     @rule(
@@ -236,4 +261,12 @@ class ApiMachine(Reads):
             self.check_tables()
 
 
-TestApiModel = model_test(ApiMachine, examples=120, steps=45)
+TestApiModel = model_test(ApiMachine, examples=60, steps=45)
+
+
+class LongerMachine(ApiMachine):
+    """The same machine, for longer runs."""
+
+
+TestApiModelAtLength = model_test(LongerMachine, examples=300, steps=60)
+TestApiModelAtLength.pytestmark.append(pytest.mark.wide)

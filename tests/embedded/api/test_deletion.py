@@ -6,34 +6,18 @@ from typing import Any
 
 import pytest
 
-from .world import MERGE, PODS, World, config_map, pod
-
-MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
+from ..support import MAPS, NAMESPACES, NODES, PODS, World, config_map, named, owner, pod
 
 
 def owned(name: str, *owners: Any, block: bool = False) -> dict[str, Any]:
-    references = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "name": owner["metadata"]["name"],
-            "uid": owner["metadata"]["uid"],
-            **({"blockOwnerDeletion": True} if block else {}),
-        }
-        for owner in owners
-    ]
-    return config_map(name, ownerReferences=references)
+    more = {"blockOwnerDeletion": True} if block else {}
+    return config_map(name, ownerReferences=[owner(each, **more) for each in owners])
 
 
 def test_a_pod_without_a_node_goes_at_once_after_being_marked(world: World) -> None:
     world.pod("a")
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    answer = world.ok("DELETE", f"{PODS}/a?gracePeriodSeconds=20")
+    answer = world.delete(f"{PODS}/a?gracePeriodSeconds=20")
     assert answer["kind"] == "Pod"
     assert answer["metadata"]["deletionGracePeriodSeconds"] == 0
     assert answer["metadata"]["generation"] == 2
@@ -44,13 +28,13 @@ def test_a_bound_pod_waits_for_its_grace_and_can_only_be_hurried(world: World) -
     world.pod("a")
     world.bind("a", "n1")
     world.now += 100
-    marked = world.ok("DELETE", f"{PODS}/a")["metadata"]
+    marked = world.delete(f"{PODS}/a")["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 30
     version = world.store.rv
-    later = world.ok("DELETE", f"{PODS}/a?gracePeriodSeconds=60")["metadata"]
+    later = world.delete(f"{PODS}/a?gracePeriodSeconds=60")["metadata"]
     assert later == marked and world.store.rv == version
     world.now += 10
-    sooner = world.ok("DELETE", f"{PODS}/a?gracePeriodSeconds=5")["metadata"]
+    sooner = world.delete(f"{PODS}/a?gracePeriodSeconds=5")["metadata"]
     assert sooner["deletionGracePeriodSeconds"] == 5
     assert sooner["deletionTimestamp"] < marked["deletionTimestamp"]
     assert sooner["generation"] == marked["generation"]
@@ -59,19 +43,19 @@ def test_a_bound_pod_waits_for_its_grace_and_can_only_be_hurried(world: World) -
 
 
 def test_kinds_without_grace_answer_a_status_that_names_the_object(world: World) -> None:
-    made = world.ok("POST", MAPS, config_map("a"))
-    status = world.ok("DELETE", f"{MAPS}/a")
+    made = world.post(MAPS, config_map("a"))
+    status = world.delete(f"{MAPS}/a")
     assert status["status"] == "Success"
     assert status["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
 
 
 def test_an_object_stays_until_its_last_finalizer_is_gone(world: World) -> None:
-    world.ok("POST", MAPS, config_map("a", finalizers=["example.com/x", "example.com/y"]))
+    world.post(MAPS, config_map("a", finalizers=["example.com/x", "example.com/y"]))
     watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}")
-    assert world.ok("DELETE", f"{MAPS}/a")["metadata"]["deletionTimestamp"]
-    world.ok("DELETE", f"{MAPS}/a")
-    world.ok("PATCH", f"{MAPS}/a", {"metadata": {"finalizers": ["example.com/x"]}}, kind=MERGE)
-    world.ok("PATCH", f"{MAPS}/a", {"metadata": {"finalizers": None}}, kind=MERGE)
+    assert world.delete(f"{MAPS}/a")["metadata"]["deletionTimestamp"]
+    world.delete(f"{MAPS}/a")
+    world.patch(f"{MAPS}/a", {"metadata": {"finalizers": ["example.com/x"]}})
+    world.patch(f"{MAPS}/a", {"metadata": {"finalizers": None}})
     assert world.refused("GET", f"{MAPS}/a") == (404, "NotFound")
     assert watch.seen() == [("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
@@ -79,10 +63,10 @@ def test_an_object_stays_until_its_last_finalizer_is_gone(world: World) -> None:
 def test_finalizers_of_a_pod_outlast_its_grace_but_not_the_other_way_round(world: World) -> None:
     world.pod("a", finalizers=["example.com/x"])
     world.bind("a", "n1")
-    world.ok("DELETE", f"{PODS}/a")
-    world.ok("PATCH", f"{PODS}/a", {"metadata": {"finalizers": None}}, kind=MERGE)
-    assert world.ok("GET", f"{PODS}/a")["metadata"]["deletionGracePeriodSeconds"] == 30
-    world.ok("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+    world.delete(f"{PODS}/a")
+    world.patch(f"{PODS}/a", {"metadata": {"finalizers": None}})
+    assert world.get(f"{PODS}/a")["metadata"]["deletionGracePeriodSeconds"] == 30
+    world.delete(f"{PODS}/a?gracePeriodSeconds=0")
     assert world.refused("GET", f"{PODS}/a") == (404, "NotFound")
 
 
@@ -123,8 +107,8 @@ def test_delete_options_that_cannot_be_decoded_are_an_error_nobody_classified(
 def test_a_dry_delete_changes_nothing(world: World) -> None:
     world.pod("a")
     version = world.store.rv
-    world.ok("DELETE", f"{PODS}/a?dryRun=All")
-    world.ok("DELETE", f"{PODS}?dryRun=All")
+    world.delete(f"{PODS}/a?dryRun=All")
+    world.delete(f"{PODS}?dryRun=All")
     assert (world.names(PODS), world.store.rv) == (["a"], version)
     assert world.refused("DELETE", f"{PODS}/a?dryRun=Some") == (422, "Invalid")
 
@@ -132,92 +116,102 @@ def test_a_dry_delete_changes_nothing(world: World) -> None:
 def test_a_collection_is_deleted_by_selectors_and_listed_as_it_was(world: World) -> None:
     for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
         world.pod(name, labels={"color": color})
-    found = world.ok("DELETE", f"{PODS}?labelSelector=color%3Dred")
+    found = world.delete(f"{PODS}?labelSelector=color%3Dred")
     assert found["kind"] == "PodList"
     assert [item["metadata"]["name"] for item in found["items"]] == ["a", "c"]
     assert world.names(PODS) == ["b"]
 
 
 def test_dependents_go_when_their_last_owner_has_gone(world: World) -> None:
-    one = world.ok("POST", MAPS, config_map("one"))
-    two = world.ok("POST", MAPS, config_map("two"))
-    world.ok("POST", MAPS, owned("of-one", one))
-    world.ok("POST", MAPS, owned("of-both", one, two))
-    child = world.ok("POST", MAPS, owned("child", one))
-    world.ok("POST", MAPS, owned("grandchild", child))
-    world.ok("DELETE", f"{MAPS}/one")
+    one = world.post(MAPS, config_map("one"))
+    two = world.post(MAPS, config_map("two"))
+    world.post(MAPS, owned("of-one", one))
+    world.post(MAPS, owned("of-both", one, two))
+    child = world.post(MAPS, owned("child", one))
+    world.post(MAPS, owned("grandchild", child))
+    world.delete(f"{MAPS}/one")
     world.collect()
     assert world.names(MAPS) == ["of-both", "two"]
-    references = world.ok("GET", f"{MAPS}/of-both")["metadata"]["ownerReferences"]
+    references = world.get(f"{MAPS}/of-both")["metadata"]["ownerReferences"]
     assert [reference["name"] for reference in references] == ["two"]
-    world.ok("DELETE", f"{MAPS}/two")
+    world.delete(f"{MAPS}/two")
     world.collect()
     assert world.names(MAPS) == []
 
 
 def test_what_is_made_for_an_owner_that_has_gone_goes_too(world: World) -> None:
-    one = world.ok("POST", MAPS, config_map("one"))
-    two = world.ok("POST", MAPS, config_map("two"))
-    world.ok("DELETE", f"{MAPS}/one")
+    one = world.post(MAPS, config_map("one"))
+    two = world.post(MAPS, config_map("two"))
+    world.delete(f"{MAPS}/one")
     world.collect()
-    world.ok("POST", MAPS, owned("of-one", one))
-    world.ok("POST", MAPS, owned("of-both", one, two))
+    world.post(MAPS, owned("of-one", one))
+    world.post(MAPS, owned("of-both", one, two))
     world.collect()
     assert world.names(MAPS) == ["of-both", "two"]
 
 
 def test_a_reference_to_an_owner_that_never_was_is_left_alone(world: World) -> None:
-    world.ok("POST", MAPS, owned("a", {"metadata": {"name": "x", "uid": "no-such-uid"}}))
-    world.ok("POST", MAPS, config_map("b"))
-    world.ok("DELETE", f"{MAPS}/b")
+    world.post(MAPS, owned("a", named("x", uid="no-such-uid")))
+    world.post(MAPS, config_map("b"))
+    world.delete(f"{MAPS}/b")
     world.collect()
     assert world.names(MAPS) == ["a"]
 
 
 def test_orphaned_dependents_lose_the_reference_and_stay(world: World) -> None:
-    owner = world.ok("POST", MAPS, config_map("owner"))
-    world.ok("POST", MAPS, owned("a", owner))
-    world.ok("DELETE", f"{MAPS}/owner?propagationPolicy=Orphan")
-    assert world.ok("GET", f"{MAPS}/owner")["metadata"]["finalizers"] == ["orphan"]
+    owner = world.post(MAPS, config_map("owner"))
+    world.post(MAPS, owned("a", owner))
+    world.delete(f"{MAPS}/owner?propagationPolicy=Orphan")
+    assert world.get(f"{MAPS}/owner")["metadata"]["finalizers"] == ["orphan"]
     world.collect()
     assert world.names(MAPS) == ["a"]
-    assert "ownerReferences" not in world.ok("GET", f"{MAPS}/a")["metadata"]
+    assert "ownerReferences" not in world.get(f"{MAPS}/a")["metadata"]
 
 
 def test_a_foreground_delete_waits_for_the_dependents_that_block_it(world: World) -> None:
-    owner = world.ok("POST", MAPS, config_map("owner"))
+    owner = world.post(MAPS, config_map("owner"))
     blocking = owned("blocking", owner, block=True)
     blocking["metadata"]["finalizers"] = ["example.com/x"]
-    world.ok("POST", MAPS, blocking)
-    world.ok("POST", MAPS, owned("other", owner))
-    world.ok("DELETE", f"{MAPS}/owner?propagationPolicy=Foreground")
+    world.post(MAPS, blocking)
+    world.post(MAPS, owned("other", owner))
+    world.delete(f"{MAPS}/owner?propagationPolicy=Foreground")
     world.collect()
     assert world.names(MAPS) == ["blocking", "owner"]
-    world.ok("PATCH", f"{MAPS}/blocking", {"metadata": {"finalizers": None}}, kind=MERGE)
+    world.patch(f"{MAPS}/blocking", {"metadata": {"finalizers": None}})
     world.collect()
     assert world.names(MAPS) == []
 
 
+def test_a_foreground_delete_does_not_wait_for_dependents_that_block_another_owner(world: World) -> None:
+    one, two = (world.post(MAPS, config_map(name)) for name in ("one", "two"))
+    body = owned("held", one)
+    body["metadata"]["ownerReferences"].append(owner(two, blockOwnerDeletion=True))
+    world.post(MAPS, {**body, "metadata": {**body["metadata"], "finalizers": ["example.com/x"]}})
+    world.ok("DELETE", f"{MAPS}/one?propagationPolicy=Foreground")
+    world.collect()
+    assert world.names(MAPS) == ["held", "two"]
+
+
 def test_a_foreground_delete_goes_down_to_the_last_dependent(world: World) -> None:
-    owner = world.ok("POST", MAPS, config_map("owner"))
-    child = world.ok("POST", MAPS, owned("child", owner, block=True))
+    owner = world.post(MAPS, config_map("owner"))
+    child = world.post(MAPS, owned("child", owner, block=True))
     held = owned("grandchild", child, block=True)
     held["metadata"]["finalizers"] = ["example.com/wait"]
-    world.ok("POST", MAPS, held)
-    world.ok("DELETE", f"{MAPS}/owner?propagationPolicy=Foreground")
+    world.post(MAPS, held)
+    world.delete(f"{MAPS}/owner?propagationPolicy=Foreground")
     world.collect()
     assert world.names(MAPS) == ["child", "grandchild", "owner"]
-    world.ok("PATCH", f"{MAPS}/grandchild", {"metadata": {"finalizers": None}}, kind=MERGE)
+    world.patch(f"{MAPS}/grandchild", {"metadata": {"finalizers": None}})
     world.collect()
     assert world.names(MAPS) == []
 
 
 def test_a_namespace_is_emptied_and_then_goes(world: World) -> None:
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    world.namespace("t")
     world.pod("a", namespace="t")
     path = "/api/v1/namespaces/t/configmaps"
-    world.ok("POST", path, config_map("held", finalizers=["example.com/x"]))
-    answer = world.ok("DELETE", "/api/v1/namespaces/t")
+    world.post(path, config_map("held", finalizers=["example.com/x"]))
+    answer = world.delete("/api/v1/namespaces/t")
     assert answer["kind"] == "Namespace"
     assert answer["status"]["phase"] == "Terminating"
     status, refusal = world.call("POST", "/api/v1/namespaces/t/pods", pod("late"))
@@ -225,8 +219,8 @@ def test_a_namespace_is_emptied_and_then_goes(world: World) -> None:
     assert refusal["details"]["causes"][0]["reason"] == "NamespaceTerminating"
     world.collect()
     assert world.names("/api/v1/namespaces/t/pods") == []
-    assert world.ok("GET", "/api/v1/namespaces/t")["status"]["phase"] == "Terminating"
-    world.ok("PATCH", f"{path}/held", {"metadata": {"finalizers": None}}, kind=MERGE)
+    assert world.get("/api/v1/namespaces/t")["status"]["phase"] == "Terminating"
+    world.patch(f"{path}/held", {"metadata": {"finalizers": None}})
     world.collect()
     assert world.refused("GET", "/api/v1/namespaces/t") == (404, "NotFound")
     assert world.refused("POST", "/api/v1/namespaces/t/pods", pod("late")) == (404, "NotFound")
@@ -234,14 +228,14 @@ def test_a_namespace_is_emptied_and_then_goes(world: World) -> None:
 
 def test_a_namespace_with_other_finalizers_waits_for_its_finalize(world: World) -> None:
     spec = {"finalizers": ["example.com/hold"]}
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}, "spec": spec})
-    world.ok("DELETE", "/api/v1/namespaces/t")
+    world.post(NAMESPACES, named("t", spec=spec))
+    world.delete("/api/v1/namespaces/t")
     world.collect()
     assert not world.api.collector.busy
-    held = world.ok("GET", "/api/v1/namespaces/t")
+    held = world.get("/api/v1/namespaces/t")
     assert held["spec"]["finalizers"] == ["example.com/hold"]
     del held["spec"]["finalizers"]
-    world.ok("PUT", "/api/v1/namespaces/t/finalize", held)
+    world.put("/api/v1/namespaces/t/finalize", held)
     assert world.refused("GET", "/api/v1/namespaces/t") == (404, "NotFound")
 
 
@@ -251,28 +245,28 @@ def test_system_namespaces_may_not_be_deleted(world: World, name: str) -> None:
 
 
 def test_a_pod_on_a_node_that_exists_keeps_its_namespace_until_the_kubelet_reports(world: World) -> None:
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
-    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
+    world.namespace("t")
+    world.post(NODES, named("n1"))
     path = "/api/v1/namespaces/t/pods"
     for name, node in (("here", "n1"), ("nowhere", "n2")):
         world.pod(name, namespace="t")
         target = {"kind": "Node", "name": node}
-        world.ok("POST", f"{path}/{name}/binding", {"metadata": {"name": name}, "target": target})
-    world.ok("DELETE", "/api/v1/namespaces/t")
+        world.post(f"{path}/{name}/binding", named(name, target=target))
+    world.delete("/api/v1/namespaces/t")
     world.collect()
     assert world.names(path) == ["here"]
-    world.ok("DELETE", f"{path}/here?gracePeriodSeconds=0")
+    world.delete(f"{path}/here?gracePeriodSeconds=0")
     world.collect()
     assert world.refused("GET", "/api/v1/namespaces/t") == (404, "NotFound")
 
 
 def test_the_collector_works_in_small_bites(world: World) -> None:
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    world.namespace("t")
     for number in range(20):
         world.pod(f"p{number}", namespace="t")
     woken: list[int] = []
     world.api.collector.wake = lambda: woken.append(1)
-    world.ok("DELETE", "/api/v1/namespaces/t")
+    world.delete("/api/v1/namespaces/t")
     assert woken == [1]
     assert world.api.collector.step(5)
     assert len(world.names("/api/v1/namespaces/t/pods")) == 15

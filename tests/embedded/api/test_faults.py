@@ -9,18 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
 from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Disturbance, Request
 
-PODS = "/api/v1/namespaces/default/pods"
+from ..sockets import injector
+from ..support import NODES, PODS, cases, named
+
 BIND = Request("POST", f"{PODS}/a/binding")
 WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")
-
-
-def injector(*rules: dict[str, Any], seed: int = 1) -> Injector:
-    return Injector(plan_of(orjson.dumps({"seed": seed, "rules": rules}).decode()))
 
 
 def struck(asked: Injector, request: Request, times: int) -> list[int]:
@@ -38,7 +35,7 @@ def struck(asked: Injector, request: Request, times: int) -> list[int]:
         ("HEAD", f"{PODS}/p", "", Target("get", "", "pods", "", "default", "p")),
         ("POST", f"{PODS}/p/binding", "", Target("create", "", "pods", "binding", "default", "p")),
         ("PUT", "/api/v1/namespaces/n/finalize", "", Target("update", "", "namespaces", "finalize", "", "n")),
-        ("DELETE", "/api/v1/nodes", "", Target("deletecollection", "", "nodes")),
+        ("DELETE", NODES, "", Target("deletecollection", "", "nodes")),
         ("DELETE", "/api/v1/nodes/n%2D1", "", Target("delete", "", "nodes", "", "", "n-1")),
         (
             "PATCH",
@@ -54,24 +51,22 @@ def test_a_request_is_read_as_roles_read_it(method: str, path: str, query: str, 
     assert target_of(Request(method, path, query)) == target
 
 
-@pytest.mark.parametrize(
-    ("match", "hits"),
-    [
-        ({}, True),
-        ({"verbs": ["create", "get"]}, True),
-        ({"verbs": ["get"]}, False),
-        ({"methods": ["POST"]}, True),
-        ({"methods": ["PUT"]}, False),
-        ({"path": "/api/v1/*/binding"}, True),
-        ({"path": "/api/v1/pods"}, False),
-        ({"resource": "pods/binding"}, True),
-        ({"resource": "pods"}, False),
-        ({"resource": "pods/*"}, True),
-        ({"namespace": "def*", "name": "a"}, True),
-        ({"namespace": "other"}, False),
-        ({"name": "b*"}, False),
-    ],
-)
+@cases("""
+    match | hits
+    {} | true
+    {verbs: [create, get]} | true
+    {verbs: [get]} | false
+    {methods: [POST]} | true
+    {methods: [PUT]} | false
+    {path: /api/v1/*/binding} | true
+    {path: /api/v1/pods} | false
+    {resource: pods/binding} | true
+    {resource: pods} | false
+    {resource: pods/*} | true
+    {namespace: def*, name: a} | true
+    {namespace: other} | false
+    {name: b*} | false
+    """)
 def test_a_rule_is_about_requests_for_which_all_of_its_match_holds(match: Any, hits: bool) -> None:
     assert (injector({"match": match, "fault": {"drop": {}}})(BIND) is not None) is hits
 
@@ -96,24 +91,22 @@ def test_an_object_that_is_created_is_known_by_the_name_in_its_body() -> None:
         assert asked(Request("POST", PODS, body=body)) is None
 
 
-@pytest.mark.parametrize(
-    ("often", "numbers"),
-    [
-        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        ({"every": 3}, [3, 6, 9]),
-        ({"after": 2, "every": 3}, [5, 8]),
-        ({"after": 2, "first": 3}, [3, 4, 5]),
-        ({"count": 2}, [1, 2]),
-        ({"after": 1, "every": 2, "first": 6, "count": 2}, [3, 5]),
-        ({"probability": 0}, []),
-        ({"probability": 1, "first": 2}, [1, 2]),
-    ],
-)
+@cases("""
+    often | numbers
+    {} | [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    {every: 3} | [3, 6, 9]
+    {after: 2, every: 3} | [5, 8]
+    {after: 2, first: 3} | [3, 4, 5]
+    {count: 2} | [1, 2]
+    {after: 1, every: 2, first: 6, count: 2} | [3, 5]
+    {probability: 0} | []
+    {probability: 1, first: 2} | [1, 2]
+    """)
 def test_a_rule_says_which_of_the_requests_that_match_are_struck(often: Any, numbers: list[int]) -> None:
     asked = injector({"match": {"resource": "pods/binding"}, "fault": {"drop": {}}, **often})
     found = []
     for number in range(1, 10):
-        assert asked(Request("GET", "/api/v1/nodes")) is None, "what does not match is not counted"
+        assert asked(Request("GET", NODES)) is None, "what does not match is not counted"
         if asked(BIND) is not None:
             found.append(number)
     assert found == numbers
@@ -168,20 +161,14 @@ def test_a_refusal_is_as_given_or_as_its_status_implies() -> None:
         {"count": 1, "fault": {"error": {"status": 504, "reason": "Odd", "message": "m", "commit": True}}},
     )
     first, second = asked(BIND), asked(BIND)
-    assert first is not None
-    assert first.error is not None
     assert (first.error.code, first.error.reason, first.commits) == (429, "TooManyRequests", False)
     assert first.error.details == {"retryAfterSeconds": 2}
-    assert second is not None
-    assert second.error is not None
     assert (second.error.reason, second.error.message, second.commits) == ("Odd", "m", True)
 
 
 @pytest.mark.parametrize("of", ["assigned", "deleting", "exists", "gated", "modified", "uid"])
 def test_every_conflict_is_a_409_that_names_the_object(of: str) -> None:
     fault = injector({"fault": {"conflict": {"of": of}}})(BIND)
-    assert fault is not None
-    assert fault.error is not None
     assert fault.error.code == 409
     assert fault.error.reason == ("AlreadyExists" if of == "exists" else "Conflict")
     assert '"a"' in fault.error.message
@@ -191,7 +178,6 @@ def test_every_conflict_is_a_409_that_names_the_object(of: str) -> None:
 def test_a_stale_list_is_asked_for_at_an_older_version_and_its_pages_with_it() -> None:
     asked = injector({"fault": {"stale": {"versions": 10}}})
     fault = asked(Request("GET", "/api/v1/pods", "limit=5"))
-    assert fault is not None
     first = fault.asked(Request("GET", "/api/v1/pods", "limit=5&labelSelector=a%3Db"), 100)
     assert first.parameters == {
         "limit": "5",
@@ -211,7 +197,7 @@ def test_a_stale_list_is_asked_for_at_an_older_version_and_its_pages_with_it() -
 
 
 def line(type_: str, version: int) -> bytes:
-    obj = {"kind": "Pod", "metadata": {"name": f"p{version}", "resourceVersion": str(version)}}
+    obj = named(f"p{version}", kind="Pod", resourceVersion=str(version))
     return orjson.dumps({"type": type_, "object": obj}) + b"\n"
 
 
@@ -222,7 +208,6 @@ def distortion(fault: dict[str, Any]) -> tuple[Injector, Distortion]:
     asked = injector({"fault": fault})
     assert asked(BIND) is None, "a fault of watches leaves all else alone"
     found = asked(WATCH)
-    assert found is not None
     assert found.distortion is not None
     return asked, found.distortion
 
@@ -281,8 +266,6 @@ def test_the_spread_moves_the_place_and_stays_within_its_bounds() -> None:
     found = set()
     for _ in range(60):
         fault = asked(WATCH)
-        assert fault is not None
-        assert fault.distortion is not None
         found.add(fault.distortion.feed(LINES).index(End.CLOSE))
     assert found == {1, 2, 3}
 
@@ -329,12 +312,9 @@ def test_a_lost_deletion_is_followed_by_a_watch_that_is_too_old() -> None:
     assert asked(WATCH) is not None
     assert lossy.feed(LINES) == [LINES[0], LINES[1], End.CLOSE]
     assert asked.fired == {"loseDelete": 1}
-    other = asked(Request("GET", "/api/v1/nodes", "watch=1"))
-    assert other is not None
+    other = asked(Request("GET", NODES, "watch=1"))
     assert other.error is None
     again = asked(Request("GET", "/api/v1/pods", "watch=1&resourceVersion=51"))
-    assert again is not None
-    assert again.error is not None
     assert again.error.code == 410
     assert asked(WATCH) is not None, "once"
     _, lossy = distortion({"loseDelete": {"deletions": 2}})

@@ -9,8 +9,9 @@ import pytest
 
 from embedded_kubernetes.inproc import Door, Lost
 from embedded_kubernetes.requests import Disturbance
+from tests.support.virtual import virtual_time
 
-from .world import PODS, World, pod
+from ..support import PODS, World, pod
 
 
 async def test_requests_are_answered_as_over_http() -> None:
@@ -26,8 +27,8 @@ async def test_requests_are_answered_as_over_http() -> None:
     door.close()
 
 
-async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout() -> None:
-    world = World()
+@virtual_time
+async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout(world: World) -> None:
     door = Door(world.api)
     watching = await door.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}&timeoutSeconds=1")
     world.pod("a")
@@ -36,14 +37,13 @@ async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout() -> Non
     door.close()
 
 
-async def test_a_waiting_watch_is_woken_by_the_next_event() -> None:
-    world = World()
+async def test_a_waiting_watch_is_woken_by_the_next_event(world: World) -> None:
     door = Door(world.api)
     watching = await door.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     waiting = asyncio.ensure_future(watching.__anext__())
     await asyncio.sleep(0)
     world.pod("a")
-    assert b'"ADDED"' in await asyncio.wait_for(waiting, 5)
+    assert b'"ADDED"' in await asyncio.wait_for(waiting, 60)
     await watching.aclose()
     with pytest.raises(StopAsyncIteration):
         await watching.__anext__()
@@ -59,10 +59,9 @@ async def test_a_refused_watch_is_its_status_and_its_body() -> None:
     door.close()
 
 
-async def test_the_collector_gets_its_turns() -> None:
-    world = World()
+async def test_the_collector_gets_its_turns(world: World) -> None:
     door = Door(world.api)
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    world.namespace("t")
     await door.request("DELETE", "/api/v1/namespaces/t")
     for _ in range(10):
         await asyncio.sleep(0)
@@ -70,8 +69,7 @@ async def test_the_collector_gets_its_turns() -> None:
     door.close()
 
 
-async def test_faults_strike_before_or_after_the_commit() -> None:
-    world = World()
+async def test_faults_strike_before_or_after_the_commit(world: World) -> None:
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.requests import Request, Response
 
-from .world import PODS, World
+from ..support import DEFAULT, DEPLOYMENTS, PODS, World
 
 _ALIKE = [
     PODS,
@@ -24,13 +24,13 @@ _ALIKE = [
     f"{PODS.replace('default', 'd%65fault')}/a",
     "/api/v1/watch/namespaces/default/pods",
     "/api/v1/watch/namespaces/default/pods/a",
-    "/api/v1/namespaces/default",
+    DEFAULT,
     "/api/v1/namespaces/default/status",
     "/api/v1/namespaces/default/finalize",
     "/api/v1/namespaces/default/nosuch",
     "/api/v1/namespaces/default/nodes",
     "/api/v1/namespaces/other/pods/a",
-    "/apis/apps/v1/namespaces/default/deployments",
+    DEPLOYMENTS,
     "/apis/apps/v1/namespaces/default/deployments/a",
     "/apis/apps/v1/namespaces/default/deployments/a/scale",
     "/apis/apps/v2/namespaces/default/deployments",
@@ -65,8 +65,7 @@ def test_a_known_path_still_asks_for_the_token() -> None:
     assert world.refused("GET", PODS) == (401, "Unauthorized")
 
 
-def test_the_paths_that_are_remembered_are_few() -> None:
-    world = World()
+def test_the_paths_that_are_remembered_are_few(world: World) -> None:
     for number in range(3000):
         _answer(world, f"/api/v1/namespaces/n{number}/pods")
     assert len(world.api.registry.routes) <= 1024

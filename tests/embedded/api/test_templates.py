@@ -13,9 +13,7 @@ from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.resource import Object
 from embedded_kubernetes.templates import Form, Templates
 
-from .world import MERGE, PODS, World, pod
-
-CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+from ..support import PODS, PRIORITIES, World, named, pod
 
 BURSTS: list[dict[str, Any]] = [
     {},
@@ -44,7 +42,7 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def world_with_class() -> World:
     world = World()
-    world.ok("POST", CLASSES, {"metadata": {"name": "high"}, "value": 7})
+    world.post(PRIORITIES, named("high", value=7))
     return world
 
 
@@ -63,7 +61,7 @@ def test_a_pod_from_a_template_is_what_the_rules_would_have_stored(
     slow = world_with_class()
     expected = burst(slow, metadata)
     assert made == expected
-    assert quick.ok("GET", PODS) == slow.ok("GET", PODS)
+    assert quick.get(PODS) == slow.get(PODS)
     pods = [world.store.tables[("", "pods")].records for world in (quick, slow)]
     for key, record in pods[1].items():
         assert (record.labels, record.fields, record.owners) == (
@@ -96,19 +94,19 @@ def test_members_of_many_gangs_are_one_burst_and_each_is_what_the_rules_would_ha
     ]
     monkeypatch.setattr(Templates, "look", lambda self, request, namespace: None)
     slow = World()
-    assert members(slow) == made and slow.ok("GET", PODS) == quick.ok("GET", PODS)
+    assert members(slow) == made and slow.get(PODS) == quick.get(PODS)
 
 
 def test_the_refusals_of_a_burst_are_those_of_single_pods(filled: list[str]) -> None:
     world = world_with_class()
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    world.namespace("t")
     path = "/api/v1/namespaces/t/pods"
     for number in range(5):
         world.pod(f"agent-{number:04d}", namespace="t")
     assert len(filled) == 3
     assert world.refused("POST", path, pod("agent-0004")) == (409, "AlreadyExists")
     assert world.refused("POST", path, pod("Agent_9")) == (422, "Invalid")
-    world.ok("DELETE", "/api/v1/namespaces/t")
+    world.delete("/api/v1/namespaces/t")
     assert world.refused("POST", path, pod("agent-0009")) == (403, "Forbidden")
     world.collect()
     assert world.refused("POST", path, pod("agent-0009")) == (404, "NotFound")
@@ -123,14 +121,13 @@ def test_templates_do_not_outlive_their_second_or_their_priority_classes(filled:
     for number in range(2, 6):
         world.pod(f"late-{number:04d}")
     assert "late-0005" in filled
-    world.ok("PATCH", f"{CLASSES}/high", {"globalDefault": True}, kind=MERGE)
+    world.patch(f"{PRIORITIES}/high", {"globalDefault": True})
     for number in range(6, 10):
         assert world.pod(f"late-{number:04d}")["spec"]["priority"] == 7
     assert "late-0006" not in filled
 
 
-def test_a_pod_that_says_its_own_name_goes_the_long_way(filled: list[str]) -> None:
-    world = World()
+def test_a_pod_that_says_its_own_name_goes_the_long_way(world: World, filled: list[str]) -> None:
     for number in range(5):
         name = f"agent-{number}"
         made = world.pod(name, labels={"same": "x"}, spec={"hostname": name})
@@ -138,23 +135,21 @@ def test_a_pod_that_says_its_own_name_goes_the_long_way(filled: list[str]) -> No
     assert filled == []
 
 
-def test_warnings_are_given_to_every_pod_of_a_burst(filled: list[str]) -> None:
-    world = World()
+def test_warnings_are_given_to_every_pod_of_a_burst(world: World, filled: list[str]) -> None:
     for number in range(5):
         odd = {**pod(f"agent-{number:04d}"), "nosuch": 1}
         assert dict(world.send("POST", PODS, odd).headers)["Warning"].startswith("299")
     assert filled == []
 
 
-def test_pods_made_from_templates_are_watched_and_bound_like_others(filled: list[str]) -> None:
-    world = World()
+def test_pods_made_from_templates_are_watched_and_bound_like_others(world: World, filled: list[str]) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     burst(world, {"labels": {"app": "x"}})
     name = filled[-1]
     assert world.bind(name, "n1")[0] == 201
     seen = watch.events()
     assert [event["type"] for event in seen] == ["ADDED"] * 6 + ["MODIFIED"]
-    assert seen[-1]["object"] == world.ok("GET", f"{PODS}/{name}")
+    assert seen[-1]["object"] == world.get(f"{PODS}/{name}")
     assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1") == [name]
 
 
@@ -193,10 +188,10 @@ def test_an_event_from_a_template_is_what_the_rules_would_have_stored(
         world = World()
         watches = [world.watch(f"{path}?watch=1&resourceVersion=1") for path in (EVENTS, CORE_EVENTS)]
         made = [world.call("POST", EVENTS, event(number)) for number in range(6)]
-        selected = world.ok("GET", f"{EVENTS}?fieldSelector=regarding.name%3Dagent-0004%2Cregarding.uid%3Du4")
+        selected = world.get(f"{EVENTS}?fieldSelector=regarding.name%3Dagent-0004%2Cregarding.uid%3Du4")
         assert [item["note"] for item in selected["items"]] == ['100% "assigned" é agent-0004']
         seen = [watch.events() for watch in watches]
-        answers.append([made, seen, world.ok("GET", EVENTS), world.ok("GET", CORE_EVENTS)])
+        answers.append([made, seen, world.get(EVENTS), world.get(CORE_EVENTS)])
         monkeypatch.setattr(Templates, "look", lambda self, request, namespace: None)
     assert len(filled) == 4
     assert answers[0] == answers[1]
@@ -211,7 +206,7 @@ def test_an_event_from_a_template_is_what_the_rules_would_have_stored(
         {"note": 7},
         {"eventTime": "2026-01-01T00:00:00Z"},
         {"eventTime": None},
-        {"metadata": {"name": "A B", "namespace": "default"}},
+        named("A B", namespace="default"),
         {"metadata": {"namespace": "default"}},
         {"metadata": "none"},
         {"regarding": {"name": "", "uid": "u", "namespace": "default"}},
@@ -223,7 +218,7 @@ def test_an_event_out_of_the_ordinary_is_answered_as_if_it_were_alone(odd: Objec
     alone, crowded = World(), World()
     expected = alone.call("POST", EVENTS, event(9, **odd))
     for number in range(6):
-        crowded.ok("POST", EVENTS, event(number))
+        crowded.post(EVENTS, event(number))
     status, answer = crowded.call("POST", EVENTS, event(9, **odd))
     assert len(filled) == 4
     if status == 201:
@@ -232,8 +227,9 @@ def test_an_event_out_of_the_ordinary_is_answered_as_if_it_were_alone(odd: Objec
     assert (status, answer) == expected
 
 
-def test_there_is_no_template_where_a_rule_makes_something_of_the_name(filled: list[str]) -> None:
-    world = World()
+def test_there_is_no_template_where_a_rule_makes_something_of_the_name(
+    world: World, filled: list[str]
+) -> None:
     kinds = [replace(kind, default=_saying(kind.default)) if kind.kind == "Pod" else kind for kind in BUILTIN]
     world.api = Api(world.store, kinds)
     for number in range(6):

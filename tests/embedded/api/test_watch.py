@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
-
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Request, Response, Stream
 
-from .world import MERGE, PODS, World, config_map
-
-MAPS = "/api/v1/namespaces/default/configmaps"
+from ..sockets import Timers
+from ..support import MAPS, METADATA, PODS, TABLE, World, cases, config_map
 
 
 def relabel(world: World, name: str, **labels: str | None) -> None:
-    world.ok("PATCH", f"{MAPS}/{name}", {"metadata": {"labels": labels}}, kind=MERGE)
+    world.patch(f"{MAPS}/{name}", {"metadata": {"labels": labels}})
 
 
-def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_deleted() -> None:
-    world = World()
+def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_deleted(world: World) -> None:
     watch = world.watch(f"{MAPS}?watch=1&labelSelector=color%3Dred")
-    world.ok("POST", MAPS, config_map("a", labels={"color": "blue"}))
+    world.post(MAPS, config_map("a", labels={"color": "blue"}))
     assert watch.seen() == []
     relabel(world, "a", color="red")
     relabel(world, "a", size="big")
     relabel(world, "a", color="blue")
     relabel(world, "a", color="red")
-    world.ok("DELETE", f"{MAPS}/a")
+    world.delete(f"{MAPS}/a")
     assert [type_ for type_, _ in watch.seen()] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
 
 
-def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version() -> None:
-    world = World()
-    world.ok("POST", MAPS, config_map("a", labels={"color": "red"}))
+def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version(world: World) -> None:
+    world.post(MAPS, config_map("a", labels={"color": "red"}))
     watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}&labelSelector=color%3Dred")
     relabel(world, "a", color="blue")
     (event,) = watch.events()
@@ -40,33 +35,30 @@ def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version(
     assert event["object"]["metadata"]["resourceVersion"] == str(world.store.rv)
 
 
-def test_a_kubelet_sees_only_its_own_pods_come_and_go() -> None:
-    world = World()
+def test_a_kubelet_sees_only_its_own_pods_come_and_go(world: World) -> None:
     mine = world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3Dn1")
     unassigned = world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3D")
     for name, node in (("a", "n1"), ("b", "n2")):
         world.pod(name)
         assert world.bind(name, node)[0] == 201
-    world.ok("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+    world.delete(f"{PODS}/a?gracePeriodSeconds=0")
     assert mine.seen() == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     assert unassigned.seen() == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("DELETED", "b")]
 
 
-def test_a_watch_from_a_version_replays_what_came_after_it() -> None:
-    world = World()
+def test_a_watch_from_a_version_replays_what_came_after_it(world: World) -> None:
     world.pod("a")
     version = world.store.rv
     world.pod("b")
-    world.ok("DELETE", f"{PODS}/a")
+    world.delete(f"{PODS}/a")
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={version}")
     world.pod("c")
     expected = [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "c")]
     assert watch.seen() == expected
 
 
-def test_a_watch_of_one_namespace_hears_nothing_of_others() -> None:
-    world = World()
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+def test_a_watch_of_one_namespace_hears_nothing_of_others(world: World) -> None:
+    world.namespace("other")
     watch = world.watch(f"{PODS}?watch=1")
     everywhere = world.watch("/api/v1/pods?watch=1")
     world.pod("theirs", namespace="other")
@@ -75,8 +67,7 @@ def test_a_watch_of_one_namespace_hears_nothing_of_others() -> None:
     assert everywhere.seen() == [("ADDED", "theirs"), ("ADDED", "ours")]
 
 
-def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
-    world = World()
+def test_a_watch_without_a_version_begins_with_what_is_there(world: World) -> None:
     world.pod("a")
     world.pod("b")
     for query in ("watch=1", "watch=true&resourceVersion=0"):
@@ -84,8 +75,7 @@ def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
         assert watch.seen() == [("ADDED", "a"), ("ADDED", "b")]
 
 
-def test_initial_events_end_with_an_annotated_bookmark() -> None:
-    world = World()
+def test_initial_events_end_with_an_annotated_bookmark(world: World) -> None:
     world.pod("a")
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     watch = world.watch(f"{PODS}?{query}&allowWatchBookmarks=true")
@@ -101,14 +91,12 @@ def test_initial_events_end_with_an_annotated_bookmark() -> None:
     assert world.watch(f"{PODS}?{none}").seen() == []
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "watch=1&sendInitialEvents=true",
-        "watch=1&sendInitialEvents=true&resourceVersionMatch=Exact",
-        "watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1",
-    ],
-)
+@cases("""
+    query
+    watch=1&sendInitialEvents=true
+    watch=1&sendInitialEvents=true&resourceVersionMatch=Exact
+    watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1
+    """)
 def test_initial_events_and_matches_that_do_not_go_together_are_invalid(query: str) -> None:
     assert World().refused("GET", f"{PODS}?{query}") == (422, "Invalid")
 
@@ -126,8 +114,7 @@ def test_a_version_that_is_compacted_away_is_an_error_event_and_the_end() -> Non
     assert len(world.watch(f"{PODS}?watch=1&resourceVersion={oldest}").events()) == 3
 
 
-def test_a_watch_from_the_future_waits_for_it() -> None:
-    world = World()
+def test_a_watch_from_the_future_waits_for_it(world: World) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv + 2}")
     for name in "abc":
         world.pod(name)
@@ -138,8 +125,7 @@ def test_a_bad_version_is_refused_as_recorded() -> None:
     assert World().refused("GET", f"{PODS}?watch=1&resourceVersion=abc") == (500, "")
 
 
-def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end() -> None:
-    world = World()
+def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end(world: World) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     quick = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     watch.stream.watcher.limit = 2000
@@ -153,8 +139,7 @@ def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end() -> Non
     assert len(world.api.registry.served["", "v1"]["pods"].hub) == 1
 
 
-def test_lines_are_taken_in_bites_and_in_order() -> None:
-    world = World()
+def test_lines_are_taken_in_bites_and_in_order(world: World) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     for number in range(5):
         world.pod(f"p{number}")
@@ -167,8 +152,7 @@ def test_lines_are_taken_in_bites_and_in_order() -> None:
     assert watcher.size == 0
 
 
-def test_a_closed_watch_is_forgotten() -> None:
-    world = World()
+def test_a_closed_watch_is_forgotten(world: World) -> None:
     hub = world.api.registry.served["", "v1"]["pods"].hub
     watches = [
         world.watch(f"{PODS}?watch=1"),
@@ -184,8 +168,7 @@ def test_a_closed_watch_is_forgotten() -> None:
     assert [watch.events() for watch in watches] == [[], [], []]
 
 
-def test_watchers_of_one_view_share_one_encoding() -> None:
-    world = World()
+def test_watchers_of_one_view_share_one_encoding(world: World) -> None:
     lines = []
     for query in ("watch=1", "watch=1&labelSelector=!none"):
         watch = world.watch(f"{PODS}?{query}&resourceVersion={world.store.rv}")
@@ -195,16 +178,9 @@ def test_watchers_of_one_view_share_one_encoding() -> None:
     assert one is other
 
 
-def test_tables_and_metadata_can_be_watched() -> None:
-    world = World()
-    table = world.watch(
-        f"{PODS}?watch=1&resourceVersion={world.store.rv}",
-        accept="application/json;as=Table;v=v1;g=meta.k8s.io",
-    )
-    partial = world.watch(
-        f"{PODS}?watch=1&resourceVersion={world.store.rv}",
-        accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-    )
+def test_tables_and_metadata_can_be_watched(world: World) -> None:
+    table = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}", accept=TABLE)
+    partial = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}", accept=METADATA)
     world.pod("a")
     world.pod("b")
     first, second = table.events()
@@ -215,73 +191,40 @@ def test_tables_and_metadata_can_be_watched() -> None:
     assert event["kind"] == "PartialObjectMetadata" and "spec" not in event
 
 
-class Loop:
-    """Timers by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.timers: list[tuple[float, object]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, action: object) -> Loop:
-        self.timers.append((when, action))
-        return self
-
-    def call_later(self, delay: float, action: object) -> Loop:
-        return self.call_at(self.now + delay, action)
-
-    def cancel(self) -> None:
-        """One handle for all: only ever called at the end."""
-        self.timers.clear()
-
-    def run_until(self, when: float) -> None:
-        while due := sorted((timer for timer in self.timers if timer[0] <= when), key=lambda t: t[0]):
-            self.timers.remove(due[0])
-            self.now, action = due[0]
-            action()  # type: ignore[operator]
-        self.now = when
-
-
 def opened(world: World, query: str) -> Stream:
     result = world.api.handle(Request("GET", PODS, query))
     assert not isinstance(result, Response)
     return result
 
 
-def test_bookmarks_come_every_minute_and_just_before_the_deadline() -> None:
-    world = World()
+def test_bookmarks_come_every_minute_and_just_before_the_deadline(world: World) -> None:
     stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=150")
-    loop = Loop()
+    loop = Timers()
     StreamTimers(loop, stream)  # type: ignore[arg-type]
     sent = []
     for second in range(151):
-        loop.run_until(second)
+        loop.advance(second - loop.now)
         sent += [second] * len(stream.watcher.take(1 << 20))
     assert sent == [60, 120, 148]
     assert stream.watcher.drained
 
 
-def test_a_watch_too_short_for_bookmarks_gets_none() -> None:
-    world = World()
+def test_a_watch_too_short_for_bookmarks_gets_none(world: World) -> None:
     stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=1")
-    loop = Loop()
+    loop = Timers()
     StreamTimers(loop, stream)  # type: ignore[arg-type]
-    loop.run_until(2)
+    loop.advance(2)
     assert stream.watcher.take(1 << 20) == []
     assert stream.watcher.drained
 
 
-def test_watches_without_a_timeout_end_between_half_an_hour_and_an_hour() -> None:
-    world = World()
+def test_watches_without_a_timeout_end_between_half_an_hour_and_an_hour(world: World) -> None:
     timeouts = {opened(world, "watch=1").timeout for _ in range(20)}
     assert all(1800 <= timeout <= 3600 for timeout in timeouts)
     assert len(timeouts) > 1
 
 
-def test_a_watch_may_be_asked_for_by_the_path() -> None:
-    world = World()
+def test_a_watch_may_be_asked_for_by_the_path(world: World) -> None:
     world.pod("a")
     for path in ("/api/v1/watch/namespaces/default/pods", "/api/v1/watch/namespaces/default/pods/a"):
         assert world.watch(path).seen() == [("ADDED", "a")]

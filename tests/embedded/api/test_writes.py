@@ -9,57 +9,74 @@ import pytest
 
 from embedded_kubernetes.auth.options import Options
 
-from .world import JSON_PATCH, MERGE, PODS, World, config_map, pod
-
-MAPS = "/api/v1/namespaces/default/configmaps"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
+from ..support import (
+    BUDGETS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    JSON_PATCH,
+    LEASES,
+    MAPS,
+    MERGE,
+    METADATA,
+    NODES,
+    PODS,
+    PRIORITIES,
+    SERVICES,
+    STRATEGIC,
+    TABLE,
+    Object,
+    World,
+    cases,
+    config_map,
+    container,
+    definition,
+    named,
+    pod,
+)
 
 
 def test_a_stale_update_is_refused_and_changes_nothing(world: World) -> None:
-    first = world.ok("POST", MAPS, config_map("a"))
+    first = world.post(MAPS, config_map("a"))
     first["data"] = {"k": "1"}
-    second = world.ok("PUT", f"{MAPS}/a", first)
+    second = world.put(f"{MAPS}/a", first)
     first["data"] = {"k": "2"}
     assert world.refused("PUT", f"{MAPS}/a", first) == (409, "Conflict")
-    assert world.ok("GET", f"{MAPS}/a") == second
+    assert world.get(f"{MAPS}/a") == second
 
 
 def test_a_write_that_changes_nothing_keeps_the_version_and_makes_no_event(world: World) -> None:
-    made = world.ok("POST", MAPS, config_map("a", data={"k": "v"}))
+    made = world.post(MAPS, config_map("a", data={"k": "v"}))
     watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}")
-    assert world.ok("PUT", f"{MAPS}/a", made) == made
-    assert world.ok("PATCH", f"{MAPS}/a", {"data": {"k": "v"}}, kind=MERGE) == made
-    assert world.ok("PATCH", f"{MAPS}/a", [], kind=JSON_PATCH) == made
+    assert world.put(f"{MAPS}/a", made) == made
+    assert world.patch(f"{MAPS}/a", {"data": {"k": "v"}}) == made
+    assert world.patch(f"{MAPS}/a", [], kind=JSON_PATCH) == made
     assert watch.events() == []
 
 
 def test_what_the_system_sets_is_carried_over_when_an_update_leaves_it_out(world: World) -> None:
-    made = world.ok("POST", MAPS, config_map("a"))
-    put = world.ok("PUT", f"{MAPS}/a", config_map("a", data={"k": "v"}))
+    made = world.post(MAPS, config_map("a"))
+    put = world.put(f"{MAPS}/a", config_map("a", data={"k": "w"}))
     for field in ("uid", "creationTimestamp"):
         assert put["metadata"][field] == made["metadata"][field]
 
 
 def test_an_update_of_another_objects_uid_is_a_conflict(world: World) -> None:
-    world.ok("POST", MAPS, config_map("a"))
+    world.post(MAPS, config_map("a"))
     assert world.refused("PUT", f"{MAPS}/a", config_map("a", uid="other")) == (409, "Conflict")
 
 
 @pytest.mark.parametrize("metadata", [{"name": "b"}, {"name": "a", "namespace": "kube-system"}])
 def test_an_update_that_names_another_object_is_a_bad_request(world: World, metadata: Any) -> None:
-    world.ok("POST", MAPS, config_map("a"))
+    world.post(MAPS, config_map("a"))
     body = {**config_map("a"), "metadata": metadata}
     assert world.refused("PUT", f"{MAPS}/a", body) == (400, "BadRequest")
     assert world.refused("PATCH", f"{MAPS}/a", {"metadata": metadata}, kind=MERGE)[0] == 400
 
 
 def test_only_kinds_that_allow_it_are_created_by_an_update(world: World) -> None:
-    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {}}
+    lease = named("l", apiVersion="coordination.k8s.io/v1", kind="Lease", spec={})
     assert world.send("PUT", f"{LEASES}/l", lease).status == 201
     assert world.refused("PUT", f"{LEASES}/l", lease) == (422, "Invalid"), "leases name their version"
     assert world.refused("PUT", f"{MAPS}/a", config_map("a")) == (404, "NotFound")
@@ -74,7 +91,7 @@ def test_what_the_server_sets_cannot_be_set_by_a_create(world: World) -> None:
         "a", uid="mine", creationTimestamp="2001-01-01T00:00:00Z", deletionTimestamp="2001-01-01T00:00:00Z"
     )
     body["status"] = {"phase": "Running"}
-    made = world.ok("POST", PODS, body)
+    made = world.post(PODS, body)
     assert made["metadata"]["uid"] != "mine"
     assert made["metadata"]["creationTimestamp"] == "2027-01-15T08:00:00Z"
     assert "deletionTimestamp" not in made["metadata"]
@@ -86,19 +103,19 @@ def test_generated_names_are_the_prefix_and_five_letters_and_differ(world: World
     for _ in range(50):
         body = config_map("")
         body["metadata"] = {"generateName": "run-"}
-        names.add(world.ok("POST", MAPS, body)["metadata"]["name"])
+        names.add(world.post(MAPS, body)["metadata"]["name"])
     assert len(names) == 50
     assert all(re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
 
 
 def test_dry_runs_answer_what_would_be_and_store_nothing(world: World) -> None:
-    world.ok("POST", MAPS, config_map("a"))
+    world.post(MAPS, config_map("a"))
     version = world.store.rv
-    dry = world.ok("POST", f"{MAPS}?dryRun=All", config_map("b"))
+    dry = world.post(f"{MAPS}?dryRun=All", config_map("b"))
     assert "resourceVersion" not in dry["metadata"]
-    put = world.ok("PUT", f"{MAPS}/a?dryRun=All", config_map("a", data={"k": "v"}))
-    assert put["data"] == {"k": "v"}
-    world.ok("PATCH", f"{MAPS}/a?dryRun=All", {"data": {"k": "w"}}, kind=MERGE)
+    put = world.put(f"{MAPS}/a?dryRun=All", config_map("a", data={"k": "w"}))
+    assert put["data"] == {"k": "w"}
+    world.patch(f"{MAPS}/a?dryRun=All", {"data": {"k": "x"}})
     assert world.refused("POST", f"{MAPS}?dryRun=Maybe", config_map("b")) == (422, "Invalid")
     assert world.store.rv == version
     assert world.names(MAPS) == ["a"]
@@ -106,7 +123,7 @@ def test_dry_runs_answer_what_would_be_and_store_nothing(world: World) -> None:
 
 def test_bodies_may_be_yaml(world: World) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n"
-    assert world.ok("POST", MAPS, text, kind="application/yaml")["data"] == {"k": "v"}
+    assert world.post(MAPS, text, kind="application/yaml")["data"] == {"k": "v"}
     assert world.refused("POST", MAPS, b"a: [", kind="application/yaml") == (400, "BadRequest")
 
 
@@ -123,85 +140,83 @@ def test_bodies_that_are_no_objects_are_bad_requests(world: World, body: bytes) 
 def test_a_status_write_changes_the_status_only_and_a_main_write_all_but_it(world: World) -> None:
     world.pod("a")
     status = {"status": {"phase": "Running"}, "metadata": {"labels": {"l": "1"}}, "spec": {"nodeName": "x"}}
-    changed = world.ok("PATCH", f"{PODS}/a/status", status, kind=MERGE)
+    changed = world.patch(f"{PODS}/a/status", status)
     assert changed["status"]["phase"] == "Running"
     assert "nodeName" not in changed["spec"]
-    main = world.ok("PATCH", f"{PODS}/a", {"status": {"phase": "Failed"}}, kind=MERGE)
+    main = world.patch(f"{PODS}/a", {"status": {"phase": "Failed"}})
     assert main["status"]["phase"] == "Running"
 
 
 def test_priority_comes_from_the_class_and_the_default_class(world: World) -> None:
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    classes = PRIORITIES
     assert world.pod("none")["spec"]["priority"] == 0
     for name, value in (("high", 100), ("low", 5)):
-        world.ok(
-            "POST", classes, {"metadata": {"name": name}, "value": value, "globalDefault": name == "low"}
-        )
+        world.post(classes, named(name, value=value, globalDefault=name == "low"))
     assert world.pod("some")["spec"]["priority"] == 5
     assert world.pod("high", spec={"priorityClassName": "high"})["spec"]["priority"] == 100
     system = world.pod("sys", spec={"priorityClassName": "system-node-critical"})
     assert system["spec"]["priority"] == 2_000_001_000
-    world.ok("DELETE", f"{classes}/high")
+    world.delete(f"{classes}/high")
     assert world.refused("POST", PODS, pod("x", spec={"priorityClassName": "high"})) == (403, "Forbidden")
 
 
 def test_a_bind_copies_the_nodes_zone_and_the_bindings_annotations(world: World) -> None:
     labels = {"topology.kubernetes.io/zone": "z1", "other": "x"}
-    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1", "labels": labels}})
+    world.post(NODES, named("n1", labels=labels))
     for name in ("a", "b"):
         world.pod(name, labels={"app": "x"})
     assert world.bind("a", "n1", annotations={"k": "v"})[0] == 201
-    bound = world.ok("GET", f"{PODS}/a")
+    bound = world.get(f"{PODS}/a")
     assert bound["metadata"]["labels"] == {"app": "x", "topology.kubernetes.io/zone": "z1"}
     assert bound["metadata"]["annotations"] == {"k": "v"}
     (condition,) = bound["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
-    assert world.ok("GET", f"{PODS}/b")["metadata"]["labels"] == {"app": "x"}, "labels are not shared"
+    assert world.get(f"{PODS}/b")["metadata"]["labels"] == {"app": "x"}, "labels are not shared"
 
 
 @pytest.mark.parametrize(
     ("body", "refusal"),
     [
-        ({"metadata": {"name": "b"}, "target": {"name": "n1"}}, (400, "BadRequest")),
-        ({"metadata": {"name": "a"}, "target": {"kind": "Pod", "name": "n1"}}, (500, "")),
-        ({"metadata": {"name": "a"}}, (500, "")),
-        ({"metadata": {"name": "a", "namespace": "x"}, "target": {"name": "n1"}}, (400, "BadRequest")),
-        ({"metadata": {"name": "a", "resourceVersion": "1"}, "target": {"name": "n1"}}, (409, "Conflict")),
-        ({"kind": "Pod", "metadata": {"name": "a"}, "target": {"name": "n1"}}, (400, "BadRequest")),
-        ({"metadata": {"name": "a"}, "target": "n1"}, (400, "BadRequest")),
-        ({"apiVersion": "v2", "metadata": {"name": "a"}, "target": {"name": "n1"}}, (400, "BadRequest")),
+        (named("b", target={"name": "n1"}), (400, "BadRequest")),
+        (named("a", target={"kind": "Pod", "name": "n1"}), (500, "")),
+        (named("a"), (500, "")),
+        (named("a", namespace="x", target={"name": "n1"}), (400, "BadRequest")),
+        (named("a", resourceVersion="1", target={"name": "n1"}), (409, "Conflict")),
+        (named("a", kind="Pod", target={"name": "n1"}), (400, "BadRequest")),
+        (named("a", target="n1"), (400, "BadRequest")),
+        (named("a", apiVersion="v2", target={"name": "n1"}), (400, "BadRequest")),
         (b"{", (400, "BadRequest")),
     ],
 )
 def test_bad_bindings_are_refused(world: World, body: Any, refusal: tuple[int, str]) -> None:
     world.pod("a")
     assert world.refused("POST", f"{PODS}/a/binding", body) == refusal
-    assert "nodeName" not in world.ok("GET", f"{PODS}/a")["spec"]
+    assert "nodeName" not in world.get(f"{PODS}/a")["spec"]
 
 
 def test_a_dry_bind_binds_nothing(world: World) -> None:
     world.pod("a")
-    world.ok("POST", f"{PODS}/a/binding?dryRun=All", {"metadata": {"name": "a"}, "target": {"name": "n1"}})
-    assert "nodeName" not in world.ok("GET", f"{PODS}/a")["spec"]
+    world.post(f"{PODS}/a/binding?dryRun=All", named("a", target={"name": "n1"}))
+    assert "nodeName" not in world.get(f"{PODS}/a")["spec"]
 
 
 def budget(world: World, allowed: int) -> None:
-    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    path = BUDGETS
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
-    world.ok("POST", path, {"metadata": {"name": "b"}, "spec": spec})
+    world.post(path, named("b", spec=spec))
     status = {
         "observedGeneration": 1,
         "disruptionsAllowed": allowed,
         "currentHealthy": 2,
         "desiredHealthy": 1,
     }
-    world.ok("PATCH", f"{path}/b/status", {"status": {**status, "expectedPods": 2}}, kind=MERGE)
+    world.patch(f"{path}/b/status", {"status": {**status, "expectedPods": 2}})
 
 
 def running(world: World, name: str) -> None:
     world.pod(name, labels={"app": "x"})
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    world.ok("PATCH", f"{PODS}/{name}/status", {"status": ready}, kind=MERGE)
+    world.patch(f"{PODS}/{name}/status", {"status": ready})
 
 
 def test_an_eviction_is_paid_for_by_the_budget(world: World) -> None:
@@ -211,22 +226,22 @@ def test_an_eviction_is_paid_for_by_the_budget(world: World) -> None:
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction"}
     path = f"{PODS}/{{}}/eviction"
     dry = {**eviction, "metadata": {"name": "a"}, "deleteOptions": {"dryRun": ["All"]}}
-    world.ok("POST", path.format("a"), dry)
-    world.ok("POST", path.format("a"), {**eviction, "metadata": {"name": "a"}})
+    world.post(path.format("a"), dry)
+    world.post(path.format("a"), {**eviction, "metadata": {"name": "a"}})
     response = world.send("POST", path.format("b"), {**eviction, "metadata": {"name": "b"}})
     assert response.status == 429
     assert world.names(PODS) == ["b"]
-    kept = world.ok("GET", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/b")["status"]
+    kept = world.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/b")["status"]
     assert kept["disruptionsAllowed"] == 0
     assert list(kept["disruptedPods"]) == ["a"]
 
 
 def test_an_eviction_of_a_pod_whose_budget_is_not_synced_says_when_to_retry(world: World) -> None:
-    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    path = BUDGETS
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
-    world.ok("POST", path, {"metadata": {"name": "b"}, "spec": spec})
+    world.post(path, named("b", spec=spec))
     running(world, "a")
-    response = world.send("POST", f"{PODS}/a/eviction", {"kind": "Eviction", "metadata": {"name": "a"}})
+    response = world.send("POST", f"{PODS}/a/eviction", named("a", kind="Eviction"))
     assert (response.status, dict(response.headers)["Retry-After"]) == (429, "10")
 
 
@@ -241,60 +256,43 @@ def test_unknown_paths_kinds_and_methods_are_told_apart(world: World) -> None:
 
 
 def test_an_event_written_in_one_shape_reads_in_the_other(world: World) -> None:
-    core, new = "/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events"
+    core, new = EVENTS, "/apis/events.k8s.io/v1/namespaces/default/events"
     watch = world.watch(f"{new}?watch=1&resourceVersion={world.store.rv}")
     about = {"kind": "Pod", "name": "p", "namespace": "default"}
-    world.ok(
-        "POST", core, {"metadata": {"name": "e"}, "involvedObject": about, "message": "m", "type": "Normal"}
-    )
-    shown = world.ok("GET", f"{new}/e")
+    world.post(core, named("e", involvedObject=about, message="m", type="Normal"))
+    shown = world.get(f"{new}/e")
     assert (shown["apiVersion"], shown["note"], shown["regarding"]["name"]) == ("events.k8s.io/v1", "m", "p")
     (event,) = watch.events()
     assert event["object"] == shown
-    world.ok("PATCH", f"{core}/e", {"count": 2}, kind=MERGE)
-    assert world.ok("GET", new)["items"][0]["deprecatedCount"] == 2
+    world.patch(f"{core}/e", {"count": 2})
+    assert world.get(new)["items"][0]["deprecatedCount"] == 2
     assert world.names(f"{core}?fieldSelector=involvedObject.name%3Dp") == ["e"]
 
 
-def definition(**names: Any) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "boxes.example.com"},
-        "spec": {
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "boxes", "singular": "box", "kind": "Box", "listKind": "BoxList"},
-            "versions": [
-                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-            ],
-        },
-    }
+def boxes_definition() -> Object:
+    spec = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    return definition("boxes", {"type": "object", "properties": {"spec": spec}})
 
 
 def test_a_custom_kind_is_served_as_soon_as_its_definition_is_created_and_no_longer(world: World) -> None:
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    definitions = DEFINITIONS
     boxes = "/apis/example.com/v1/namespaces/default/boxes"
     assert world.send("GET", boxes).status == 404
-    world.ok("POST", definitions, definition())
-    conditions = world.ok("GET", f"{definitions}/boxes.example.com")["status"]["conditions"]
+    world.post(definitions, boxes_definition())
+    conditions = world.get(f"{definitions}/boxes.example.com")["status"]["conditions"]
     assert {c["type"]: c["status"] for c in conditions} == {"NamesAccepted": "True", "Established": "True"}
-    box = {"apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": "b"}, "spec": {"size": 1}}
-    world.ok("POST", boxes, box)
+    box = named("b", apiVersion="example.com/v1", kind="Box", spec={"size": 1})
+    world.post(boxes, box)
     watch = world.watch(f"{boxes}?watch=1&resourceVersion={world.store.rv}")
-    listed = world.ok("GET", boxes)
+    listed = world.get(boxes)
     assert listed["kind"] == "BoxList" and listed["items"][0]["kind"] == "Box"
     assert world.refused("POST", boxes, {**box, "spec": {"size": "big"}})[0] == 422
     assert world.refused("PUT", f"{boxes}/b", box) == (422, "Invalid"), "custom kinds name their version"
-    world.ok("DELETE", f"{definitions}/boxes.example.com")
+    world.delete(f"{definitions}/boxes.example.com")
     world.collect()
     assert watch.stream.watcher.ended
     assert world.send("GET", boxes).status == 404
-    world.ok("POST", definitions, definition())
+    world.post(definitions, boxes_definition())
     assert world.names(boxes) == []
 
 
@@ -302,35 +300,22 @@ def test_a_token_is_asked_of_everything_but_health_and_version() -> None:
     world = World(auth=Options.one_token("secret"))
     assert world.refused("GET", PODS) == (401, "Unauthorized")
     assert world.refused("GET", PODS, authorization="Bearer wrong") == (401, "Unauthorized")
-    assert world.ok("GET", PODS, authorization="Bearer secret")["items"] == []
+    assert world.get(PODS, authorization="Bearer secret")["items"] == []
     assert [world.send("GET", path).status for path in ("/healthz", "/readyz", "/livez", "/version")] == [
         200
     ] * 4
 
 
-def test_several_clients_that_update_by_version_lose_no_increment(world: World) -> None:
-    world.ok("POST", MAPS, config_map("counter", data={"n": "0"}))
-    seen = [world.ok("GET", f"{MAPS}/counter") for _ in range(5)]
-    applied = 0
-    for copy in seen:
-        copy["data"]["n"] = str(int(copy["data"]["n"]) + 1)
-        while world.call("PUT", f"{MAPS}/counter", copy)[0] == 409:
-            copy = world.ok("GET", f"{MAPS}/counter")
-            copy["data"]["n"] = str(int(copy["data"]["n"]) + 1)
-        applied += 1
-    assert world.ok("GET", f"{MAPS}/counter")["data"]["n"] == str(applied)
-
-
 def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    definitions = DEFINITIONS
     boxes = "/apis/example.com/v1/namespaces/default/boxes"
     for _ in range(2):
-        world.ok("POST", definitions, definition())
-        box = {"apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": "b"}}
+        world.post(definitions, boxes_definition())
+        box = named("b", apiVersion="example.com/v1", kind="Box")
         held = {**box, "metadata": {"name": "held", "finalizers": ["example.com/x"]}}
-        world.ok("POST", boxes, box)
-        world.ok("POST", boxes, held)
-        answer = world.ok("DELETE", f"{definitions}/boxes.example.com")
+        world.post(boxes, box)
+        world.post(boxes, held)
+        answer = world.delete(f"{definitions}/boxes.example.com")
         assert answer["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
         assert answer["status"]["conditions"][-1]["type"] == "Terminating"
         assert "deletionTimestamp" in answer["metadata"] and answer["metadata"]["generation"] == 1
@@ -338,7 +323,7 @@ def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
         assert world.refused("POST", boxes, {**box, "metadata": {"name": "c"}}) == (405, "MethodNotAllowed")
         world.collect()
         assert world.names(boxes) == ["held"]
-        world.ok("PATCH", f"{boxes}/held", {"metadata": {"finalizers": None}}, kind=MERGE)
+        world.patch(f"{boxes}/held", {"metadata": {"finalizers": None}})
         world.collect()
         assert world.names(definitions) == []
         assert world.send("GET", boxes).status == 404
@@ -346,18 +331,18 @@ def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
 
 def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> None:
     world = World(controllers=False)
-    owner = world.ok("POST", MAPS, config_map("owner"))["metadata"]
+    owner = world.post(MAPS, config_map("owner"))["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
-    world.ok("POST", MAPS, config_map("dependent", ownerReferences=[reference]))
-    world.ok("DELETE", f"{MAPS}/owner")
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
-    world.ok("DELETE", "/api/v1/namespaces/t")
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    world.ok("POST", definitions, definition())
-    world.ok("DELETE", f"{definitions}/boxes.example.com")
+    world.post(MAPS, config_map("dependent", ownerReferences=[reference]))
+    world.delete(f"{MAPS}/owner")
+    world.namespace("t")
+    world.delete("/api/v1/namespaces/t")
+    definitions = DEFINITIONS
+    world.post(definitions, boxes_definition())
+    world.delete(f"{definitions}/boxes.example.com")
     world.collect()
     assert world.names(MAPS) == ["dependent"]
-    assert world.ok("GET", "/api/v1/namespaces/t")["status"]["phase"] == "Terminating"
+    assert world.get("/api/v1/namespaces/t")["status"]["phase"] == "Terminating"
     assert world.names(definitions) == []
 
 
@@ -388,22 +373,22 @@ def test_every_wrong_option_of_a_patch_is_told(world: World, query: str, fields:
 def test_a_patch_to_another_kind_is_refused_unless_it_is_merged_into_the_type(world: World) -> None:
     world.pod("a")
     assert world.refused("PATCH", f"{PODS}/a", {"kind": "Node"}, kind=MERGE) == (422, "Invalid")
-    strategic = "application/strategic-merge-patch+json"
-    assert world.ok("PATCH", f"{PODS}/a", {"kind": "Node"}, kind=strategic)["kind"] == "Pod"
+    strategic = STRATEGIC
+    assert world.patch(f"{PODS}/a", {"kind": "Node"}, kind=strategic)["kind"] == "Pod"
 
 
 def test_an_update_without_its_needed_version_names_the_plural(world: World) -> None:
-    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    world.ok("POST", leases, {"metadata": {"name": "l"}})
-    status, answer = world.call("PUT", f"{leases}/l", {"metadata": {"name": "l"}})
+    leases = LEASES
+    world.post(leases, named("l"))
+    status, answer = world.call("PUT", f"{leases}/l", named("l"))
     assert (status, answer["details"]["kind"]) == (422, "leases")
 
 
 def test_an_evicted_pod_that_stays_says_why_it_goes(world: World) -> None:
     world.pod("a")
     world.bind("a", "n")
-    world.ok("POST", f"{PODS}/a/eviction", {"metadata": {"name": "a"}})
-    found = world.ok("GET", f"{PODS}/a")
+    world.post(f"{PODS}/a/eviction", named("a"))
+    found = world.get(f"{PODS}/a")
     assert "deletionTimestamp" in found["metadata"]
     condition = found["status"]["conditions"][-1]
     assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "EvictionByEvictionAPI")
@@ -415,24 +400,18 @@ def test_a_binding_without_a_name_is_not_the_pods(world: World) -> None:
     assert world.refused("POST", f"{PODS}/a/binding", body) == (400, "BadRequest")
 
 
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-
-
 def test_a_write_answers_in_the_form_that_was_asked_for(world: World) -> None:
-    assert world.ok("POST", PODS, pod("a"), accept=METADATA)["kind"] == "PartialObjectMetadata"
+    assert world.post(PODS, pod("a"), accept=METADATA)["kind"] == "PartialObjectMetadata"
     assert world.ok("DELETE", f"{PODS}/a", accept=TABLE)["rows"][0]["cells"][0] == "a"
 
 
-@pytest.mark.parametrize(
-    ("path", "accept", "details"),
-    [
-        (f"{PODS}", "application/xml", {}),
-        (f"{PODS}", "application/json;as=Heap;v=v1;g=meta.k8s.io", None),
-        (f"{PODS}", METADATA, None),
-        (f"{PODS}/a", METADATA.replace("Metadata;", "MetadataList;"), None),
-    ],
-)
+@cases("""
+    path | accept | details
+    /api/v1/namespaces/default/pods | application/xml | {}
+    /api/v1/namespaces/default/pods | application/json;as=Heap;v=v1;g=meta.k8s.io | null
+    /api/v1/namespaces/default/pods | application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io | null
+    /api/v1/namespaces/default/pods/a | application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io | null
+    """)
 def test_a_form_that_cannot_be_had_is_not_acceptable(
     world: World, path: str, accept: str, details: Any
 ) -> None:
@@ -457,19 +436,18 @@ def test_a_version_that_a_built_in_group_lacks_is_told_by_the_group(world: World
 
 
 def test_there_is_one_default_priority_class_at_most(world: World) -> None:
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    world.ok("POST", classes, {"metadata": {"name": "a"}, "value": 1, "globalDefault": True})
-    second = {"metadata": {"name": "b"}, "value": 2, "globalDefault": True}
+    classes = PRIORITIES
+    world.post(classes, named("a", value=1, globalDefault=True))
+    second = named("b", value=2, globalDefault=True)
     assert world.refused("POST", classes, second) == (403, "Forbidden")
-    world.ok("POST", classes, {**second, "globalDefault": False})
+    world.post(classes, {**second, "globalDefault": False})
     assert world.refused("PATCH", f"{classes}/b", {"globalDefault": True}, kind=MERGE) == (403, "Forbidden")
-    world.ok("PATCH", f"{classes}/a", {"description": "still the one"}, kind=MERGE)
+    world.patch(f"{classes}/a", {"description": "still the one"})
 
 
 def test_a_workload_without_a_selector_is_told_so(world: World) -> None:
-    body = {"metadata": {"name": "d"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
-    _, answer = world.call("POST", "/apis/apps/v1/namespaces/default/deployments", body)
-    assert [cause["field"] for cause in answer["details"]["causes"]] == [
+    body = named("d", spec={"template": {"metadata": {"labels": {"a": "b"}}}})
+    assert world.wrong("POST", DEPLOYMENTS, body) == [
         "spec.selector",
         "spec.template.metadata.labels",
         "spec.template.spec.containers",
@@ -477,8 +455,8 @@ def test_a_workload_without_a_selector_is_told_so(world: World) -> None:
 
 
 def test_a_headless_service_without_a_selector_has_both_families(world: World) -> None:
-    body = {"metadata": {"name": "s"}, "spec": {"clusterIP": "None"}}
-    spec = world.ok("POST", "/api/v1/namespaces/default/services", body)["spec"]
+    body = named("s", spec={"clusterIP": "None"})
+    spec = world.post(SERVICES, body)["spec"]
     assert (spec["ipFamilyPolicy"], spec["ipFamilies"]) == ("RequireDualStack", ["IPv4", "IPv6"])
 
 
@@ -489,16 +467,11 @@ def test_a_device_taint_is_dated(world: World) -> None:
         "pool": {"name": "n", "resourceSliceCount": 1},
         "devices": [{"name": "a", "taints": [{"key": "k", "effect": "NoSchedule"}]}],
     }
-    made = world.ok(
-        "POST", "/apis/resource.k8s.io/v1/resourceslices", {"metadata": {"name": "s"}, "spec": spec}
-    )
+    made = world.post("/apis/resource.k8s.io/v1/resourceslices", named("s", spec=spec))
     taint = made["spec"]["devices"][0]["taints"][0]
     assert taint["timeAdded"] == made["metadata"]["creationTimestamp"]
 
 
 def test_a_job_without_a_name_is_refused_for_that(world: World) -> None:
-    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
-    status, answer = world.call(
-        "POST", "/apis/batch/v1/namespaces/default/jobs", {"spec": {"template": template}}
-    )
-    assert (status, [cause["field"] for cause in answer["details"]["causes"]]) == (422, ["metadata.name"])
+    template = {"spec": {"containers": [container()], "restartPolicy": "Never"}}
+    assert world.wrong("POST", JOBS, {"spec": {"template": template}}) == ["metadata.name"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.support.places import DOCS
 
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.places import DOCS
 
 pytest_plugins = ["pytester"]
 
@@ -24,6 +24,7 @@ OPTIONS = (
 )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("number", range(len(SCRIPTS)))
 @pytest.mark.filterwarnings("default::DeprecationWarning")
 def test_an_example_runs(number: int) -> None:

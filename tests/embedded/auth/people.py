@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
-
-from tests.embedded.api.world import World
 
 from embedded_kubernetes.auth.audit import Asked
 from embedded_kubernetes.auth.identity import MASTERS, User
 from embedded_kubernetes.auth.jwt import Keys
 from embedded_kubernetes.auth.options import Options
 
+from ..support import ACCOUNTS, World, named
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
-#: One key pair for all tests: to make one takes long.
-KEYS = Keys()
+
+
+@cache
+def keys() -> Keys:
+    """One key pair for all tests: to make one takes long."""
+    return Keys()
 
 
 class Guarded(World):
-    """`admin` may do everything, `ann` is in the group `team`. `asked` are the requests that came."""
+    """`admin` may do everything, `ann` is in the group `team`. `audited` are the requests that came."""
 
     def __init__(self, **options: Any) -> None:
-        self.asked: list[Asked] = []
+        self.audited: list[Asked] = []
         users = {"admin": User("admin", groups=(MASTERS,)), "ann": User("ann", "u-ann", ("team",))}
         super().__init__(
-            auth=Options(**{"rbac": True, "tokens": users, "keys": KEYS, **options}),
-            observer=self.asked.append,
+            auth=Options(**{"rbac": True, "tokens": users, "keys": keys(), **options}),
+            observer=self.audited.append,
         )
 
     def by(
@@ -44,20 +48,18 @@ class Guarded(World):
 
     def grant(self, name: str, rules: list[dict[str, Any]], subject: dict[str, str]) -> None:
         """Lets the subject do this in the whole cluster."""
-        self.made(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+        self.made(f"{RBAC}/clusterroles", named(name, rules=rules))
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-        body = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
+        body = named(name, roleRef=role, subjects=[subject])
         self.made(f"{RBAC}/clusterrolebindings", body)
 
     def account(self, name: str) -> str:
         """A new service account's UID."""
-        uid: str = self.made(ACCOUNTS, {"metadata": {"name": name}})["metadata"]["uid"]
-        return uid
+        return self.made(ACCOUNTS, named(name))["metadata"]["uid"]
 
     def token(self, account: str, **spec: Any) -> str:
         """A token of the account."""
-        found: str = self.made(f"{ACCOUNTS}/{account}/token", {"spec": spec})["status"]["token"]
-        return found
+        return self.made(f"{ACCOUNTS}/{account}/token", {"spec": spec})["status"]["token"]
 
 
 ANN = {"kind": "User", "name": "ann"}

@@ -8,11 +8,10 @@ import pytest
 
 from embedded_kubernetes.auth.audit import FURTHER, event
 
+from ..support import CLAIMS, MERGE, NODES, PODS, container, named
 from .people import ANN, Guarded, rule
 
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 STATUS = f"{CLAIMS}/c/status"
-MERGE = "application/merge-patch+json"
 GROUP = "resource.k8s.io"
 DRIVER = "d.example.com"
 
@@ -31,7 +30,7 @@ REPORT = {"driver": DRIVER, "pool": "p", "device": "d", "conditions": []}
 def server() -> Guarded:
     server = Guarded()
     request = {"name": "r", "exactly": {"deviceClassName": "x"}}
-    server.made(CLAIMS, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    server.made(CLAIMS, named("c", spec={"devices": {"requests": [request]}}))
     server.grant("status", [rule("patch update", "resourceclaims/status", group=GROUP)], ANN)
     return server
 
@@ -49,9 +48,9 @@ def test_an_allocation_needs_binding_in_the_whole_cluster(server):
     assert 'User "ann" cannot patch resource "resourceclaims/binding"' in cause["message"]
     assert "at the cluster scope" in cause["message"]
     server.grant("binding", [rule("patch", "resourceclaims/binding", group=GROUP)], ANN)
-    server.asked.clear()
+    server.audited.clear()
     assert patched(server, {"allocation": allocation()})[0] == 200
-    [asked] = server.asked
+    [asked] = server.audited
     [further] = asked.further
     assert (further.verb, further.combined, further.namespace, further.name) == (
         "patch", "resourceclaims/binding", "", "",
@@ -97,9 +96,9 @@ def test_a_report_of_another_driver_is_not_taken_back(server):
 @pytest.mark.parametrize(("node", "code"), [("n1", 200), ("n2", 422)])
 def test_a_driver_reports_about_its_own_node(server, node, code):
     server.account("driver")
-    server.made("/api/v1/nodes", {"metadata": {"name": "n1"}})
-    spec = {"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "driver", "nodeName": "n1"}
-    server.made("/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})
+    server.made(NODES, named("n1"))
+    spec = {"containers": [container()], "serviceAccountName": "driver", "nodeName": "n1"}
+    server.made(PODS, named("p", spec=spec))
     subject = {"kind": "ServiceAccount", "name": "driver", "namespace": "default"}
     rules = [
         rule("patch", "resourceclaims/status", group=GROUP),

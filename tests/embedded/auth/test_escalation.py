@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
+from ..support import APPLY, MERGE, NAMESPACES, named
 from .people import ANN, RBAC, Guarded, rule
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES, BINDINGS = (f"{RBAC}/namespaces/default/{plural}" for plural in ("roles", "rolebindings"))
-MERGE = "application/merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def role(name: str, *rules: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def binding(name: str, to: str, kind: str = "Role") -> dict[str, Any]:
     ref = {"apiGroup": GROUP, "kind": kind, "name": to}
-    return {"metadata": {"name": name}, "roleRef": ref, "subjects": [{"kind": "User", "name": "bob"}]}
+    return named(name, roleRef=ref, subjects=[{"kind": "User", "name": "bob"}])
 
 
 def test_a_role_grants_no_more_than_its_writer_has(server):
@@ -108,7 +107,7 @@ def test_a_gathering_role_needs_all_rights_whatever_it_gathers(server):
 
 
 def test_rights_in_a_namespace_are_for_roles_of_that_namespace(server):
-    server.made("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    server.made(NAMESPACES, named("other"))
     server.made(ROLES, role("deleter", rule("delete", "pods")))
     server.made(BINDINGS, {**binding("deleter", "deleter"), "subjects": [ANN]})
     assert server.by("ann", "POST", ROLES, role("r", rule("delete", "pods")))[0] == 201
@@ -128,8 +127,8 @@ def test_roles_that_are_missing_are_told(server):
 
 
 def test_what_the_change_is_by_counts_in_what_was_asked(server):
-    server.asked.clear()
+    server.audited.clear()
     server.by("ann", "PUT", f"{ROLES}/r", role("r"))
-    assert [(each.verb, each.combined, each.name) for each in server.asked[0].further] == [
+    assert [(each.verb, each.combined, each.name) for each in server.audited[0].further] == [
         ("escalate", "roles", "r"), ("create", "roles", "r"),
     ]  # fmt: skip

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from embedded_kubernetes import cluster
 from embedded_kubernetes.assembly import options_of
 from embedded_kubernetes.auth.identity import MASTERS
 from embedded_kubernetes.auth.options import OPEN_PATHS, Options
 from embedded_kubernetes.settings import SettingError
+
+from ..support import cases
 
 
 def read(*flags: str) -> tuple[Options, str]:
@@ -58,14 +59,12 @@ def test_users_come_from_a_token_file(tmp_path: Path):
     assert (options.asks, options.anonymous, options.audiences) == (True, True, ("a", "b"))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("t,ann", "line 1: at least a token, a user and a uid, not 2 columns"),
-        ("\n,ann,u", "line 2: the token is empty"),
-        ("t,ann,u\nt,bob,v", "line 2: the token was given before"),
-    ],
-)
+@cases(r"""
+    text | said
+    t,ann | 'line 1: at least a token, a user and a uid, not 2 columns'
+    "\n,ann,u" | 'line 2: the token is empty'
+    "t,ann,u\nt,bob,v" | 'line 2: the token was given before'
+    """)
 def test_a_bad_token_file_names_the_line(tmp_path: Path, text: str, said: str):
     file = tmp_path / "tokens.csv"
     file.write_text(text)
@@ -73,7 +72,10 @@ def test_a_bad_token_file_names_the_line(tmp_path: Path, text: str, said: str):
 
 
 def test_a_key_file_has_an_rsa_key(tmp_path: Path):
-    def written(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> str:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    def written(key: Any) -> str:
         file = tmp_path / "key.pem"
         form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
@@ -87,35 +89,23 @@ def test_a_key_file_has_an_rsa_key(tmp_path: Path):
     assert "no PEM file with an RSA private key" in refusal("--service-account-signing-key-file", wrong)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (
-            ("--authorization-mode", "ABAC"),
-            "--authorization-mode: must be one of AlwaysAllow, RBAC, not ABAC",
-        ),
-        (("--token-auth-file", "/none/there"), "--token-auth-file /none/there: cannot be read"),
-        (("--service-account-signing-key-file", "/none/there"), "cannot be read"),
-    ],
-)
-def test_what_cannot_be_followed_is_named(flags: tuple[str, ...], said: str):
-    assert said in refusal(*flags)
+@cases("""
+    flags | said
+    --authorization-mode ABAC | '--authorization-mode: must be one of AlwaysAllow, RBAC, not ABAC'
+    --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
+    --service-account-signing-key-file /none/there | cannot be read
+    """)
+def test_what_cannot_be_followed_is_named(flags: str, said: str):
+    assert said in refusal(*flags.split())
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--authorization-mode", "ABAC"), "agent-scheduler cluster: --authorization-mode: must be one of"),
-        (
-            ("--audit-log-path", "/none/there"),
-            "agent-scheduler cluster: --audit-log-path /none/there: cannot be written",
-        ),
-    ],
-)
-def test_the_command_ends_with_one_error(
-    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-):
+@cases("""
+    flags | said
+    --authorization-mode ABAC | 'agent-scheduler cluster: --authorization-mode: must be one of'
+    --audit-log-path /none/there | 'agent-scheduler cluster: --audit-log-path /none/there: cannot be written'
+    """)
+def test_the_command_ends_with_one_error(flags: str, said: str, capsys: pytest.CaptureFixture[str]):
     parser = argparse.ArgumentParser()
     cluster.add_arguments(parser)
-    assert cluster.main(parser.parse_args(["--port", "0", *flags])) == 1
+    assert cluster.main(parser.parse_args(["--port", "0", *flags.split()])) == 1
     assert said in capsys.readouterr().err

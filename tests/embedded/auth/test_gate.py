@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.embedded.api.world import World
 
 from embedded_kubernetes.auth.gate import FURTHER
 from embedded_kubernetes.auth.options import ADMIN, Options
 
+from ..support import APPLY, LEASES, PODS, World, container, named
 from .people import ANN, Guarded, rule
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-PODS = "/api/v1/namespaces/default/pods"
 GROUP = "coordination.k8s.io"
-APPLY = "application/apply-patch+yaml"
-
-
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +32,7 @@ def test_who_may_not_learns_nothing_else(server, method, path, body):
 
 
 def test_what_is_refused_is_not_done(server):
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    pod = named("p", spec={"containers": [container()]})
     assert server.by("ann", "POST", PODS, pod)[0] == 403
     assert server.by("admin", "GET", f"{PODS}/p")[0] == 404
 
@@ -49,7 +41,7 @@ def test_what_is_refused_is_not_done(server):
 def test_what_an_update_or_an_apply_makes_needs_create(server, method):
     verb = {"PUT": "update", "PATCH": "patch"}[method]
     server.grant("change", [rule(verb, "leases", group=GROUP)], ANN)
-    body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": {"name": "mine"}}
+    body = named("mine", apiVersion=f"{GROUP}/v1", kind="Lease")
     query, kind = ("", "application/json") if method == "PUT" else ("?fieldManager=t", APPLY)
     code, answer = server.by("ann", method, f"{LEASES}/mine{query}", body, kind=kind)
     assert code == 403
@@ -83,25 +75,22 @@ def test_without_rbac_who_is_known_may_do_everything():
     world = World(auth=Options(tokens={"t": ADMIN}, anonymous=False))
     assert world.send("GET", PODS).status == 401
     assert world.send("GET", PODS, authorization="Bearer t").status == 200
-    roles = world.ok("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", authorization="Bearer t")
+    roles = world.get("/apis/rbac.authorization.k8s.io/v1/clusterroles", authorization="Bearer t")
     assert roles["items"] == []
 
 
 def test_what_nobody_is_told_of_is_not_kept():
     for world in (World(), World(auth=Options(rbac=True, tokens={"t": ADMIN}))):
-        body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": {"name": "mine"}}
+        body = named("mine", apiVersion=f"{GROUP}/v1", kind="Lease")
         assert world.send("PUT", f"{LEASES}/mine", body, authorization="Bearer t").status == 201
         assert FURTHER.get() is None
 
 
-def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():
-    world = World()
-    review = world.ok(
-        "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, authorization="Bearer any"
-    )
+def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator(world: World) -> None:
+    review = world.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, authorization="Bearer any")
     assert review["status"]["userInfo"]["groups"] == ["system:masters", "system:authenticated"]
     asked = {"spec": {"resourceAttributes": {"verb": "*", "resource": "*"}}}
-    review = world.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+    review = world.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
     assert review["status"] == {"allowed": True}
 
 
@@ -114,9 +103,9 @@ def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():
     ],
 )
 def test_what_only_a_kubelet_knows_needs_a_node(server, stream, code, said):
-    spec = {"containers": [{"name": "c", "image": "i"}]}
-    server.made(PODS, {"metadata": {"name": "p"}, "spec": spec})
-    server.made(PODS, {"metadata": {"name": "bound"}, "spec": {**spec, "nodeName": "n"}})
+    spec = {"containers": [container()]}
+    server.made(PODS, named("p", spec=spec))
+    server.made(PODS, named("bound", spec={**spec, "nodeName": "n"}))
     server.grant("stream", [rule("get", f"pods/{stream}")], ANN)
     answer = server.send("GET", f"{PODS}/p/{stream}", authorization="Bearer ann")
     assert answer.status == code

@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 
+from ..support import NODES, PODS, container, named
 from .people import ANN, Guarded, rule
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-PODS = "/api/v1/namespaces/default/pods"
 ON_REVIEWS = rule("impersonate-on:user-info:create", "selfsubjectreviews", group="authentication.k8s.io")
-
-
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
 
 
 def as_(server: Guarded, *headers: tuple[str, str], by: str = "ann") -> tuple[int, Any]:
@@ -150,9 +145,9 @@ def test_nodes_and_accounts_have_ways_of_their_own(server):
 
 def test_an_account_may_be_the_node_that_it_runs_on(server):
     server.account("agent")
-    server.made("/api/v1/nodes", {"metadata": {"name": "n1"}})
-    spec = {"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "agent", "nodeName": "n1"}
-    server.made(PODS, {"metadata": {"name": "p"}, "spec": spec})
+    server.made(NODES, named("n1"))
+    spec = {"containers": [container()], "serviceAccountName": "agent", "nodeName": "n1"}
+    server.made(PODS, named("p", spec=spec))
     rules = [
         rule("impersonate-on:associated-node:create", "selfsubjectreviews", group="authentication.k8s.io"),
         constrained("associated-node", "nodes", names="*"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ..support import NAMESPACES, named
 from .people import RBAC, Guarded, rule
 
 
@@ -13,25 +14,24 @@ from .people import RBAC, Guarded, rule
 def server() -> Guarded:
     server = Guarded()
     for namespace in ("one", "two"):
-        server.made("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        server.made(NAMESPACES, named(namespace))
     return server
 
 
 def grant(server: Guarded, namespace: str, verbs: str, *subjects: dict[str, str]) -> None:
     """A Role of the namespace, always of the same name, that lets the subjects do this with its pods."""
     at = f"{RBAC}/namespaces/{namespace}"
-    server.made(f"{at}/roles", {"metadata": {"name": "worker"}, "rules": [rule(verbs, "pods")]})
+    server.made(f"{at}/roles", named("worker", rules=[rule(verbs, "pods")]))
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "worker"}
-    body: dict[str, Any] = {"metadata": {"name": "work"}, "roleRef": role, "subjects": list(subjects)}
+    body: dict[str, Any] = named("work", roleRef=role, subjects=list(subjects))
     server.made(f"{at}/rolebindings", body)
 
 
 def token(server: Guarded, namespace: str) -> str:
     """Of the service account `robot` there."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    server.made(accounts, {"metadata": {"name": "robot"}})
-    found: str = server.made(f"{accounts}/robot/token", {"spec": {}})["status"]["token"]
-    return found
+    server.made(accounts, named("robot"))
+    return server.made(f"{accounts}/robot/token", {"spec": {}})["status"]["token"]
 
 
 def may(server: Guarded, who: str, method: str, namespace: str) -> bool:

@@ -9,15 +9,11 @@ import pytest
 from embedded_kubernetes.auth.aggregation import Aggregation
 from embedded_kubernetes.auth.authentication import ACCEPTED_FOR
 
+from ..support import PODS, cases, named
 from .people import ANN, RBAC, Guarded, rule
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
-
-
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
 
 
 def access(server: Guarded, **spec: Any) -> Any:
@@ -34,24 +30,15 @@ def test_a_review_says_by_which_binding(server):
     assert access(server, user="eve", resourceAttributes=asked) == {"allowed": False}
 
 
-@pytest.mark.parametrize(
-    ("selector", "error"),
-    [
-        ({"rawSelector": "metadata.name=a"}, None),
-        ({"rawSelector": "metadata.name"}, "ignored due to parse error"),
-        ({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}, None),
-        ({"requirements": [{"key": "a", "operator": "Exists"}]}, "ignored due to parse error"),
-        (
-            {
-                "requirements": [
-                    {"key": "a", "operator": "In", "values": ["b"]},
-                    {"key": "a", "operator": "Exists"},
-                ]
-            },
-            "partially ignored due to parse error",
-        ),
-    ],
-)
+@cases("""
+    selector | error
+    {rawSelector: metadata.name=a} | null
+    {rawSelector: metadata.name} | ignored due to parse error
+    {requirements: [{key: a, operator: In, values: [b]}]} | null
+    {requirements: [{key: a, operator: Exists}]} | ignored due to parse error
+    {requirements: [{key: a, operator: In, values: [b]}, {key: a, operator: Exists}]} | partially ignored due to
+        parse error
+    """)
 def test_a_review_says_which_selector_could_not_be_read(server, selector, error):
     asked = {"verb": "list", "resource": "pods", "fieldSelector": selector}
     status = access(server, user="eve", resourceAttributes=asked)
@@ -59,23 +46,14 @@ def test_a_review_says_which_selector_could_not_be_read(server, selector, error)
     assert status.get("evaluationError") == wanted
 
 
-@pytest.mark.parametrize(
-    ("spec", "fields"),
-    [
-        ({}, ["spec.resourceAttributes", "spec.user"]),
-        (
-            {"user": "u", "resourceAttributes": {"fieldSelector": {}}},
-            ["spec.resourceAttributes.fieldSelector.requirements"],
-        ),
-        (
-            {"user": "u", "resourceAttributes": {"labelSelector": {"requirements": [{"operator": "In"}]}}},
-            [
-                "spec.resourceAttributes.labelSelector.requirements[0].key",
-                "spec.resourceAttributes.labelSelector.requirements[0].values",
-            ],
-        ),
-    ],
-)
+@cases("""
+    spec | fields
+    {} | [spec.resourceAttributes, spec.user]
+    {user: u, resourceAttributes: {fieldSelector: {}}} | [spec.resourceAttributes.fieldSelector.requirements]
+    {user: u, resourceAttributes: {labelSelector: {requirements: [{operator: In}]}}} |
+        ['spec.resourceAttributes.labelSelector.requirements[0].key',
+        'spec.resourceAttributes.labelSelector.requirements[0].values']
+    """)
 def test_a_review_that_asks_nothing_is_invalid(server, spec, fields):
     code, answer = server.by("admin", "POST", f"{AUTHORIZATION}/subjectaccessreviews", {"spec": spec})
     assert code == 422
@@ -85,7 +63,7 @@ def test_a_review_that_asks_nothing_is_invalid(server, spec, fields):
 def test_rules_of_ones_own_are_told_with_what_could_not_be_found(server):
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "none"}
     path = f"{RBAC}/namespaces/default/rolebindings"
-    server.made(path, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": [ANN]})
+    server.made(path, named("b", roleRef=ref, subjects=[ANN]))
     server.grant("reader", [rule("get", "pods", names="p")], ANN)
     body = {"spec": {"namespace": "default"}}
     _, answer = server.by("ann", "POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", body)
@@ -128,9 +106,9 @@ def test_a_token_after_two_spaces_is_warned_of(server, header, warned):
 def test_the_roles_for_people_are_filled_from_the_start(server, role, secrets, pods):
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
     path = f"{RBAC}/namespaces/default/rolebindings"
-    server.made(path, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": [ANN]})
+    server.made(path, named("b", roleRef=ref, subjects=[ANN]))
     assert server.by("ann", "GET", "/api/v1/namespaces/default/secrets")[0] == secrets
-    assert server.by("ann", "GET", "/api/v1/namespaces/default/pods")[0] == pods
+    assert server.by("ann", "GET", PODS)[0] == pods
     assert server.by("ann", "GET", "/api/v1/namespaces/other/pods")[0] == 403
     assert server.by("ann", "GET", path)[0] == (200 if role == "admin" else 403)
 
@@ -150,9 +128,7 @@ def test_gathered_rules_follow_what_is_gathered(server):
     more = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "more"}}]}}
     server.made(path, {"metadata": {"name": "a-more"}, **more})
     for name, resource in (("b", "pods"), ("a", "nodes"), ("c", "pods")):
-        server.made(
-            path, {"metadata": {"name": name, "labels": {"to": "sum"}}, "rules": [rule("get", resource)]}
-        )
+        server.made(path, named(name, labels={"to": "sum"}, rules=[rule("get", resource)]))
     assert rules("sum") == rules("a-more") == [rule("get", "nodes"), rule("get", "pods")]
     server.by("admin", "DELETE", f"{path}/a")
     assert rules("sum") == rules("a-more") == [rule("get", "pods")]

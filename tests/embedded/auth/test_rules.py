@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from embedded_kubernetes.auth.attributes import Attributes, of_path
 from embedded_kubernetes.auth.rules import EVERYTHING, Rule, compact, missing
 
+from ..support import cases
+
 PODS = Rule(("get", "list"), ("",), ("pods",))
 
 
@@ -17,24 +19,22 @@ def asked(verb: str, resource: str, *, group: str = "", name: str = "") -> Attri
     return Attributes(verb, group, "v1", kind, below, "ns", name)
 
 
-@pytest.mark.parametrize(
-    ("resources", "resource", "allowed"),
-    [
-        ("pods", "pods", True),
-        ("pods", "pods/status", False),
-        ("pods/status", "pods/status", True),
-        ("pods/status", "pods", False),
-        ("*", "pods", True),
-        ("*", "pods/status", True),
-        ("*/scale", "deployments/scale", True),
-        ("*/scale", "deployments", False),
-        ("*/scale", "deployments/status", False),
-        ("pods/*", "pods/status", False),
-        ("pods/*", "pods", False),
-        ("*/*", "pods/status", False),
-        ("*/*", "pods", False),
-    ],
-)
+@cases("""
+    resources | resource | allowed
+    pods | pods | true
+    pods | pods/status | false
+    pods/status | pods/status | true
+    pods/status | pods | false
+    '*' | pods | true
+    '*' | pods/status | true
+    '*/scale' | deployments/scale | true
+    '*/scale' | deployments | false
+    '*/scale' | deployments/status | false
+    pods/* | pods/status | false
+    pods/* | pods | false
+    '*/*' | pods/status | false
+    '*/*' | pods | false
+    """)
 def test_what_stands_for_a_resource(resources, resource, allowed):
     assert Rule(("get",), ("",), (resources,)).allows(asked("get", resource)) is allowed
 
@@ -49,18 +49,16 @@ def test_verb_group_and_name_have_to_fit():
     assert Rule(("*",), ("*",), ("*",)).allows(asked("get", "deployments", group="apps", name="web"))
 
 
-@pytest.mark.parametrize(
-    ("url", "path", "allowed"),
-    [
-        ("/metrics", "/metrics", True),
-        ("/metrics", "/metrics/slis", False),
-        ("/healthz/*", "/healthz/ping", True),
-        ("/healthz/*", "/healthz", False),
-        ("/configz*", "/configzoo", True),
-        ("*", "/anything", True),
-        ("/a/*/b", "/a/x/b", False),
-    ],
-)
+@cases("""
+    url | path | allowed
+    /metrics | /metrics | true
+    /metrics | /metrics/slis | false
+    /healthz/* | /healthz/ping | true
+    /healthz/* | /healthz | false
+    /configz* | /configzoo | true
+    '*' | /anything | true
+    /a/*/b | /a/x/b | false
+    """)
 def test_what_stands_for_a_path(url, path, allowed):
     assert Rule(("get",), urls=(url,)).allows(of_path("get", path)) is allowed
     assert not Rule(("post",), urls=(url,)).allows(of_path("get", path))

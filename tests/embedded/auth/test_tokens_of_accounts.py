@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from embedded_kubernetes.auth import jwt
 
+from ..support import NODES, PODS, container, named
 from .people import ACCOUNTS, Guarded
 
 VERSION = "/version"
-PODS = "/api/v1/namespaces/default/pods"
-
-
-@pytest.fixture
-def server() -> Guarded:
-    return Guarded()
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
 def status(server: Guarded, token: str) -> int:
@@ -24,11 +18,8 @@ def status(server: Guarded, token: str) -> int:
 
 
 def a_pod(account: str, **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "i"}]
-    return {
-        "metadata": {"name": "p"},
-        "spec": {"containers": containers, "serviceAccountName": account, **spec},
-    }
+    containers = [container()]
+    return named("p", spec={"containers": containers, "serviceAccountName": account, **spec})
 
 
 def test_a_token_stands_for_its_account(server):
@@ -77,9 +68,19 @@ def test_an_accepted_token_is_accepted_for_ten_seconds_after_its_account_went(se
     assert status(server, token) == 401
 
 
+def test_a_token_ends_with_the_deletion_of_its_account_though_a_finalizer_keeps_the_account(server):
+    server.made(ACCOUNTS, named("robot", finalizers=["example.com/hold"]))
+    token = server.token("robot")
+    server.by("admin", "DELETE", f"{ACCOUNTS}/robot")
+    server.now += 120
+    code, answer = server.by("admin", "POST", REVIEWS, {"spec": {"token": token}})
+    assert (code, "has been deleted" in answer["status"]["error"]) == (201, True)
+    assert status(server, token) == 401
+
+
 def test_a_token_bound_to_a_pod_ends_with_it_and_tells_where_it_runs(server):
     server.account("robot")
-    node = server.made("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    node = server.made(NODES, named("n1"))
     pod = server.made(PODS, a_pod("robot", nodeName="n1"))
     token = server.token("robot", boundObjectRef={"apiVersion": "v1", "kind": "Pod", "name": "p"})
     _, review = server.by(token, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
@@ -117,7 +118,6 @@ def test_a_pods_token_for_3607_seconds_lives_for_a_year_and_warns(server):
         "robot", expirationSeconds=3607, boundObjectRef={"apiVersion": "v1", "kind": "Pod", "name": "p"}
     )
     claims = jwt.claims(token)
-    assert claims is not None
     assert claims["exp"] - claims["iat"] == 365 * 24 * 3600
     assert claims["kubernetes.io"]["warnafter"] - claims["iat"] == 3607
 

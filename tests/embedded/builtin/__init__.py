@@ -8,8 +8,11 @@ from typing import Any
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.resource import Resource
 
-KINDS: dict[tuple[str, str], Resource] = {(resource.group, resource.kind): resource for resource in BUILTIN}
-POD = KINDS["", "Pod"]
+#: By kind; the newer of the two kinds of events also has its group in the name.
+KINDS: dict[str, Resource] = {
+    f"{resource.kind}{'.new' if resource.group == 'events.k8s.io' else ''}": resource for resource in BUILTIN
+}
+POD = KINDS["Pod"]
 
 
 def complete(metadata: dict[str, Any], *, namespaced: bool = True) -> dict[str, Any]:
@@ -29,13 +32,17 @@ def created(resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
-def refused(resource: Resource, obj: dict[str, Any]) -> list[tuple[str, str]]:
-    """(reason without its prefix, field) of each cause for refusing a create."""
+def refused(resource: Resource, obj: dict[str, Any]) -> str:
+    """The causes for refusing a create, each with its reason and field; empty for none."""
     return brief(resource.validate(created(resource, obj), None))
 
 
-def brief(causes: list[Any]) -> list[tuple[str, str]]:
-    return [(cause.reason.removeprefix("FieldValue"), cause.field) for cause in causes]
+def brief(causes: list[Any]) -> str:
+    return "; ".join(f"{cause.reason.removeprefix('FieldValue')} {cause.field}" for cause in causes)
+
+
+def places(causes: str) -> list[str]:
+    return [cause.partition(" ")[2] for cause in causes.split("; ")]
 
 
 def pod(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
@@ -45,7 +52,7 @@ def pod(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
 
 def updated(
     resource: Resource, old: dict[str, Any], new: dict[str, Any], subresource: str = ""
-) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+) -> tuple[dict[str, Any], str]:
     """What an update would store, and what it is refused for."""
     new, before = deepcopy(new), deepcopy(old)
     resource.default(new)

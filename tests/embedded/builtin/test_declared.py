@@ -8,50 +8,49 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from tests.embedded.api.world import MERGE, World
-from tests.support.places import ROOT
 
 from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.builtin.kind import Kind, declared, resource
 from embedded_kubernetes.builtin.rules import check_part
+from tests.support.places import ROOT
+
+from ..support import APPLY, TABLE, World, named
 
 _TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-_APPLY = "application/apply-patch+yaml"
 _PATH = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
 
 
 @pytest.fixture
 def world() -> World:
     entry = re.search(r"```json\n(\{.*?)```", _TEXT, re.DOTALL)
-    assert entry is not None
     kind = msgspec.json.decode(entry[1], type=Kind)
     return World(resources=(*BUILTIN, resource(kind)))
 
 
 def _ingress(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"name": name},
-        "spec": {"ingressClassName": "c", "rules": [{"host": "a.example"}], **spec},
-    }
+    return named(
+        name,
+        apiVersion="networking.k8s.io/v1",
+        kind="Ingress",
+        spec={"ingressClassName": "c", "rules": [{"host": "a.example"}], **spec},
+    )
 
 
 def test_it_is_created_read_listed_watched_and_deleted(world: World) -> None:
     watch = world.watch(f"{_PATH}?watch=1")
-    made = world.ok("POST", _PATH, _ingress("i"))
+    made = world.post(_PATH, _ingress("i"))
     assert (made["metadata"]["generation"], made["status"]) == (1, {"loadBalancer": {}})
-    assert world.ok("GET", f"{_PATH}/i") == made
+    assert world.get(f"{_PATH}/i") == made
     assert world.names(_PATH) == ["i"]
-    changed = world.ok("PATCH", f"{_PATH}/i", {"spec": {"ingressClassName": "d"}}, kind=MERGE)
+    changed = world.patch(f"{_PATH}/i", {"spec": {"ingressClassName": "d"}})
     assert changed["metadata"]["generation"] == 2
-    world.ok("DELETE", f"{_PATH}/i")
+    world.delete(f"{_PATH}/i")
     assert watch.seen() == [("ADDED", "i"), ("MODIFIED", "i"), ("DELETED", "i")]
 
 
 def test_its_type_drops_and_refuses_what_does_not_belong(world: World) -> None:
-    made = world.ok("POST", _PATH, _ingress("i", nosuch=1))
+    made = world.post(_PATH, _ingress("i", nosuch=1))
     assert "nosuch" not in made["spec"]
     assert world.refused("POST", _PATH, _ingress("j", rules="x")) == (400, "BadRequest")
 
@@ -73,30 +72,30 @@ def test_its_rules_refuse_what_is_invalid(world: World) -> None:
 def test_its_fields_are_owned_by_who_applies_them(world: World) -> None:
     config = _ingress("i")
     path = f"{_PATH}/i?fieldManager=a"
-    made = world.ok("PATCH", path, orjson.dumps(config), kind=_APPLY)
+    made = world.patch(path, orjson.dumps(config), kind=APPLY)
     owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
     # OpenAPI says that the list of rules is atomic.
     assert owned == {"f:ingressClassName": {}, "f:rules": {}}
     config["spec"]["ingressClassName"] = "other"
-    assert world.refused("PATCH", f"{_PATH}/i?fieldManager=b", orjson.dumps(config), kind=_APPLY) == (
+    assert world.refused("PATCH", f"{_PATH}/i?fieldManager=b", orjson.dumps(config), kind=APPLY) == (
         409,
         "Conflict",
     )
 
 
 def test_kubectl_prints_and_explains_it(world: World) -> None:
-    world.ok("POST", _PATH, _ingress("i"))
-    world.ok("POST", _PATH, _ingress("j", ingressClassName=None, rules=None))
-    table = world.ok("GET", _PATH, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    world.post(_PATH, _ingress("i"))
+    world.post(_PATH, _ingress("j", ingressClassName=None, rules=None))
+    table = world.get(_PATH, accept=TABLE)
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Class", "Hosts", "Age"]
     assert [row["cells"] for row in table["rows"]] == [
         ["i", "c", "a.example", "0s"],
         ["j", "<none>", "*", "0s"],
     ]
-    document = world.ok("GET", "/openapi/v3/apis/networking.k8s.io/v1")
+    document = world.get("/openapi/v3/apis/networking.k8s.io/v1")
     explained = document["components"]["schemas"]["io.k8s.api.networking.v1.Ingress"]
     assert explained["description"].startswith("Ingress is a collection of rules")
-    resources = world.ok("GET", "/apis/networking.k8s.io/v1")["resources"]
+    resources = world.get("/apis/networking.k8s.io/v1")["resources"]
     assert [one["shortNames"] for one in resources if one["name"] == "ingresses"] == [["ing"]]
 
 

@@ -10,42 +10,31 @@ from embedded_kubernetes.cel.initializers import TYPE, as_maps, misplaced, plain
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked, program
 
+from ..support import cases
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("Object{}", {TYPE: "Object"}),
-        ("Object {a : 1 , b: [2]}", {TYPE: "Object", "a": 1, "b": [2]}),
-        (
-            "Object{spec: Object.spec{x: {'k': object.y}}}",
-            {TYPE: "Object", "spec": {TYPE: "Object.spec", "x": {"k": 7}}},
-        ),
-        ('[JSONPatch{op: "add", value: true ? 1 : 2}]', [{TYPE: "JSONPatch", "op": "add", "value": 1}]),
-        ("Object{a: object.l.map(x, Object.a{b: x})}", {TYPE: "Object", "a": [{TYPE: "Object.a", "b": 1}]}),
-        ("Object{?a: object.?nosuch, ?y: object.?y}", {TYPE: "Object", "y": 7}),
-        ("Object{a__dash__b: 1, __namespace__: 2}", {TYPE: "Object", "a-b": 1, "namespace": 2}),
-        ("Object{a: 'Object{b: 1}'} // Object{c: 1}", {TYPE: "Object", "a": "Object{b: 1}"}),
-    ],
-)
+
+@cases("""
+    expression | value
+    Object{} | {"type": Object}
+    'Object {a : 1 , b: [2]}' | {"type": Object, a: 1, b: [2]}
+    "Object{spec: Object.spec{x: {'k': object.y}}}" | {"type": Object, spec: {"type": Object.spec, x: {k: 7}}}
+    '[JSONPatch{op: "add", value: true ? 1 : 2}]' | [{"type": JSONPatch, op: add, value: 1}]
+    'Object{a: object.l.map(x, Object.a{b: x})}' | {"type": Object, a: [{"type": Object.a, b: 1}]}
+    'Object{?a: object.?nosuch, ?y: object.?y}' | {"type": Object, y: 7}
+    'Object{a__dash__b: 1, __namespace__: 2}' | {"type": Object, a-b: 1, namespace: 2}
+    "Object{a: 'Object{b: 1}'} // Object{c: 1}" | {"type": Object, a: 'Object{b: 1}'}
+    """)
 def test_an_initializer_is_a_map_that_says_its_type(expression, value) -> None:
     assert program(expression).evaluate({"object": {"y": 7, "l": [1]}}) == value
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        (
-            "Object{spec: nosuch}",
-            "ERROR: <input>:1:14: undeclared reference to 'nosuch' (in container '')\n | Object{spec: nosuch}\n"
-            " | .............^",
-        ),
-        (
-            "Object{\n  a: 1,\n  b: JSONPatch{op: x}}",
-            "ERROR: <input>:3:20: undeclared reference to 'x' (in container '')\n |   b: JSONPatch{op: x}}\n"
-            " | ...................^",
-        ),
-    ],
-)
+@cases(r"""
+    expression | said
+    'Object{spec: nosuch}' | "ERROR: <input>:1:14: undeclared reference to 'nosuch' (in container '')\n \u007c
+        Object{spec: nosuch}\n \u007c .............^"
+    "Object{\n  a: 1,\n  b: JSONPatch{op: x}}" | "ERROR: <input>:3:20: undeclared reference to 'x' (in container
+        '')\n \u007c   b: JSONPatch{op: x}}\n \u007c ...................^"
+    """)
 def test_errors_are_where_they_were_written(expression, said) -> None:
     with pytest.raises(CelError) as error:
         checked(expression, Names(patches=True))

@@ -7,60 +7,47 @@ import pytest
 from embedded_kubernetes.cel.names import Names, inlined, mentions, missing_field, problems
 from embedded_kubernetes.cel.program import CelError, checked, program
 
+from ..support import cases
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("request.nosuch == 1", "1:8: undefined field 'nosuch'"),
-        ("true &&\n request.userInfo.x == ''", "2:18: undefined field 'x'"),
-        ("params.x == 1", "1:1: undeclared reference to 'params'"),
-        ("variables.x == 1", "1:1: undeclared reference to 'variables'"),
-        ("has(object.a) && request.kind.plural == ''", "1:30: undefined field 'plural'"),
-    ],
-)
+
+@cases(r"""
+    expression | said
+    request.nosuch == 1 | "1:8: undefined field 'nosuch'"
+    "true &&\n request.userInfo.x == ''" | "2:18: undefined field 'x'"
+    params.x == 1 | "1:1: undeclared reference to 'params'"
+    variables.x == 1 | "1:1: undeclared reference to 'variables'"
+    has(object.a) && request.kind.plural == '' | "1:30: undefined field 'plural'"
+    """)
 def test_what_is_not_there_is_told_with_its_place(expression: str, said: str) -> None:
     assert said in problems(expression, Names())
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "request.userInfo.groups.exists(g, g == 'params.x')",
-        "request.options.anything.goes == 1",
-        "object.request.nosuch == 1",
-        "request.name.startsWith('x')",
-        "authorizer.group('').resource('pods').check('get').allowed()",
-    ],
-)
+@cases("""
+    expression
+    request.userInfo.groups.exists(g, g == 'params.x')
+    request.options.anything.goes == 1
+    object.request.nosuch == 1
+    request.name.startsWith('x')
+    authorizer.group('').resource('pods').check('get').allowed()
+    """)
 def test_what_is_there_is_no_problem(expression: str) -> None:
     assert problems(expression, Names()) == ""
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("has(object)", ["1:5: invalid argument to has() macro"]),
-        ("[1].all(1, true)", ["1:9: argument must be a simple name"]),
-        ("[1].map(1, true)", ["1:9: argument is not an identifier"]),
-        ("object.`a-b` == object.`c`", ["1:8: unsupported syntax: '`'", "1:24: unsupported syntax: '`'"]),
-        ("1.x", ["1:2: type 'int' does not support field selection"]),
-        (
-            "1.all(x, x)",
-            [
-                "1:1: expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)"
-            ],
-        ),
-        (
-            "object.x[",
-            [
-                "1:10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', '?', 'true', "
-                "'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
-            ],
-        ),
-        ("nosuch().x", ["1:7: undeclared reference to 'nosuch' (in container '')"]),
-        ("nosuch.x + {1: 1}", ["1:1: undeclared reference to 'nosuch' (in container '')"]),
-    ],
-)
+@cases("""
+    expression | said
+    has(object) | ['1:5: invalid argument to has() macro']
+    '[1].all(1, true)' | ['1:9: argument must be a simple name']
+    '[1].map(1, true)' | ['1:9: argument is not an identifier']
+    object.`a-b` == object.`c` | ["1:8: unsupported syntax: '`'", "1:24: unsupported syntax: '`'"]
+    1.x | ["1:2: type 'int' does not support field selection"]
+    1.all(x, x) | ["1:1: expression of type 'int' cannot be range of a comprehension (must be list, map, or
+        dynamic)"]
+    object.x[ | ["1:10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', '?',
+        'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"]
+    nosuch().x | ["1:7: undeclared reference to 'nosuch' (in container '')"]
+    'nosuch.x + {1: 1}' | ["1:1: undeclared reference to 'nosuch' (in container '')"]
+    """)
 def test_errors_of_the_parser_and_the_checker_are_in_cel_gos_words(expression: str, said: list[str]) -> None:
     with pytest.raises(CelError) as error:
         checked(expression, Names())
@@ -107,31 +94,26 @@ def test_a_field_of_what_has_none_is_found(expression: str, name: str) -> None:
     assert missing_field(expression, values)[0] == name
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("object.a.b == 1", "no such key: b"),
-        ("oldObject.x == 1", "no such key: x"),
-        ("object.nosuch == 1", "no such key: nosuch"),
-        ("object.l[3] == 1", "index out of bounds: 3"),
-        ("[optional.of(1)]", "no such overload"),
-        ("null.family() == 4", "no such overload"),
-        ("has(object.l.x)", "unsupported index type 'string' in list"),
-        ("has(oldObject.x.y)", "no such key: x"),
-        ("object.nosuch.?x.hasValue()", "no such key: nosuch"),
-        ("optional.none()", "no such overload"),
-        ("object.l['x'] == 1", "unsupported index type 'string' in list"),
-        ("object.l.x == 1", "unsupported index type 'string' in list"),
-        ("object[0] == 1", "no such key: 0"),
-        ("object.a.matches(object.a + '(')", "error parsing regexp: missing closing ): `text(`"),
-        (
-            "object.a.matches(object.a + '**')",
-            "error parsing regexp: invalid nested repetition operator: `**`",
-        ),
-        ("1 / object.zero == 1", "division by zero"),
-        ("object.a + 1 == 2", "no such overload"),
-    ],
-)
+@cases("""
+    expression | said
+    object.a.b == 1 | 'no such key: b'
+    oldObject.x == 1 | 'no such key: x'
+    object.nosuch == 1 | 'no such key: nosuch'
+    object.l[3] == 1 | 'index out of bounds: 3'
+    '[optional.of(1)]' | no such overload
+    null.family() == 4 | no such overload
+    has(object.l.x) | unsupported index type 'string' in list
+    has(oldObject.x.y) | 'no such key: x'
+    object.nosuch.?x.hasValue() | 'no such key: nosuch'
+    optional.none() | no such overload
+    object.l['x'] == 1 | unsupported index type 'string' in list
+    object.l.x == 1 | unsupported index type 'string' in list
+    object[0] == 1 | 'no such key: 0'
+    object.a.matches(object.a + '(') | 'error parsing regexp: missing closing ): `text(`'
+    object.a.matches(object.a + '**') | 'error parsing regexp: invalid nested repetition operator: `**`'
+    1 / object.zero == 1 | division by zero
+    object.a + 1 == 2 | no such overload
+    """)
 def test_errors_of_an_evaluation_are_in_cel_gos_words(expression: str, said: str) -> None:
     values = {"object": {"a": "text", "l": [1], "zero": 0}, "oldObject": None}
     with pytest.raises(CelError) as error:

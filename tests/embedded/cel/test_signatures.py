@@ -12,6 +12,8 @@ from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked
 from embedded_kubernetes.cel.signatures import signatures, variable_type
 
+from ..support import cases
+
 
 def test_the_same_functions_are_known_with_as_many_parameters() -> None:
     evaluated = {
@@ -29,66 +31,48 @@ def test_the_same_functions_are_known_with_as_many_parameters() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("expression", "kind"),
-    [
-        ("quantity('1').add(1)", "kubernetes.Quantity"),
-        ("semver('1.2.3')", "kubernetes.Semver"),
-        ("url('https://a').getQuery()", "map(string, list(string))"),
-        ("cidr('10.0.0.0/8').ip()", "net.IP"),
-        ("authorizer.group('').resource('pods').check('get')", "kubernetes.authorization.Decision"),
-        ("authorizer.requestResource", "kubernetes.authorization.ResourceCheck"),
-        ("format.date().validate('x')", "optional_type(list(string))"),
-        ("[1].sum()", "int"),
-        ("[[1]].flatten()", "list(int)"),
-        ("['a'].slice(0, 1)", "list(string)"),
-        ("['a'].distinct().sortBy(x, x.size())", "list(string)"),
-        ("object.x.flatten()", "list(dyn)"),
-        ("object.x.sum()", "dyn"),
-    ],
-)
+@cases("""
+    expression | kind
+    quantity('1').add(1) | kubernetes.Quantity
+    semver('1.2.3') | kubernetes.Semver
+    url('https://a').getQuery() | map(string, list(string))
+    cidr('10.0.0.0/8').ip() | net.IP
+    authorizer.group('').resource('pods').check('get') | kubernetes.authorization.Decision
+    authorizer.requestResource | kubernetes.authorization.ResourceCheck
+    format.date().validate('x') | optional_type(list(string))
+    '[1].sum()' | int
+    '[[1]].flatten()' | list(int)
+    "['a'].slice(0, 1)" | list(string)
+    "['a'].distinct().sortBy(x, x.size())" | list(string)
+    object.x.flatten() | list(dyn)
+    object.x.sum() | dyn
+    """)
 def test_types_are_those_of_a_real_server(expression: str, kind: str) -> None:
     assert checked(expression, Names()) == kind
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        (
-            "quantity('1').isLessThan('2')",
-            "1:25: found no matching overload for 'isLessThan' applied to 'kubernetes.Quantity.(string)'",
-        ),
-        (
-            "authorizer.check('get')",
-            "1:17: found no matching overload for 'check' applied to "
-            "'kubernetes.authorization.Authorizer.(string)'",
-        ),
-        ("'a'.startsWith(1)", "1:15: found no matching overload for 'startsWith' applied to 'string.(int)'"),
-        ("'a'.reverse()", "1:12: found no matching overload for 'reverse' applied to 'string.()'"),
-        (
-            "'a'.substring('b')",
-            "1:14: found no matching overload for 'substring' applied to 'string.(string)'",
-        ),
-        ("[1].slice('a', 1)", "1:10: found no matching overload for 'slice' applied to '(string, int)'"),
-        ("'a'.indexOf(1)", "1:12: found no matching overload for 'indexOf' applied to 'string.(int)'"),
-        ("['a'].sum()", "1:10: found no matching overload for 'sum' applied to 'list(string).()'"),
-        (
-            "sets.contains(1, 2)",
-            "1:14: found no matching overload for 'sets.contains' applied to '(int, int)'",
-        ),
-        ("quantity('1').x", "1:14: unexpected failed resolution of 'kubernetes.Quantity'"),
-        ("ip('::1').x", "1:10: type 'net.IP' does not support field selection"),
-        ("math.greatest(1, 2)", "1:1: undeclared reference to 'math' (in container '')"),
-        ("cel.bind(x, 1, x)", "1:1: undeclared reference to 'cel' (in container '')"),
-        ("1 < 2.5 && [1, 'a'] == []", "1:16: expected type 'int' but found 'string'"),
-        (
-            "size('a') < 2.5 && 1 < 'a'",
-            "1:22: found no matching overload for '_<_' applied to '(int, string)'",
-        ),
-        ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),
-        ("Object{a: 1}", "1:7: undeclared reference to 'Object' (in container '')"),
-    ],
-)
+@cases("""
+    expression | said
+    quantity('1').isLessThan('2') | "1:25: found no matching overload for 'isLessThan' applied to
+        'kubernetes.Quantity.(string)'"
+    authorizer.check('get') | "1:17: found no matching overload for 'check' applied to
+        'kubernetes.authorization.Authorizer.(string)'"
+    "'a'.startsWith(1)" | "1:15: found no matching overload for 'startsWith' applied to 'string.(int)'"
+    "'a'.reverse()" | "1:12: found no matching overload for 'reverse' applied to 'string.()'"
+    "'a'.substring('b')" | "1:14: found no matching overload for 'substring' applied to 'string.(string)'"
+    "[1].slice('a', 1)" | "1:10: found no matching overload for 'slice' applied to '(string, int)'"
+    "'a'.indexOf(1)" | "1:12: found no matching overload for 'indexOf' applied to 'string.(int)'"
+    "['a'].sum()" | "1:10: found no matching overload for 'sum' applied to 'list(string).()'"
+    sets.contains(1, 2) | "1:14: found no matching overload for 'sets.contains' applied to '(int, int)'"
+    quantity('1').x | "1:14: unexpected failed resolution of 'kubernetes.Quantity'"
+    ip('::1').x | "1:10: type 'net.IP' does not support field selection"
+    math.greatest(1, 2) | "1:1: undeclared reference to 'math' (in container '')"
+    cel.bind(x, 1, x) | "1:1: undeclared reference to 'cel' (in container '')"
+    1 < 2.5 && [1, 'a'] == [] | "1:16: expected type 'int' but found 'string'"
+    size('a') < 2.5 && 1 < 'a' | "1:22: found no matching overload for '_<_' applied to '(int, string)'"
+    jsonpatch.escapeKey('a') | "1:1: undeclared reference to 'jsonpatch' (in container '')"
+    'Object{a: 1}' | "1:7: undeclared reference to 'Object' (in container '')"
+    """)
 def test_what_does_not_fit_is_told_by_these_types(expression: str, said: str) -> None:
     with pytest.raises(CelError) as error:
         checked(expression, Names())
@@ -102,18 +86,16 @@ def test_errors_are_in_the_order_of_their_places() -> None:
     assert [line.partition("'")[2][:1] for line in lines if line.startswith("ERROR")] == ["n", "b", "a"]
 
 
-@pytest.mark.parametrize(
-    ("result", "kind"),
-    [
-        ("bool", "bool"),
-        ("list(map(string, int))", "list<map<string,int>>"),
-        ("google.protobuf.Duration", "duration"),
-        ("kubernetes.Quantity", "dyn"),
-        ("list(net.IP)", "list<dyn>"),
-        ("optional_type(int)", "dyn"),
-        ("null_type", "dyn"),
-    ],
-)
+@cases("""
+    result | kind
+    bool | bool
+    list(map(string, int)) | list<map<string,int>>
+    google.protobuf.Duration | duration
+    kubernetes.Quantity | dyn
+    list(net.IP) | list<dyn>
+    optional_type(int) | dyn
+    null_type | dyn
+    """)
 def test_a_variable_has_the_type_of_its_expression_if_that_is_plain(result: str, kind: str) -> None:
     assert variable_type(result) == kind
     assert checked("variables.v", Names(variables={"v": kind}))

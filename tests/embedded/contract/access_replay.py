@@ -20,7 +20,7 @@ from embedded_kubernetes.auth.options import Options
 
 from .comparison import compare
 from .doors import Client, api
-from .words import compare_heads, opened, texts
+from .words import collected, compare_heads, compare_watches, decoded, opened, saved, texts
 
 ISSUER = "https://kubernetes.default.svc"
 #: The static token file of the recorded server.
@@ -88,10 +88,7 @@ class AccessReplay:
             if deleted and not line["name"].startswith("set up"):
                 self._recorded.wait()
             deleted = line["name"].startswith("set up: delete")
-            try:
-                found.append(await self._replay(line))
-            except (AssertionError, KeyError, ValueError, TimeoutError) as error:
-                found.append([f"{type(error).__name__}: {error}"])
+            found.append(await collected(self._replay(line)))
             self._recorded.settle()
         return found
 
@@ -101,7 +98,7 @@ class AccessReplay:
         request = line.get("request") or {"headers": line.get("headers") or {}}
         headers = {name: self._filled(value) for name, value in (request["headers"] or {}).items()}
         if "watch" in line:
-            return await self._watch(line, headers)
+            return await compare_watches(self._client, self._filled(line["watch"]), headers, line)
         body = request["body"]
         if body is not None:
             text = body if isinstance(body, str) else json.dumps(body)
@@ -110,25 +107,9 @@ class AccessReplay:
         status, answered, raw = await self._client.request(
             request["method"], path, body=body, headers=headers
         )
-        answer: Any = raw.decode()
-        if answered.get("content-type", "").startswith("application/json") and raw:
-            answer = json.loads(raw)
-        for name, at in (line.get("save") or {}).items():
-            value = answer
-            for part in at.split("."):
-                value = value[part]
-            self._saved[name] = value
-        expected = line["response"]
-        differences = compare_heads(expected, status, answered)
-        return differences + await self._compare(expected["body"], answer)
-
-    async def _watch(self, line: dict[str, Any], headers: dict[str, Any]) -> list[str]:
-        async with self._client.watch(self._filled(line["watch"]), headers=headers) as (status, lines):
-            found = [json.loads(text) async for text in lines if text.strip()]
-        differences = (
-            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
-        )
-        return differences + compare(line["events"], found)
+        self._saved |= saved(line, raw)
+        differences = compare_heads(line["response"], status, answered)
+        return differences + await self._compare(line["response"]["body"], decoded(answered, raw))
 
     def _filled(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -169,10 +150,7 @@ class AccessReplay:
                 expected, found = _with_sorted_rules(expected), _with_sorted_rules(found)
             elif kind.endswith("AccessReview"):
                 found = await self._with_any_binding(expected, found)
-        return [
-            *(compare(opened(expected, found), found)),
-            *texts(expected, found),
-        ]
+        return [*(compare(opened(expected, found), found)), *texts(expected, found)]
 
     async def _with_any_binding(self, expected: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """The answer with the recorded binding for its reason, if it names another that is there."""

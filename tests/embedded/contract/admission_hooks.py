@@ -126,8 +126,7 @@ async def _listen(runner: web.AppRunner, tls: ssl.SSLContext) -> int:
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     assert site._server is not None
-    port: int = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-    return port
+    return site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
 
 
 def _tls(certificates: Certificates) -> ssl.SSLContext:

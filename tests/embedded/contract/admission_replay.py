@@ -11,23 +11,18 @@ import re
 from itertools import groupby
 from typing import Any
 
+from ..support import named
 from .admission_hooks import Called, Hooks
 from .comparison import compare
 from .doors import Client
-from .words import compare_heads, opened, texts
+from .words import collected, compare_heads, compare_watches, decoded, opened, saved, texts
 
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 _ADMIN = {"Authorization": "Bearer admin-token"}
 _JSON = {**_ADMIN, "Content-Type": "application/json"}
 _SERVICES = "/api/v1/namespaces/hooks/services"
-_SERVICE = json.dumps(
-    {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "hook"},
-        "spec": {"type": "ExternalName", "externalName": "localhost"},
-    }
-).encode()
+_EXTERNAL = {"type": "ExternalName", "externalName": "localhost"}
+_SERVICE = json.dumps(named("hook", apiVersion="v1", kind="Service", spec=_EXTERNAL)).encode()
 _SAVED = re.compile(r"\{((?:tok|uid|rv)\w*)\}")
 _VALIDATING = "ValidatingWebhookConfiguration"
 
@@ -47,15 +42,13 @@ class AdmissionReplay:
         found = []
         for line in self._lines:
             text = _SAVED.sub(lambda match: self._saved.get(match[1], match[0]), json.dumps(line))
-            try:
-                found.append(await self._replay(self._hooks.filled(json.loads(text))))
-            except (AssertionError, KeyError, ValueError, TimeoutError) as error:
-                found.append([f"{type(error).__name__}: {error}"])
+            found.append(await collected(self._replay(self._hooks.filled(json.loads(text)))))
         return found
 
     async def _replay(self, line: dict[str, Any]) -> list[str]:
         if "watch" in line:
-            return await self._watch(line)
+            headers = line.get("headers") or _ADMIN
+            return await compare_watches(self._client, line["watch"], headers, line)
         configurations = line.get("configurations") or []
         self._hooks.expect([])
         for each in configurations:
@@ -74,11 +67,7 @@ class AdmissionReplay:
         status, headers, raw = await self._client.request(
             request["method"], request["path"], body=body, headers=request["headers"] or {}
         )
-        for name, at in (line.get("save") or {}).items():
-            value = json.loads(raw)
-            for part in at.split("."):
-                value = value[part]
-            self._saved[name] = value
+        self._saved |= saved(line, raw)
         called = self._hooks.called
         for each in configurations:
             path = f"{_place(each)}/{each['metadata']['name']}"
@@ -87,17 +76,6 @@ class AdmissionReplay:
             *_compare_answers(expected, status, headers, raw),
             *_compare_calls((line.get("webhooks") or []), called, validating),
         ]
-
-    async def _watch(self, line: dict[str, Any]) -> list[str]:
-        async with self._client.watch(line["watch"], headers=line.get("headers") or _ADMIN) as (
-            status,
-            lines,
-        ):
-            found = [json.loads(text) async for text in lines if text.strip()]
-        differences = (
-            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
-        )
-        return differences + compare(line["events"], found)
 
     async def _paths(self, kind: str) -> set[str]:
         """Where the webhooks of one kind of configuration are called."""
@@ -119,9 +97,7 @@ def _compare_answers(expected: dict[str, Any], status: int, headers: dict[str, s
     if expected["status"] == 0:
         # The recorded server panicked.
         return [] if status >= 500 else [f"an error expected, {status} found"]
-    found: Any = raw.decode()
-    if headers.get("content-type", "").startswith("application/json") and raw:
-        found = json.loads(raw)
+    found = decoded(headers, raw)
     return [
         *compare_heads(expected, status, headers),
         *compare(opened(expected["body"], found), found),

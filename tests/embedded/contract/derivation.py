@@ -7,9 +7,24 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from .lines import Line
-
 _CLUSTER_SUBRESOURCES = ("status", "finalize")
+
+
+class Line:
+    """One recorded line. A watch has no request but a path, and events for an answer."""
+
+    def __init__(self, number: int, line: dict[str, Any]) -> None:
+        request, response = line.get("request") or {}, line.get("response") or line
+        self.number = number
+        self.name: str = line["name"]
+        self.method: str = request.get("method", "GET")
+        self.path: str = request.get("path") or line["watch"]
+        self.headers: dict[str, str] = request.get("headers") or {}
+        self.body: Any = request.get("body")
+        self.status: int = response["status"]
+        self.content_type: str = response.get("contentType") or ""
+        self.answer: Any = response.get("body")
+        self.events: list[Any] | None = line.get("events")
 
 
 @dataclass(frozen=True, slots=True)

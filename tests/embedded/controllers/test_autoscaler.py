@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded.api.world import pod
-
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.autoscaler import TO_BE_DELETED, Autoscaler
 from embedded_kubernetes.node_groups import read_rules
 
-from .world import PODS, World
+from ..support import EVENTS, NODES, PODS, STRATEGIC, World, named, pod
 
-NODES = "/api/v1/nodes"
 GPU = "cpu=8,memory=32Gi,nvidia.com/gpu=1,label:pool=gpu,taint:gpu=yes:NoSchedule,name=gpu,max=2,delay=5,idle=30"
 PLAIN = "cpu=4,memory=8Gi,name=plain,max=3,delay=5,idle=30"
 
@@ -21,7 +18,7 @@ class Scaled(World):
     """With an autoscaler and kubelets, and a first node that has room for nothing."""
 
     def __init__(self, *rules: str) -> None:
-        super().__init__()
+        super().__init__(nodes="n1")
         self.scaler = Autoscaler(self.api, read_rules(rules))
         self.controllers = [kubelet.Kubelets(self.store), self.scaler]
         self.settle()
@@ -33,19 +30,19 @@ class Scaled(World):
             "image": "i",
             "resources": {"requests": requests, "limits": spec.pop("limits", {})},
         }
-        self.ok("POST", PODS, pod(name, spec={"containers": [container], **spec}))
+        self.post(PODS, pod(name, spec={"containers": [container], **spec}))
         self.say(name, reason)
 
     def say(self, name: str, reason: str, **status: Any) -> None:
         condition = {"type": "PodScheduled", "status": "False", "reason": reason}
         body = {"status": {"conditions": [condition], **status}}
-        self.ok("PATCH", f"{PODS}/{name}/status", body, kind="application/strategic-merge-patch+json")
+        self.patch(f"{PODS}/{name}/status", body, kind=STRATEGIC)
 
     def made(self) -> list[str]:
         return [name for name in self.names(NODES) if "-" in name]
 
     def events(self) -> list[tuple[str, str]]:
-        items = self.ok("GET", "/api/v1/namespaces/default/events")["items"]
+        items = self.get(EVENTS)["items"]
         return sorted(
             (each["involvedObject"]["name"], each["message"])
             for each in items
@@ -60,7 +57,7 @@ def test_a_node_comes_for_an_unschedulable_pod_after_the_delay() -> None:
     assert world.made() == []
     world.settle(1)
     assert world.made() == ["plain-1"]
-    node = world.ok("GET", f"{NODES}/plain-1")
+    node = world.get(f"{NODES}/plain-1")
     assert node["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi", "pods": "110"}
     assert node["metadata"]["labels"]["agent-scheduler.io/node-group"] == "plain"
     assert world.events() == [("p", "pod triggered scale-up: [{plain 0->1 (max: 3)}]")]
@@ -73,12 +70,7 @@ def test_no_node_comes_for_a_pod_that_waits_for_something_else() -> None:
     world.waiting("nominated")
     world.say("nominated", "Unschedulable", nominatedNodeName="n1")
     world.waiting("deleted", terminationGracePeriodSeconds=30)
-    world.ok(
-        "PATCH",
-        f"{PODS}/deleted",
-        {"metadata": {"finalizers": ["example.com/f"]}},
-        kind="application/merge-patch+json",
-    )
+    world.patch(f"{PODS}/deleted", {"metadata": {"finalizers": ["example.com/f"]}})
     world.delete(f"{PODS}/deleted")
     world.settle(60)
     assert world.made() == []
@@ -99,12 +91,11 @@ def test_several_pods_share_a_node_to_come() -> None:
 def test_a_pod_that_fits_on_a_node_that_is_there_needs_none() -> None:
     world = Scaled(PLAIN)
     allocatable = {"cpu": "2", "memory": "8Gi", "pods": "10"}
-    world.ok("POST", NODES, {"metadata": {"name": "n2"}, "status": {"allocatable": allocatable}})
+    world.post(NODES, named("n2", status={"allocatable": allocatable}))
     world.waiting("fits", cpu="2")
     world.settle(20)
     assert world.made() == []
-    world.ok(
-        "POST",
+    world.post(
         PODS,
         pod(
             "there",
@@ -141,7 +132,7 @@ def test_the_first_group_that_the_pod_fits_is_taken() -> None:
     world.settle(20)
     assert world.made() == ["gpu-1", "plain-1"]
     assert [name for name, _ in world.events()] == ["affine", "gpu", "plain"]
-    assert world.ok("GET", f"{NODES}/gpu-1")["spec"]["taints"] == [
+    assert world.get(f"{NODES}/gpu-1")["spec"]["taints"] == [
         {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
     ]
 
@@ -159,7 +150,7 @@ def test_a_node_without_pods_goes_after_a_while_and_one_with_pods_stays() -> Non
     world.settle(29)
     assert world.made() == ["plain-1", "plain-2"]
     world.settle(2)
-    (taint,) = world.ok("GET", f"{NODES}/plain-1")["spec"]["taints"]
+    (taint,) = world.get(f"{NODES}/plain-1")["spec"]["taints"]
     assert (taint["key"], taint["effect"]) == (TO_BE_DELETED, "NoSchedule")
     world.settle(3)
     assert world.made() == ["plain-2"]
@@ -174,12 +165,12 @@ def test_a_node_to_which_a_pod_came_at_the_last_moment_is_kept() -> None:
     world.settle(10)
     world.delete(f"{PODS}/p", gracePeriodSeconds=0)
     world.settle(31.5)
-    assert "taints" in world.ok("GET", f"{NODES}/plain-1")["spec"]
+    assert "taints" in world.get(f"{NODES}/plain-1")["spec"]
     world.waiting("late")
     assert world.bind("late", "plain-1")[0] == 201
     world.settle(60)
     assert world.made() == ["plain-1"]
-    assert not world.ok("GET", f"{NODES}/plain-1")["spec"].get("taints")
+    assert not world.get(f"{NODES}/plain-1")["spec"].get("taints")
 
 
 def test_a_node_for_which_a_pod_waits_is_kept() -> None:

@@ -8,24 +8,23 @@ import pytest
 
 from embedded_kubernetes.disruption import Budgets
 
-from .world import BUDGETS, PODS, World
+from ..support import BUDGETS, PODS, World, named
 
 
 @pytest.fixture
 def world() -> World:
-    world = World()
+    world = World(nodes="n1")
     world.controllers = [Budgets(world.api.registry)]
     return world
 
 
 def _budget(world: World, **spec: Any) -> None:
-    body = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "x"}}, **spec}}
-    world.ok("POST", BUDGETS, body)
+    body = named("b", spec={"selector": {"matchLabels": {"app": "x"}}, **spec})
+    world.post(BUDGETS, body)
 
 
 def _status(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = world.ok("GET", f"{BUDGETS}/b")["status"]
-    return found
+    return world.get(f"{BUDGETS}/b")["status"]
 
 
 def _numbers(world: World) -> tuple[int, int, int, int]:
@@ -39,7 +38,7 @@ def _numbers(world: World) -> tuple[int, int, int, int]:
 
 
 def _evict(world: World, name: str) -> int:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    body = named(name, apiVersion="policy/v1", kind="Eviction")
     return world.call("POST", f"{PODS}/{name}/eviction", body)[0]
 
 
@@ -73,7 +72,7 @@ def test_a_pod_that_changes_its_labels_leaves_the_budget(world: World) -> None:
     world.ready_pod("one")
     world.settle()
     patch = {"metadata": {"labels": {"app": "y"}}}
-    world.ok("PATCH", f"{PODS}/one", patch, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/one", patch)
     world.settle()
     assert _numbers(world) == (0, 0, 0, 0)
 
@@ -86,7 +85,7 @@ def test_a_budget_with_a_new_selector_is_counted_anew(world: World) -> None:
     world.settle(most=1)
     assert _numbers(world) == (0, 1, 1, 1)
     patch = {"spec": {"selector": {"matchLabels": {"app": "y"}}}}
-    world.ok("PATCH", f"{BUDGETS}/b", patch, kind="application/merge-patch+json")
+    world.patch(f"{BUDGETS}/b", patch)
     world.settle(most=1)
     assert _numbers(world) == (1, 2, 1, 2)
     assert _status(world)["observedGeneration"] == 2
@@ -103,7 +102,7 @@ def test_a_namesake_of_a_deleted_budget_is_a_budget_of_its_own(world: World) -> 
 
 
 def test_what_was_there_before_the_controller_came_is_counted() -> None:
-    world = World()
+    world = World(nodes="n1")
     world.ready_pod("one")
     _budget(world, minAvailable="0%")
     world.controllers = [Budgets(world.api.registry)]
@@ -156,7 +155,7 @@ def test_an_evicted_pod_that_stays_counts_as_healthy_again_after_two_minutes(wor
         world.ready_pod(name)
     world.settle()
     noted = {"status": {"disruptedPods": {"one": "2027-01-15T08:00:00Z"}}}
-    world.ok("PATCH", f"{BUDGETS}/b/status", noted, kind="application/merge-patch+json")
+    world.patch(f"{BUDGETS}/b/status", noted)
     world.settle(100)
     assert _numbers(world) == (0, 1, 1, 2)
     assert list(_status(world)["disruptedPods"]) == ["one"]

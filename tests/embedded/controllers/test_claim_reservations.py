@@ -6,8 +6,7 @@ import pytest
 
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 
-from .claims_world import CLAIMS, ClaimsWorld
-from .world import PODS
+from ..support import CLAIMS, PODS, ClaimsWorld, container
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ def test_a_generated_claim_goes_though_its_pod_ended_before_it_was_told_of_it(wo
     world.add_pod(gpu="template/t", node="n1")
     world.settle()
     untold = {"status": {"resourceClaimStatuses": None, "phase": "Failed"}}
-    world.ok("PATCH", f"{PODS}/p/status", untold, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", untold)
     world.settle()
     assert world.claims() == {}
 
@@ -218,14 +217,14 @@ def test_a_claim_has_at_most_256_reservations_and_gives_a_free_one_to_who_waits(
 
 def test_the_claim_that_a_scheduler_made_for_extended_resources_goes_with_its_pod(world: ClaimsWorld) -> None:
     asked = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
-    containers = [{"name": "c", "image": "i", "resources": asked}]
+    containers = [container(resources=asked)]
     uid = world.pod("p", spec={"containers": containers, "nodeName": "n1"})["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
     world.add_claim("extended", ownerReferences=[owner])
     world.allocate("extended", "p")
     mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "extended", "requestMappings": [mapping]}}
-    world.ok("PATCH", f"{PODS}/p/status", {"status": status}, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", {"status": status})
     world.settle()
     assert world.is_allocated("extended")
     world.report("p", phase="Succeeded")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.support.places import DOCS
 
 from embedded_kubernetes.controller_list import NAMES, chosen, start
 from embedded_kubernetes.podgc import PodCollector
 from embedded_kubernetes.protection import Protection
 from embedded_kubernetes.resource_claims import ResourceClaims
+from tests.support.places import DOCS
 
-from .world import World
+from ..support import World
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_name_that_no_controller_has_is_refused(text: str) -> None:
 
 
 def test_what_was_chosen_is_started_and_nothing_else() -> None:
-    api = World().api
+    api = World(nodes="n1").api
     assert [type(each) for each in start(api, chosen("resourceclaim-controller"), kubelets=True)] == [
         ResourceClaims
     ]
@@ -49,7 +49,7 @@ def test_what_was_chosen_is_started_and_nothing_else() -> None:
 
 
 def test_pods_of_missing_nodes_are_collected_only_where_kubelets_are_played() -> None:
-    api = World().api
+    api = World(nodes="n1").api
     assert PodCollector in map(type, start(api, chosen("*"), kubelets=True))
     assert PodCollector not in map(type, start(api, chosen("*"), kubelets=False))
 

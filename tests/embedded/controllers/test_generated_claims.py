@@ -7,8 +7,7 @@ import pytest
 from embedded_kubernetes.generated_claims import POD_CLAIM_NAME
 from embedded_kubernetes.resource_claims import ResourceClaims
 
-from .claims_world import CLAIMS, TEMPLATES, ClaimsWorld
-from .world import PODS
+from ..support import CLAIMS, DEFAULT, PODS, TEMPLATES, ClaimsWorld, named
 
 
 @pytest.fixture
@@ -95,21 +94,20 @@ def test_a_pod_waits_for_its_template_says_so_once_and_gets_its_claim_when_the_t
 def test_a_warning_that_is_repeated_is_counted(world: ClaimsWorld) -> None:
     world.add_pod(gpu="template/t")
     world.settle()
-    world.ok("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}})
     world.settle()
     assert [count for _, _, count in world.warnings()] == [2]
 
 
 def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: ClaimsWorld) -> None:
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "plain"}})
+    world.namespace("plain")
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     spec = {"spec": {"devices": {"requests": requests}}}
     labels = {"resource.kubernetes.io/admin-access": "true"}
-    merge = "application/merge-patch+json"
-    world.ok("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": labels}}, kind=merge)
-    world.ok("POST", TEMPLATES, {"metadata": {"name": "t"}, "spec": spec})
+    world.patch(DEFAULT, {"metadata": {"labels": labels}})
+    world.post(TEMPLATES, named("t", spec=spec))
     unlabelled = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
-    world.ok("PATCH", "/api/v1/namespaces/default", unlabelled, kind=merge)
+    world.patch(DEFAULT, unlabelled)
     world.add_pod(gpu="template/t")
     world.settle(16)
     ((reason, said, count),) = world.warnings()
@@ -117,7 +115,7 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
     assert "resource.kubernetes.io/admin-access" in said
     # At once, and after 1, 3, 7 and 15 seconds.
     assert count == 5
-    world.ok("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": labels}}, kind=merge)
+    world.patch(DEFAULT, {"metadata": {"labels": labels}})
     world.settle(20)
     assert len(world.claims()) == 1
     assert world.told()
@@ -135,7 +133,7 @@ def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld)
             pod = f"{template}{number}"
             uid = world.add_pod(pod, gpu=f"template/{template}")
             world.settle()
-            claim = world.ok("GET", f"{CLAIMS}/{world.told(pod)['gpu']}")
+            claim = world.get(f"{CLAIMS}/{world.told(pod)['gpu']}")
             metadata = claim["metadata"]
             assert metadata.pop("name").startswith(metadata.pop("generateName"))
             owner = metadata["ownerReferences"][0]
@@ -164,14 +162,13 @@ def test_a_template_that_comes_back_with_other_words_is_followed_from_then_on(wo
 
 
 def test_a_claim_is_judged_anew_when_its_namespace_has_changed(world: ClaimsWorld) -> None:
-    merge = "application/merge-patch+json"
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     for value, expected in (("true", 1), (None, 1), ("true", 3)):
         labels = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}}
-        world.ok("PATCH", "/api/v1/namespaces/default", labels, kind=merge)
+        world.patch(DEFAULT, labels)
         if not world.is_there(f"{TEMPLATES}/t"):
             spec = {"spec": {"devices": {"requests": requests}}}
-            world.ok("POST", TEMPLATES, {"metadata": {"name": "t"}, "spec": spec})
+            world.post(TEMPLATES, named("t", spec=spec))
         world.add_pod(f"p{len(world.names(PODS))}", gpu="template/t")
         world.settle(5)
         assert len(world.claims()) == expected
@@ -195,7 +192,7 @@ def test_a_stop_between_the_claim_and_the_pods_status_makes_no_second_claim(worl
     (name,) = world.claims()
     untold = {"status": {"resourceClaimStatuses": None}}
     world.controllers = []
-    world.ok("PATCH", f"{PODS}/p/status", untold, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", untold)
     assert world.told() == {}
     world.controllers = [ResourceClaims(world.api)]
     world.settle()
@@ -217,6 +214,7 @@ def test_a_restart_in_the_middle_of_a_burst_loses_nothing_and_makes_no_second_cl
     assert {world.told(f"p{number}")["gpu"] for number in range(200)} == {*world.claims()}
 
 
+@pytest.mark.wide
 def test_a_burst_of_a_thousand_pods_gets_a_thousand_claims(world: ClaimsWorld) -> None:
     world.add_template()
     for number in range(1000):
@@ -249,7 +247,7 @@ def test_a_claim_that_belongs_to_another_pod_is_not_taken_for_the_pods_own(world
     world.add_pod(gpu="template/t")
     world.add_claim("stranger")
     status = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "stranger"}]}}
-    world.ok("PATCH", f"{PODS}/p/status", status, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", status)
     world.settle()
     assert world.told()["gpu"].startswith("p-gpu-")
 
@@ -258,7 +256,7 @@ def test_an_entry_that_was_found_needless_gets_no_claim(world: ClaimsWorld) -> N
     world.add_template()
     world.add_pod(gpu="template/t")
     status = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
-    world.ok("PATCH", f"{PODS}/p/status", status, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", status)
     world.settle()
     assert world.claims() == {}
 
@@ -291,7 +289,7 @@ def test_a_pod_that_takes_anothers_name_gets_a_claim_of_its_own(world: ClaimsWor
 
 
 def test_nothing_is_made_or_said_in_a_namespace_that_is_being_deleted(world: ClaimsWorld) -> None:
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    world.namespace("team")
     entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
     world.pod(
         "p",

@@ -30,7 +30,7 @@ class _Scripted:
 
 async def _next_turn(scripted: _Scripted) -> None:
     scripted.turned.clear()
-    await asyncio.wait_for(scripted.turned.wait(), 5)
+    await asyncio.wait_for(scripted.turned.wait(), 60)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from embedded_kubernetes.node_groups import RuleError, read_rules
 
+from ..support import cases
+
 
 def test_a_rule_describes_a_group() -> None:
     resources = "cpu=8, memory=32Gi,pods=50,nvidia.com/gpu=1"
@@ -27,25 +29,23 @@ def test_what_a_rule_does_not_say_has_a_default() -> None:
     assert (first.name, second.name) == ("group-1", "other")
 
 
-@pytest.mark.parametrize(
-    ("rule", "told"),
-    [
-        ("", r"entry 1 \(\): allowed are cpu, memory, pods"),
-        ("cpu=8", "memory=QUANTITY is missing"),
-        ("memory=8", "cpu=QUANTITY is missing"),
-        ("cpu=8,memory=1Gi,size=3", r"entry 3 \(size=3\): allowed are cpu, memory, pods.*max=N, delay=SECONDS"),
-        ("cpu=x,memory=1Gi", r"entry 1 \(cpu=x\): invalid quantity 'x'"),
-        ("cpu=-1,memory=1Gi", r"entry 1 \(cpu=-1\): must be at least 0"),
-        ("cpu=8,cpu=9", r"entry 2 \(cpu=9\): is given twice"),
-        ("cpu=8,memory=1Gi,max=0", r"entry 3 \(max=0\): must be a whole number from 1 on"),
-        ("cpu=8,memory=1Gi,delay=-1", r"entry 3 \(delay=-1\): must be a number of seconds, at least 0"),
-        ("cpu=8,memory=1Gi,idle=nan", r"entry 3 \(idle=nan\): must be a number of seconds"),
-        ("cpu=8,memory=1Gi,label:a b=c", r"entry 3 \(label:a b=c\): 'a b': "),
-        ("cpu=8,memory=1Gi,taint:a=b:Never", r"entry 3 .*with an effect of NoSchedule, PreferNoSchedule, NoExecute"),
-        ("cpu=8,memory=1Gi,name=A", r"entry 3 \(name=A\): 'A': "),
-        ("cpu=8,memory=1Gi,a b/c=1", r"entry 3 \(a b/c=1\): 'a b/c': "),
-    ],
-)  # fmt: skip
+@cases(r"""
+    rule | told
+    '' | 'entry 1 \(\): allowed are cpu, memory, pods'
+    cpu=8 | memory=QUANTITY is missing
+    memory=8 | cpu=QUANTITY is missing
+    cpu=8,memory=1Gi,size=3 | 'entry 3 \(size=3\): allowed are cpu, memory, pods.*max=N, delay=SECONDS'
+    cpu=x,memory=1Gi | "entry 1 \\(cpu=x\\): invalid quantity 'x'"
+    cpu=-1,memory=1Gi | 'entry 1 \(cpu=-1\): must be at least 0'
+    cpu=8,cpu=9 | 'entry 2 \(cpu=9\): is given twice'
+    cpu=8,memory=1Gi,max=0 | 'entry 3 \(max=0\): must be a whole number from 1 on'
+    cpu=8,memory=1Gi,delay=-1 | 'entry 3 \(delay=-1\): must be a number of seconds, at least 0'
+    cpu=8,memory=1Gi,idle=nan | 'entry 3 \(idle=nan\): must be a number of seconds'
+    cpu=8,memory=1Gi,label:a b=c | "entry 3 \\(label:a b=c\\): 'a b': "
+    cpu=8,memory=1Gi,taint:a=b:Never | entry 3 .*with an effect of NoSchedule, PreferNoSchedule, NoExecute
+    cpu=8,memory=1Gi,name=A | "entry 3 \\(name=A\\): 'A': "
+    cpu=8,memory=1Gi,a b/c=1 | "entry 3 \\(a b/c=1\\): 'a b/c': "
+    """)
 def test_a_rule_that_is_none_is_refused_by_its_place(rule: str, told: str) -> None:
     with pytest.raises(RuleError, match=told):
         read_rules([rule])

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from tests.embedded.api.world import pod
 
 from embedded_kubernetes.podgc import PodCollector
 
-from .world import PODS, World
+from ..support import NODES, PODS, World, named, pod
 
 NODE = "/api/v1/nodes/n1"
 
 
 @pytest.fixture
 def world() -> World:
-    world = World()
+    world = World(nodes="n1")
     world.controllers = [PodCollector(world.api.registry)]
     return world
 
 
 def test_pods_of_a_deleted_node_go_after_the_quarantine_and_others_stay(world: World) -> None:
-    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}})
+    world.post(NODES, named("n2"))
     for number in range(5):
         world.ready_pod(f"p{number}")
     world.ready_pod("elsewhere", node="n2")
@@ -42,7 +41,7 @@ def test_a_node_that_returns_in_time_keeps_its_pods(world: World) -> None:
     world.ready_pod("p")
     world.delete(NODE)
     world.settle(4)
-    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
+    world.post(NODES, named("n1"))
     world.settle(20)
     assert world.names(PODS) == ["p"]
 
@@ -66,19 +65,19 @@ def test_a_deletion_that_waits_for_a_kubelet_which_is_gone_is_finished(world: Wo
 
 def test_finalizers_hold_a_collected_pod_until_they_are_removed(world: World) -> None:
     body = pod("p", spec={"nodeName": "n1"}, finalizers=["example.com/mine"])
-    world.ok("POST", PODS, body)
+    world.post(PODS, body)
     world.delete(NODE)
     world.settle(30)
-    found = world.ok("GET", f"{PODS}/p")
+    found = world.get(f"{PODS}/p")
     assert found["status"]["phase"] == "Failed"
     assert "deletionTimestamp" in found["metadata"]
     patch = {"metadata": {"finalizers": None}}
-    world.ok("PATCH", f"{PODS}/p", patch, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p", patch)
     assert not world.names(PODS)
 
 
 def test_pods_that_lost_their_node_before_the_controller_came_go() -> None:
-    world = World()
+    world = World(nodes="n1")
     world.ready_pod("p")
     world.delete(NODE)
     world.controllers = [PodCollector(world.api.registry)]

@@ -5,26 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.api.world import pod
 
 from embedded_kubernetes.protection import Protection
 
-from .world import CLAIMS, PODS, VOLUMES, World
+from ..support import PODS, PVCS, VOLUMES, World, named, pod
 
 
 @pytest.fixture
 def world() -> World:
-    world = World()
+    world = World(nodes="n1")
     world.controllers = [Protection(world.api.registry)]
     return world
 
 
 def _claim(world: World, name: str = "c", **spec: Any) -> Any:
-    body = {
-        "metadata": {"name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec},
-    }
-    return world.ok("POST", CLAIMS, body)
+    body = named(
+        name, spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+    )
+    return world.post(PVCS, body)
 
 
 def _uses(claim: str = "c") -> dict[str, Any]:
@@ -32,30 +30,30 @@ def _uses(claim: str = "c") -> dict[str, Any]:
 
 
 def _volume(world: World, **spec: Any) -> None:
-    body = {
-        "metadata": {"name": "v"},
-        "spec": {
+    body = named(
+        "v",
+        spec={
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
             "hostPath": {"path": "/tmp"},
             **spec,
         },
-    }
-    world.ok("POST", VOLUMES, body)
+    )
+    world.post(VOLUMES, body)
 
 
 def test_an_unused_claim_goes_when_it_is_deleted(world: World) -> None:
     _claim(world)
-    world.delete(f"{CLAIMS}/c")
-    assert world.is_there(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
+    assert world.is_there(f"{PVCS}/c")
     world.settle()
-    assert not world.is_there(f"{CLAIMS}/c")
+    assert not world.is_there(f"{PVCS}/c")
 
 
 def test_a_claim_that_nobody_deletes_stays(world: World) -> None:
     _claim(world)
     world.settle()
-    assert world.ok("GET", f"{CLAIMS}/c")["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+    assert world.get(f"{PVCS}/c")["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
 
 
 def test_a_claim_goes_with_the_last_pod_that_uses_it(world: World) -> None:
@@ -63,77 +61,77 @@ def test_a_claim_goes_with_the_last_pod_that_uses_it(world: World) -> None:
     for name in ("one", "two"):
         world.ready_pod(name, **_uses())
     world.ready_pod("other", **_uses("another"))
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.settle(most=1)
-    assert world.is_there(f"{CLAIMS}/c")
+    assert world.is_there(f"{PVCS}/c")
     world.delete(f"{PODS}/one", gracePeriodSeconds=0)
     world.settle()
-    assert world.is_there(f"{CLAIMS}/c")
+    assert world.is_there(f"{PVCS}/c")
     world.delete(f"{PODS}/two", gracePeriodSeconds=0)
     world.settle()
-    assert not world.is_there(f"{CLAIMS}/c")
+    assert not world.is_there(f"{PVCS}/c")
 
 
 def test_a_pod_that_ended_uses_nothing(world: World) -> None:
     _claim(world)
     world.ready_pod("one", **_uses())
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.settle()
-    assert world.is_there(f"{CLAIMS}/c")
+    assert world.is_there(f"{PVCS}/c")
     world.report("one", phase="Succeeded")
     world.settle()
-    assert not world.is_there(f"{CLAIMS}/c")
+    assert not world.is_there(f"{PVCS}/c")
 
 
 def test_a_pod_that_comes_while_its_claim_is_being_deleted_holds_it(world: World) -> None:
     _claim(world)
     world.ready_pod("one", **_uses())
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.settle()
     world.ready_pod("two", **_uses())
     world.delete(f"{PODS}/one", gracePeriodSeconds=0)
     world.settle()
-    assert world.is_there(f"{CLAIMS}/c")
+    assert world.is_there(f"{PVCS}/c")
 
 
 def test_a_pod_of_another_namespace_does_not_hold_a_claim(world: World) -> None:
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
-    world.ok("POST", "/api/v1/namespaces/other/pods", pod("one", spec={"nodeName": "n1", **_uses()}))
+    world.namespace("other")
+    world.post("/api/v1/namespaces/other/pods", pod("one", spec={"nodeName": "n1", **_uses()}))
     _claim(world)
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.settle()
-    assert not world.is_there(f"{CLAIMS}/c")
+    assert not world.is_there(f"{PVCS}/c")
 
 
 @pytest.mark.parametrize("owned", [True, False])
 def test_an_ephemeral_volume_uses_the_claim_that_was_made_for_it(world: World, owned: bool) -> None:
     template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     world.ready_pod("one", volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}])
-    uid = world.ok("GET", f"{PODS}/one")["metadata"]["uid"]
+    uid = world.get(f"{PODS}/one")["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "one", "uid": uid, "controller": True}
     metadata = {"name": "one-v", "ownerReferences": [owner] if owned else []}
-    world.ok("POST", CLAIMS, {"metadata": metadata, **template})
-    world.delete(f"{CLAIMS}/one-v")
+    world.post(PVCS, {"metadata": metadata, **template})
+    world.delete(f"{PVCS}/one-v")
     world.settle()
-    assert world.is_there(f"{CLAIMS}/one-v") is owned
+    assert world.is_there(f"{PVCS}/one-v") is owned
 
 
 def test_other_finalizers_hold_a_claim_on(world: World) -> None:
     body = _claim(world)
     body["metadata"]["finalizers"].append("example.com/mine")
-    world.ok("PUT", f"{CLAIMS}/c", body)
-    world.delete(f"{CLAIMS}/c")
+    world.put(f"{PVCS}/c", body)
+    world.delete(f"{PVCS}/c")
     world.settle()
-    assert world.ok("GET", f"{CLAIMS}/c")["metadata"]["finalizers"] == ["example.com/mine"]
+    assert world.get(f"{PVCS}/c")["metadata"]["finalizers"] == ["example.com/mine"]
 
 
 def test_claims_that_were_being_deleted_before_the_controller_came_go() -> None:
-    world = World()
+    world = World(nodes="n1")
     _claim(world)
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.controllers = [Protection(world.api.registry)]
     world.settle()
-    assert not world.is_there(f"{CLAIMS}/c")
+    assert not world.is_there(f"{PVCS}/c")
 
 
 def test_pods_wake_nobody_where_no_claim_is_being_deleted(world: World) -> None:
@@ -142,7 +140,7 @@ def test_pods_wake_nobody_where_no_claim_is_being_deleted(world: World) -> None:
     world.controllers[0].wake = lambda: woken.append("woken")
     world.ready_pod("one", **_uses())
     assert not woken
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.settle()
     world.delete(f"{PODS}/one", gracePeriodSeconds=0)
     world.settle()
@@ -151,15 +149,24 @@ def test_pods_wake_nobody_where_no_claim_is_being_deleted(world: World) -> None:
     assert not woken
 
 
-def test_a_volume_goes_once_the_claim_that_is_bound_to_it_has(world: World) -> None:
-    uid = _claim(world, volumeName="v")["metadata"]["uid"]
+def test_every_claim_that_is_being_deleted_goes_though_each_look_is_at_one(world: World) -> None:
+    for name in "abc":
+        _claim(world, name)
+        world.delete(f"{PVCS}/{name}")
+    world.settle(most=1)
+    assert world.names(PVCS) == []
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_volume_goes_once_the_claim_that_names_it_or_is_bound_to_it_has(world: World, bound: bool) -> None:
+    uid = _claim(world, **({} if bound else {"volumeName": "v"}))["metadata"]["uid"]
     _volume(world, claimRef={"namespace": "default", "name": "c", "uid": uid})
-    bound = {"status": {"phase": "Bound"}}
-    world.ok("PATCH", f"{VOLUMES}/v/status", bound, kind="application/merge-patch+json")
+    if bound:
+        world.patch(f"{VOLUMES}/v/status", {"status": {"phase": "Bound"}})
     world.delete(f"{VOLUMES}/v")
     world.settle()
     assert world.is_there(f"{VOLUMES}/v")
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.settle()
     assert not world.is_there(f"{VOLUMES}/v")
 
@@ -174,11 +181,11 @@ def test_a_volume_that_no_claim_is_bound_to_goes_at_once(world: World, reference
 
 
 def test_a_namespace_with_claims_in_use_finishes_deleting(world: World) -> None:
-    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
-    claims = CLAIMS.replace("default", "team")
-    world.ok("POST", claims, {"metadata": {"name": "c"}, "spec": {
-        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})  # fmt: skip
-    world.ok("POST", "/api/v1/namespaces/team/pods", pod("one", spec=_uses()))
+    world.namespace("team")
+    claims = PVCS.replace("default", "team")
+    world.post(claims, named("c", spec={
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}))  # fmt: skip
+    world.post("/api/v1/namespaces/team/pods", pod("one", spec=_uses()))
     world.delete("/api/v1/namespaces/team")
     world.settle()
     assert not world.is_there("/api/v1/namespaces/team")

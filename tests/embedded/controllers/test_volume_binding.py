@@ -9,63 +9,59 @@ import pytest
 from embedded_kubernetes.protection import Protection
 from embedded_kubernetes.volume_binding import BIND_COMPLETED, SELECTED_NODE, FreeVolumes, VolumeBinding
 
-from .world import CLAIMS, VOLUMES, World
+from ..support import NODES, PVCS, VOLUMES, World, named
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
 
 @pytest.fixture
 def world() -> World:
-    world = World()
+    world = World(nodes="n1")
     world.controllers = [VolumeBinding(world.api), Protection(world.api.registry)]
     return world
 
 
 def add_class(world: World, name: str, *, waits: bool = False, provisioner: str = "example.com/made") -> None:
     mode = "WaitForFirstConsumer" if waits else "Immediate"
-    body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
-    world.ok("POST", CLASSES, body)
+    body = named(name, provisioner=provisioner, volumeBindingMode=mode)
+    world.post(CLASSES, body)
 
 
 def add_claim(world: World, name: str = "c", *, size: str = "1Gi", **spec: Any) -> Any:
     resources = {"requests": {"storage": size}}
-    body = {
-        "metadata": {"name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, **spec},
-    }
-    return world.ok("POST", CLAIMS, body)
+    body = named(name, spec={"accessModes": ["ReadWriteOnce"], "resources": resources, **spec})
+    return world.post(PVCS, body)
 
 
 def add_volume(world: World, name: str, *, size: str = "1Gi", **spec: Any) -> None:
-    body = {
-        "metadata": {"name": name},
-        "spec": {
+    body = named(
+        name,
+        spec={
             "capacity": {"storage": size},
             "accessModes": ["ReadWriteOnce"],
             "hostPath": {"path": "/tmp"},
             **spec,
         },
-    }
-    world.ok("POST", VOLUMES, body)
+    )
+    world.post(VOLUMES, body)
 
 
 def change(world: World, path: str, body: Any) -> None:
-    world.ok("PATCH", path, body, kind="application/merge-patch+json")
+    world.patch(path, body)
 
 
 def phase(world: World, path: str) -> str:
-    found: str = world.ok("GET", path)["status"]["phase"]
-    return found
+    return world.get(path)["status"]["phase"]
 
 
 def bound_to(world: World, name: str = "c") -> str | None:
-    claim = world.ok("GET", f"{CLAIMS}/{name}")
+    claim = world.get(f"{PVCS}/{name}")
     if BIND_COMPLETED not in claim["metadata"].get("annotations", {}):
         assert claim["status"]["phase"] == "Pending"
         return None
     assert claim["status"]["phase"] == "Bound"
     volume: str = claim["spec"]["volumeName"]
-    held = world.ok("GET", f"{VOLUMES}/{volume}")
+    held = world.get(f"{VOLUMES}/{volume}")
     assert held["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
     assert held["status"]["phase"] == "Bound"
     return volume
@@ -99,19 +95,18 @@ def test_a_volume_is_made_for_a_claim_that_does_not_wait(world: World, provision
 
 def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selected(world: World) -> None:
     labels = {"topology.kubernetes.io/zone": "east"}
-    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n2", "labels": labels}})
+    world.post(NODES, named("n2", labels=labels))
     add_class(world, "late", waits=True)
     add_volume(world, "free", storageClassName="late")
     add_claim(world, storageClassName="late")
     world.settle()
     assert bound_to(world) is None
     patch = {"metadata": {"annotations": {SELECTED_NODE: "n2"}}}
-    world.ok("PATCH", f"{CLAIMS}/c", patch, kind="application/merge-patch+json")
+    world.patch(f"{PVCS}/c", patch)
     world.settle()
     made = bound_to(world)
-    assert made is not None
     assert made.startswith("pvc-")
-    affinity = world.ok("GET", f"{VOLUMES}/{made}")["spec"]["nodeAffinity"]["required"]
+    affinity = world.get(f"{VOLUMES}/{made}")["spec"]["nodeAffinity"]["required"]
     assert affinity["nodeSelectorTerms"][0]["matchExpressions"] == [
         {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["east"]}
     ]
@@ -134,6 +129,13 @@ def test_a_volume_that_is_down_for_another_claim_is_not_given_away(world: World)
     assert bound_to(world, "wants-it") is None
 
 
+def test_a_volume_that_is_down_for_an_earlier_namesake_of_the_claim_is_not_given_away(world: World) -> None:
+    add_volume(world, "v", claimRef={"namespace": "default", "name": "c", "uid": "earlier"})
+    add_claim(world, storageClassName="", volumeName="v")
+    world.settle()
+    assert bound_to(world) is None
+
+
 def test_a_second_volume_that_was_put_down_for_a_claim_is_free_again(world: World) -> None:
     add_class(world, "late", waits=True, provisioner="kubernetes.io/no-provisioner")
     uid = add_claim(world, storageClassName="late")["metadata"]["uid"]
@@ -147,7 +149,7 @@ def test_a_second_volume_that_was_put_down_for_a_claim_is_free_again(world: Worl
         change(world, f"{VOLUMES}/{name}", patch)
     world.settle()
     other = ({"v", "w"} - {bound_to(world)}).pop()
-    found = world.ok("GET", f"{VOLUMES}/{other}")
+    found = world.get(f"{VOLUMES}/{other}")
     assert found["status"]["phase"] == "Available"
     assert "claimRef" not in found["spec"]
 
@@ -165,7 +167,7 @@ def test_a_volume_whose_claim_is_gone_is_released_or_deleted(world: World, polic
     add_claim(world, storageClassName="")
     world.settle()
     assert bound_to(world) == "v"
-    world.delete(f"{CLAIMS}/c")
+    world.delete(f"{PVCS}/c")
     world.settle()
     assert world.is_there(f"{VOLUMES}/v") is there
     if there:
@@ -183,11 +185,9 @@ def test_a_claim_whose_volume_is_gone_is_lost(world: World) -> None:
     world.delete(f"{VOLUMES}/v")
     change(world, f"{VOLUMES}/v", patch)
     add_volume(world, "another")
-    world.ok(
-        "PATCH", f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}}, kind="application/merge-patch+json"
-    )
+    world.patch(f"{PVCS}/c", {"metadata": {"labels": {"a": "b"}}})
     world.settle()
-    assert phase(world, f"{CLAIMS}/c") == "Lost"
+    assert phase(world, f"{PVCS}/c") == "Lost"
 
 
 def test_a_claim_that_names_its_volume_gets_it_when_it_comes_though_its_class_waits(world: World) -> None:
@@ -252,9 +252,9 @@ def test_free_volumes_stay_in_step_with_the_table(world: World) -> None:
     assert found() == ["b", "a"] and dict(free.naming("default/d")) == {"c": ""}
     change(world, f"{VOLUMES}/b", {"metadata": {"labels": {"disk": "ssd"}, "finalizers": ["x/y"]}})
     assert found(selector={"matchLabels": {"disk": "ssd"}}) == ["b"]
-    world.ok("DELETE", f"{VOLUMES}/b")
+    world.delete(f"{VOLUMES}/b")
     assert found() == ["a"]
     for name in ("a", "c", "blocks"):
-        world.ok("DELETE", f"{VOLUMES}/{name}")
+        world.delete(f"{VOLUMES}/{name}")
     world.settle()
     assert found() == [] and not free.naming("default/d")

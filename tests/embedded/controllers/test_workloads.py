@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
-from tests.embedded.admission.scripted import Scripted, label, webhook
-from tests.embedded.api.test_http import until
-from tests.embedded.api.world import MERGE
 
 from embedded_kubernetes.controller_list import NAMES, start
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_play import EXIT_CODE, RUN_SECONDS
 from embedded_kubernetes.workloads.replica_sets import ReplicaSets
 
-from .world import PODS, World
-
-SETS = "/apis/apps/v1/namespaces/default/replicasets"
-DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
-POLICIES = "/apis/admissionregistration.k8s.io/v1"
+from ..support import (
+    ADMISSION,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    PODS,
+    SETS,
+    World,
+    labelling,
+    named,
+    rule,
+    until,
+    webhook,
+)
 
 
 @pytest.fixture
 def world() -> World:
-    made = World()
+    made = World(nodes="n1")
     amounts = {"cpu": "64", "memory": "64Gi", "pods": "200"}
-    made.ok("PATCH", "/api/v1/nodes/n1/status", {"status": {"allocatable": amounts}}, kind=MERGE)
+    made.patch("/api/v1/nodes/n1/status", {"status": {"allocatable": amounts}})
     controllers = frozenset(
         name for name in NAMES if name.split("-")[0] in ("deployment", "replicaset", "job")
     )
@@ -43,10 +49,7 @@ def template(image: str = "i", **annotations: str) -> dict[str, Any]:
 
 def replicated(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
     selector = {"matchLabels": {"app": "x"}}
-    return {
-        "metadata": {"name": name},
-        "spec": {"replicas": replicas, "selector": selector, "template": template(), **spec},
-    }
+    return named(name, spec={"replicas": replicas, "selector": selector, "template": template(), **spec})
 
 
 def job(
@@ -55,21 +58,21 @@ def job(
     made = template(**{EXIT_CODE: code, RUN_SECONDS: life})
     made["spec"]["restartPolicy"] = policy
     del made["metadata"]["labels"]
-    return {"metadata": {"name": name}, "spec": {"template": made, **spec}}
+    return named(name, spec={"template": made, **spec})
 
 
 def pods(world: World) -> list[Any]:
-    found: list[Any] = world.ok("GET", PODS)["items"]
+    found: list[Any] = world.get(PODS)["items"]
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
 def conditions(world: World, path: str) -> dict[str, tuple[str, str]]:
-    found = world.ok("GET", path)["status"].get("conditions", [])
+    found = world.get(path)["status"].get("conditions", [])
     return {each["type"]: (each["status"], each.get("reason", "")) for each in found}
 
 
 def reasons(world: World, name: str) -> set[str]:
-    events = world.ok("GET", "/api/v1/namespaces/default/events")["items"]
+    events = world.get(EVENTS)["items"]
     return {each["reason"] for each in events if each["involvedObject"]["name"].startswith(name)}
 
 
@@ -77,25 +80,25 @@ def reasons(world: World, name: str) -> set[str]:
 
 
 def test_a_replica_set_has_as_many_pods_as_it_asks_for(world: World) -> None:
-    world.ok("POST", SETS, replicated("r", 3))
+    world.post(SETS, replicated("r", 3))
     world.settle()
     first, *_ = found = pods(world)
     assert len(found) == 3
     (owner,) = first["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("ReplicaSet", "r", True)
     assert first["metadata"]["name"].startswith("r-")
-    status = world.ok("GET", f"{SETS}/r")["status"]
+    status = world.get(f"{SETS}/r")["status"]
     counts = {"replicas": 3, "fullyLabeledReplicas": 3, "readyReplicas": 3, "availableReplicas": 3}
     assert status == {**counts, "observedGeneration": 1}
     assert reasons(world, "r") == {"SuccessfulCreate"}
 
 
 def test_a_pod_that_goes_or_fails_is_replaced(world: World) -> None:
-    world.ok("POST", SETS, replicated("r", 2))
+    world.post(SETS, replicated("r", 2))
     world.settle()
     one, two = (pod["metadata"]["name"] for pod in pods(world))
     world.delete(f"{PODS}/{one}")
-    world.ok("PATCH", f"{PODS}/{two}/status", {"status": {"phase": "Failed"}}, kind=MERGE)
+    world.patch(f"{PODS}/{two}/status", {"status": {"phase": "Failed"}})
     world.settle(5.0)
     assert two in world.names(PODS)
     assert one not in world.names(PODS)
@@ -103,55 +106,46 @@ def test_a_pod_that_goes_or_fails_is_replaced(world: World) -> None:
 
 
 def test_who_is_not_ready_goes_before_who_is_cheap_before_who_is_old(world: World) -> None:
-    world.ok("POST", SETS, replicated("r", 3))
+    world.post(SETS, replicated("r", 3))
     world.settle(5.0)
     sick, cheap, dear = (pod["metadata"]["name"] for pod in pods(world))
     world.report(sick, ready=False)
     cost = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}}
-    world.ok("PATCH", f"{PODS}/{cheap}", cost, kind=MERGE)
+    world.patch(f"{PODS}/{cheap}", cost)
     for left in ({cheap, dear}, {dear}):
-        world.ok("PATCH", f"{SETS}/r/scale", {"spec": {"replicas": len(left)}}, kind=MERGE)
+        world.patch(f"{SETS}/r/scale", {"spec": {"replicas": len(left)}})
         world.settle(5.0)
         assert {pod["metadata"]["name"] for pod in pods(world)} == left
     assert "SuccessfulDelete" in reasons(world, "r")
 
 
 def test_a_pod_is_available_when_it_was_ready_for_long_enough(world: World) -> None:
-    world.ok("POST", SETS, replicated("r", 1, minReadySeconds=20))
+    world.post(SETS, replicated("r", 1, minReadySeconds=20))
     world.settle(10.0)
-    status = world.ok("GET", f"{SETS}/r")["status"]
+    status = world.get(f"{SETS}/r")["status"]
     assert (status["readyReplicas"], status.get("availableReplicas", 0)) == (1, 0)
     world.settle(15.0)
-    assert world.ok("GET", f"{SETS}/r")["status"]["availableReplicas"] == 1
+    assert world.get(f"{SETS}/r")["status"]["availableReplicas"] == 1
 
 
 def test_pods_that_are_refused_are_tried_again(world: World) -> None:
-    policy = {
-        "metadata": {"name": "none"},
-        "spec": {
+    policy = named(
+        "none",
+        spec={
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                    }
-                ]
-            },
+            "matchConstraints": {"resourceRules": [rule("pods", operations="CREATE")]},
             "validations": [{"expression": "request.userInfo.username.endsWith('x')", "message": "no pods"}],
         },
-    }
-    binding = {"metadata": {"name": "none"}, "spec": {"policyName": "none", "validationActions": ["Deny"]}}
-    world.ok("POST", f"{POLICIES}/validatingadmissionpolicies", policy)
-    world.ok("POST", f"{POLICIES}/validatingadmissionpolicybindings", binding)
-    world.ok("POST", SETS, replicated("r", 2))
+    )
+    binding = named("none", spec={"policyName": "none", "validationActions": ["Deny"]})
+    world.post(f"{ADMISSION}/validatingadmissionpolicies", policy)
+    world.post(f"{ADMISSION}/validatingadmissionpolicybindings", binding)
+    world.post(SETS, replicated("r", 2))
     world.settle(10.0)
     assert pods(world) == []
     assert conditions(world, f"{SETS}/r") == {"ReplicaFailure": ("True", "FailedCreate")}
     assert reasons(world, "r") == {"FailedCreate"}
-    world.delete(f"{POLICIES}/validatingadmissionpolicybindings/none")
+    world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/none")
     world.settle(60.0)
     assert len(pods(world)) == 2
     assert conditions(world, f"{SETS}/r") == {}
@@ -163,16 +157,16 @@ async def test_a_pod_that_a_webhook_is_asked_about_is_made_once_and_as_it_says()
     async def waits(request: dict[str, Any]) -> dict[str, Any]:
         assert request["userInfo"]["username"] == "system:serviceaccount:kube-system:replicaset-controller"
         await released.wait()
-        return label("x")
+        return labelling("x")
 
-    world = Scripted({"m": waits})
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    world.configure("Mutating", webhook("m", rules=[rule]))
+    world = World(hooks={"m": waits})
+    one = rule("pods", operations="CREATE")
+    world.configure("Mutating", webhook("m", rules=[one]))
     sets = ReplicaSets(world.api)
-    world.ok("POST", SETS, replicated("r", 2))
+    world.post(SETS, replicated("r", 2))
     sets.advance()
     # Something else happens to it meanwhile.
-    world.ok("PATCH", f"{SETS}/r", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)
+    world.patch(f"{SETS}/r", {"metadata": {"labels": {"a": "b"}}})
     for _ in range(5):
         sets.advance()
         await asyncio.sleep(0)
@@ -182,16 +176,35 @@ async def test_a_pod_that_a_webhook_is_asked_about_is_made_once_and_as_it_says()
     await asyncio.sleep(0.01)
     sets.advance()
     assert len(world.asked) == 2
-    assert all(pod["metadata"]["labels"]["x"] == "1" for pod in world.ok("GET", PODS)["items"])
-    assert world.ok("GET", f"{SETS}/r")["status"]["replicas"] == 2
+    assert all(pod["metadata"]["labels"]["x"] == "1" for pod in world.get(PODS)["items"])
+    assert world.get(f"{SETS}/r")["status"]["replicas"] == 2
 
 
 def test_what_it_owns_goes_with_it(world: World) -> None:
-    world.ok("POST", DEPLOYMENTS, replicated("d", 2))
+    world.post(DEPLOYMENTS, replicated("d", 2))
     world.settle()
     world.delete(f"{DEPLOYMENTS}/d", propagationPolicy="Background")
     world.settle(5.0)
     assert world.names(SETS) == world.names(PODS) == []
+
+
+def test_a_replica_set_that_waits_for_its_pods_to_go_makes_none_and_reports_no_failure(world: World) -> None:
+    held = template()
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    world.post(SETS, replicated("r", 2, template=held))
+    world.settle()
+    world.delete(f"{SETS}/r", propagationPolicy="Foreground")
+    world.settle(60.0)
+    assert (len(world.names(PODS)), pods(world)) == (2, [])
+    assert conditions(world, f"{SETS}/r") == {}
+
+
+def test_a_look_at_one_of_several_is_to_be_followed_by_another_at_once(world: World) -> None:
+    sets = ReplicaSets(world.api)
+    for name in "ab":
+        world.post(SETS, replicated(name, 1))
+    assert [sets.advance(most=1), sets.advance(most=1)][0] == -math.inf
+    assert {pod["metadata"]["name"][0] for pod in pods(world)} == {"a", "b"}
 
 
 # ---- Deployments
@@ -216,17 +229,17 @@ def rolled(world: World, seconds: float = 60.0) -> list[tuple[int, int]]:
 
 
 def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(world: World) -> None:
-    world.ok("POST", DEPLOYMENTS, replicated("d", 4))
+    world.post(DEPLOYMENTS, replicated("d", 4))
     world.settle()
     (before,) = world.names(SETS)
     late = template("j", **{"agent-scheduler.io/ready-after-seconds": "2"})
-    world.ok("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"template": late}}, kind=MERGE)
+    world.patch(f"{DEPLOYMENTS}/d", {"spec": {"template": late}})
     seen = rolled(world)
     # At most 25 % more, and 25 % fewer are available.
     assert max(count for count, _ in seen) == 5
     assert min(ready for _, ready in seen) == 3
     assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"j"}
-    status = world.ok("GET", f"{DEPLOYMENTS}/d")["status"]
+    status = world.get(f"{DEPLOYMENTS}/d")["status"]
     counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 4)
     assert {key: status[key] for key in counts} == counts
     assert "unavailableReplicas" not in status
@@ -234,52 +247,50 @@ def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(wor
         "Available": ("True", "MinimumReplicasAvailable"),
         "Progressing": ("True", "NewReplicaSetAvailable"),
     }
-    sets = {each["metadata"]["name"]: each for each in world.ok("GET", SETS)["items"]}
+    sets = {each["metadata"]["name"]: each for each in world.get(SETS)["items"]}
     assert len(sets) == 2
     assert sets[before]["spec"]["replicas"] == 0
     assert (
-        world.ok("GET", f"{DEPLOYMENTS}/d")["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
-        == "2"
+        world.get(f"{DEPLOYMENTS}/d")["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
     )
     # Back again: the ReplicaSet that is there is used, as the newest revision.
     old = {"spec": {"template": {**template(), "metadata": template()["metadata"]}}}
     old["spec"]["template"]["metadata"]["annotations"] = {"agent-scheduler.io/ready-after-seconds": None}
-    world.ok("PATCH", f"{DEPLOYMENTS}/d", old, kind=MERGE)
+    world.patch(f"{DEPLOYMENTS}/d", old)
     rolled(world)
-    assert world.ok("GET", f"{SETS}/{before}")["spec"]["replicas"] == 4
+    assert world.get(f"{SETS}/{before}")["spec"]["replicas"] == 4
     assert (
-        world.ok("GET", f"{SETS}/{before}")["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
-        == "3"
+        world.get(f"{SETS}/{before}")["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
     )
 
 
 def test_one_that_recreates_has_no_pods_of_two_templates_at_once(world: World) -> None:
-    world.ok("POST", DEPLOYMENTS, replicated("d", 3, strategy={"type": "Recreate"}))
+    world.post(DEPLOYMENTS, replicated("d", 3, strategy={"type": "Recreate"}))
     world.settle()
-    world.ok("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"template": template("j")}}, kind=MERGE)
+    world.patch(f"{DEPLOYMENTS}/d", {"spec": {"template": template("j")}})
     for _ in range(100):
         world.settle(0.1)
-        assert len({pod["spec"]["containers"][0]["image"] for pod in world.ok("GET", PODS)["items"]}) <= 1
+        assert len({pod["spec"]["containers"][0]["image"] for pod in world.get(PODS)["items"]}) <= 1
     assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"j"}
     assert len(pods(world)) == 3
 
 
 def test_one_that_is_paused_is_scaled_and_not_rolled(world: World) -> None:
-    world.ok("POST", DEPLOYMENTS, replicated("d", 2))
+    world.post(DEPLOYMENTS, replicated("d", 2))
     world.settle()
     paused = {"spec": {"paused": True, "replicas": 3, "template": template("j")}}
-    world.ok("PATCH", f"{DEPLOYMENTS}/d", paused, kind=MERGE)
+    world.patch(f"{DEPLOYMENTS}/d", paused)
     world.settle(10.0)
     assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"i"}
     assert len(pods(world)) == 3
-    world.ok("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"paused": None}}, kind=MERGE)
+    world.patch(f"{DEPLOYMENTS}/d", {"spec": {"paused": None}})
     world.settle(30.0)
     assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"j"}
 
 
 def test_one_whose_pods_never_come_to_be_ready_says_so_when_its_time_is_over(world: World) -> None:
     never = template("j", **{"agent-scheduler.io/ready-after-seconds": "never"})
-    world.ok("POST", DEPLOYMENTS, replicated("d", 2, template=never, progressDeadlineSeconds=30))
+    world.post(DEPLOYMENTS, replicated("d", 2, template=never, progressDeadlineSeconds=30))
     world.settle(20.0)
     assert conditions(world, f"{DEPLOYMENTS}/d")["Progressing"][0] == "True"
     assert conditions(world, f"{DEPLOYMENTS}/d")["Available"] == ("False", "MinimumReplicasUnavailable")
@@ -288,14 +299,12 @@ def test_one_whose_pods_never_come_to_be_ready_says_so_when_its_time_is_over(wor
 
 
 def test_as_many_earlier_replica_sets_are_kept_as_it_says(world: World) -> None:
-    world.ok("POST", DEPLOYMENTS, replicated("d", 1, revisionHistoryLimit=2))
+    world.post(DEPLOYMENTS, replicated("d", 1, revisionHistoryLimit=2))
     for image in "abcd":
         world.settle(10.0)
-        world.ok("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"template": template(image)}}, kind=MERGE)
+        world.patch(f"{DEPLOYMENTS}/d", {"spec": {"template": template(image)}})
     world.settle(20.0)
-    images = {
-        each["spec"]["template"]["spec"]["containers"][0]["image"] for each in world.ok("GET", SETS)["items"]
-    }
+    images = {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in world.get(SETS)["items"]}
     assert images == {"b", "c", "d"}
 
 
@@ -303,12 +312,11 @@ def test_as_many_earlier_replica_sets_are_kept_as_it_says(world: World) -> None:
 
 
 def status_of(world: World, name: str = "j") -> dict[str, Any]:
-    found: dict[str, Any] = world.ok("GET", f"{JOBS}/{name}").get("status", {})
-    return found
+    return world.get(f"{JOBS}/{name}").get("status", {})
 
 
 def test_a_job_runs_as_many_at_a_time_until_enough_have_succeeded(world: World) -> None:
-    world.ok("POST", JOBS, job(completions=5, parallelism=2))
+    world.post(JOBS, job(completions=5, parallelism=2))
     world.settle(0.5)
     assert status_of(world)["active"] == len(pods(world)) == 2
     most = 0
@@ -329,7 +337,7 @@ def test_a_job_runs_as_many_at_a_time_until_enough_have_succeeded(world: World) 
 
 
 def test_pods_of_an_indexed_job_have_each_index_once(world: World) -> None:
-    world.ok("POST", JOBS, job(completions=4, parallelism=3, completionMode="Indexed"))
+    world.post(JOBS, job(completions=4, parallelism=3, completionMode="Indexed"))
     world.settle(0.5)
     one = pods(world)[0]
     assert one["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "0"
@@ -341,8 +349,22 @@ def test_pods_of_an_indexed_job_have_each_index_once(world: World) -> None:
     assert names == ["j-0-", "j-1-", "j-2-", "j-3-"]
 
 
+def test_a_job_that_is_widened_waits_for_none_of_its_running_pods(world: World) -> None:
+    world.post(JOBS, job(life="1000", completions=2, parallelism=1))
+    world.settle(1.0)
+    world.patch(f"{JOBS}/j", {"spec": {"parallelism": 2}})
+    world.settle(1.0)
+    assert status_of(world)["active"] == len(pods(world)) == 2
+
+
+def test_a_job_that_may_not_fail_once_completes_if_none_fails(world: World) -> None:
+    world.post(JOBS, job(backoffLimit=0))
+    world.settle(10.0)
+    assert conditions(world, f"{JOBS}/j")["Complete"] == ("True", "CompletionsReached")
+
+
 def test_a_job_fails_when_too_many_pods_have(world: World) -> None:
-    world.ok("POST", JOBS, job(code="1", backoffLimit=2))
+    world.post(JOBS, job(code="1", backoffLimit=2))
     world.settle(5.0)
     # The next one waits for 10 s.
     assert status_of(world)["failed"] == len(pods(world)) == 1
@@ -353,14 +375,14 @@ def test_a_job_fails_when_too_many_pods_have(world: World) -> None:
 
 
 def test_containers_that_are_started_again_count_too(world: World) -> None:
-    world.ok("POST", JOBS, job(policy="OnFailure", code="1", backoffLimit=2))
+    world.post(JOBS, job(policy="OnFailure", code="1", backoffLimit=2))
     world.settle(100.0)
     assert conditions(world, f"{JOBS}/j")["Failed"] == ("True", "BackoffLimitExceeded")
     assert pods(world) == []
 
 
 def test_a_job_may_take_so_long_and_no_longer(world: World) -> None:
-    world.ok("POST", JOBS, job(life="1000", activeDeadlineSeconds=20, ttlSecondsAfterFinished=30))
+    world.post(JOBS, job(life="1000", activeDeadlineSeconds=20, ttlSecondsAfterFinished=30))
     world.settle(15.0)
     assert status_of(world)["active"] == 1
     world.settle(10.0)
@@ -371,21 +393,21 @@ def test_a_job_may_take_so_long_and_no_longer(world: World) -> None:
 
 
 def test_a_job_that_is_suspended_has_no_pods_and_none_that_failed(world: World) -> None:
-    world.ok("POST", JOBS, job(life="5", parallelism=2, completions=2))
+    world.post(JOBS, job(life="5", parallelism=2, completions=2))
     world.settle(1.0)
-    world.ok("PATCH", f"{JOBS}/j", {"spec": {"suspend": True}}, kind=MERGE)
+    world.patch(f"{JOBS}/j", {"spec": {"suspend": True}})
     world.settle(10.0)
     assert pods(world) == []
     assert conditions(world, f"{JOBS}/j") == {"Suspended": ("True", "JobSuspended")}
     assert "startTime" not in status_of(world)
-    world.ok("PATCH", f"{JOBS}/j", {"spec": {"suspend": False}}, kind=MERGE)
+    world.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
     world.settle(20.0)
     assert conditions(world, f"{JOBS}/j")["Complete"] == ("True", "CompletionsReached")
     assert "failed" not in status_of(world)
 
 
 def test_a_pod_that_a_user_deletes_has_failed(world: World) -> None:
-    world.ok("POST", JOBS, job(life="1000"))
+    world.post(JOBS, job(life="1000"))
     world.settle(1.0)
     (pod,) = pods(world)
     world.delete(f"{PODS}/{pod['metadata']['name']}")
@@ -395,8 +417,8 @@ def test_a_pod_that_a_user_deletes_has_failed(world: World) -> None:
 
 
 def test_what_has_nothing_to_do_costs_no_write(world: World) -> None:
-    world.ok("POST", DEPLOYMENTS, replicated("d", 2))
-    world.ok("POST", JOBS, job())
+    world.post(DEPLOYMENTS, replicated("d", 2))
+    world.post(JOBS, job())
     world.settle(30.0)
     for record in list(world.store.tables[("apps", "deployments")].scan("")):
         world.store.replace(

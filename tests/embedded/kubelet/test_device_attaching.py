@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded.controllers.world import World
-
 from embedded_kubernetes.device_driver import (
     ATTACH_FAILED,
     ATTACHED,
@@ -16,21 +14,19 @@ from embedded_kubernetes.device_driver import (
     DevicesShape,
 )
 
-RESOURCE = "/apis/resource.k8s.io/v1"
-CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
-MERGE = "application/merge-patch+json"
+from ..support import CLAIMS, RESOURCE, World, named
 
 
 class AttachingWorld(World):
     """With a node `n1` of two devices and a claim `c`."""
 
     def __init__(self, seconds: float | None, *failing: str) -> None:
-        super().__init__()
+        super().__init__(nodes="n1")
         self.attaching = Attaching(seconds, set(failing))
         self.controllers = [DeviceDriver(self.api, DevicesShape(2, attaching=self.attaching))]
         self.start()
         request = {"name": "r", "exactly": {"deviceClassName": DRIVER}}
-        self.ok("POST", CLAIMS, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+        self.post(CLAIMS, named("c", spec={"devices": {"requests": [request]}}))
 
     def start(self) -> None:
         self.controllers = [self.controllers[0], DeviceAttacher(self.api, DRIVER, self.attaching)]
@@ -38,7 +34,7 @@ class AttachingWorld(World):
 
     def allocate(self, *devices: str) -> None:
         """As a scheduler does it."""
-        (spec,) = [each["spec"] for each in self.ok("GET", f"{RESOURCE}/resourceslices")["items"]]
+        (spec,) = [each["spec"] for each in self.get(f"{RESOURCE}/resourceslices")["items"]]
         conditions = {device["name"]: device for device in spec["devices"]}
         copied = ("bindingConditions", "bindingFailureConditions")
         results = [
@@ -54,12 +50,12 @@ class AttachingWorld(World):
         self.write({"allocation": {"devices": {"results": results}}})
 
     def write(self, status: dict[str, Any]) -> None:
-        self.ok("PATCH", f"{CLAIMS}/c/status", {"status": status}, kind=MERGE)
+        self.patch(f"{CLAIMS}/c/status", {"status": status})
         self.settle()
 
     def said(self) -> dict[str, list[tuple[str, str]]]:
         """Device -> conditions and whether they are true."""
-        status = self.ok("GET", f"{CLAIMS}/c").get("status") or {}
+        status = self.get(f"{CLAIMS}/c").get("status") or {}
         return {
             each["device"]: [(one["type"], one["status"]) for one in each["conditions"]]
             for each in status.get("devices") or ()
@@ -68,7 +64,7 @@ class AttachingWorld(World):
 
 def test_a_device_is_attached_so_long_after_it_was_allocated() -> None:
     world = AttachingWorld(5.0)
-    (spec,) = [each["spec"] for each in world.ok("GET", f"{RESOURCE}/resourceslices")["items"]]
+    (spec,) = [each["spec"] for each in world.get(f"{RESOURCE}/resourceslices")["items"]]
     assert all(each["bindingConditions"] == [ATTACHED] and each["bindsToNode"] for each in spec["devices"])
     world.allocate("gpu-0", "gpu-1")
     world.settle(4.9)

@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.controllers.world import World
 
-from embedded_kubernetes.device_driver import (
-    DRIVER,
-    EXTENDED_RESOURCE,
-    DeviceDriver,
-    DevicesShape,
-)
+from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE, DeviceDriver, DevicesShape
 
-RESOURCE = "/apis/resource.k8s.io/v1"
+from ..support import NODES, RESOURCE, World, named
+
 SLICES = f"{RESOURCE}/resourceslices"
 
 
@@ -22,7 +17,7 @@ class DriverWorld(World):
     """With nodes `n1` and `n2`."""
 
     def __init__(self, per_node: int = 4, *, on: frozenset[str] | None = None) -> None:
-        super().__init__()
+        super().__init__(nodes="n1")
         self.add_node("n2")
         self.shape = DevicesShape(per_node, on)
         self.start()
@@ -32,12 +27,12 @@ class DriverWorld(World):
         self.settle()
 
     def add_node(self, name: str) -> None:
-        self.ok("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        self.post(NODES, named(name))
 
     def pool(self, node: str) -> list[dict[str, Any]]:
         """The specs of a node's slices, found as a scheduler or kubelet finds them, of one whole generation."""
         selector = f"spec.driver={DRIVER},spec.nodeName={node}"
-        slices = self.ok("GET", f"{SLICES}?fieldSelector={selector}")["items"]
+        slices = self.get(f"{SLICES}?fieldSelector={selector}")["items"]
         specs: list[dict[str, Any]] = [each["spec"] for each in slices]
         assert len({each["pool"]["generation"] for each in specs}) <= 1
         assert all(each["pool"]["resourceSliceCount"] == len(specs) for each in specs)
@@ -45,8 +40,7 @@ class DriverWorld(World):
         return specs
 
     def generation(self, node: str) -> int:
-        found: int = self.pool(node)[0]["pool"]["generation"]
-        return found
+        return self.pool(node)[0]["pool"]["generation"]
 
     def slice_names(self) -> list[str]:
         return self.names(SLICES)
@@ -76,7 +70,7 @@ def test_each_node_has_a_pool_of_devices_with_attributes_and_capacity(world: Dri
 
 
 def test_a_class_selects_the_devices_and_backs_an_extended_resource(world: DriverWorld) -> None:
-    spec = world.ok("GET", f"{RESOURCE}/deviceclasses/{DRIVER}")["spec"]
+    spec = world.get(f"{RESOURCE}/deviceclasses/{DRIVER}")["spec"]
     assert spec["extendedResourceName"] == EXTENDED_RESOURCE
     assert spec["selectors"] == [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
 
@@ -118,13 +112,13 @@ def test_a_node_that_is_replaced_at_once_has_the_slices_of_its_own(world: Driver
     (before,) = {each for each in world.slice_names() if each.startswith("n1-")}
     world.delete("/api/v1/nodes/n1")
     world.add_node("n1")
-    uid = world.ok("GET", "/api/v1/nodes/n1")["metadata"]["uid"]
+    uid = world.get("/api/v1/nodes/n1")["metadata"]["uid"]
     # The collector, which knows the old slices for garbage, comes later.
     world.controllers[0].advance()
     assert world.generation("n1") == 2
     (after,) = {each for each in world.slice_names() if each.startswith("n1-")}
     assert after != before
-    owners = world.ok("GET", f"{SLICES}/{after}")["metadata"]["ownerReferences"]
+    owners = world.get(f"{SLICES}/{after}")["metadata"]["ownerReferences"]
     assert owners == [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid, "controller": True}]
 
 
@@ -146,18 +140,18 @@ def test_a_slice_that_somebody_removed_or_changed_is_published_anew() -> None:
     assert len(world.pool("n1")) == 2
     assert world.generation("n1") == 2
     name = world.slice_names()[0]
-    changed = world.ok("GET", f"{SLICES}/{name}")
+    changed = world.get(f"{SLICES}/{name}")
     del changed["spec"]["devices"][5:]
-    world.ok("PUT", f"{SLICES}/{name}", changed)
+    world.put(f"{SLICES}/{name}", changed)
     world.settle()
     assert world.generation("n1") == 3
     assert sum(len(each["devices"]) for each in world.pool("n1")) == 200
 
 
 def test_a_slice_that_somebody_left_no_devices_is_published_anew(world: DriverWorld) -> None:
-    (found,) = [each for each in world.ok("GET", SLICES)["items"] if each["spec"].get("nodeName") == "n1"]
+    (found,) = [each for each in world.get(SLICES)["items"] if each["spec"].get("nodeName") == "n1"]
     del found["spec"]["devices"]
-    world.ok("PUT", f"{SLICES}/{found['metadata']['name']}", found)
+    world.put(f"{SLICES}/{found['metadata']['name']}", found)
     world.settle()
     (spec,) = world.pool("n1")
     assert len(spec["devices"]) == 4
@@ -180,10 +174,10 @@ def test_a_pool_is_never_without_a_whole_generation_while_it_is_published_anew()
         )
 
     name = world.slice_names()[0]
-    changed = world.ok("GET", f"{SLICES}/{name}")
+    changed = world.get(f"{SLICES}/{name}")
     del changed["spec"]["devices"][5:]
     slices.subscribers.append(look)
-    world.ok("PUT", f"{SLICES}/{name}", changed)
+    world.put(f"{SLICES}/{name}", changed)
     world.settle()
     assert len(whole) == 5
     assert all(whole)
@@ -192,7 +186,7 @@ def test_a_pool_is_never_without_a_whole_generation_while_it_is_published_anew()
 def test_slices_of_other_drivers_are_left_alone(world: DriverWorld) -> None:
     pool = {"name": "n1", "generation": 7, "resourceSliceCount": 1}
     spec = {"driver": "other.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "x"}]}
-    world.ok("POST", SLICES, {"metadata": {"name": "other"}, "spec": spec})
+    world.post(SLICES, named("other", spec=spec))
     world.delete("/api/v1/nodes/n2")
     world.settle()
     assert "other" in world.slice_names()

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from embedded_kubernetes.kubelet_play import EVICT_AFTER, EXIT_CODE, READY_AFTER, RUN_SECONDS
 
-from .test_kubelets import World
-
-
-@pytest.fixture
-def world() -> World:
-    made = World()
-    made.node()
-    made.settle()
-    return made
+from ..support import PODS, World, cases
+from . import run
 
 
 def _pod(world: World, policy: str = "Always", **annotations: str) -> None:
     names = {"life": RUN_SECONDS, "code": EXIT_CODE, "ready": READY_AFTER, "evict": EVICT_AFTER}
     said = {names[key]: text for key, text in annotations.items()}
-    world.pod("a", spec={"restartPolicy": policy}, metadata={"annotations": said})
+    run(world, "a", spec={"restartPolicy": policy}, annotations=said)
     world.settle()
 
 
 def _report(world: World) -> dict[str, Any]:
     (report,) = world.status("a")["containerStatuses"]
-    found: dict[str, Any] = report
-    return found
+    return report
 
 
 def _is_ready(world: World) -> bool:
@@ -38,16 +28,14 @@ def _is_ready(world: World) -> bool:
     return conditions["Ready"] == "True"
 
 
-@pytest.mark.parametrize(
-    ("policy", "code", "phase"),
-    [
-        ("Never", "0", "Succeeded"),
-        ("Never", "3", "Failed"),
-        ("OnFailure", "0", "Succeeded"),
-        ("OnFailure", "3", "Running"),
-        ("Always", "0", "Running"),
-    ],
-)
+@cases("""
+    policy | code | phase
+    Never | '0' | Succeeded
+    Never | '3' | Failed
+    OnFailure | '0' | Succeeded
+    OnFailure | '3' | Running
+    Always | '0' | Running
+    """)
 def test_a_pod_ends_by_its_restart_policy(world: World, policy: str, code: str, phase: str) -> None:
     _pod(world, policy, life="5", code=code)
     world.settle(4.9)
@@ -99,7 +87,7 @@ def test_containers_may_come_to_be_ready_late_or_never(world: World) -> None:
     assert (world.phase("a"), _is_ready(world)) == ("Running", False)
     world.settle(7.1)
     assert _is_ready(world)
-    world.change("a", labels={"x": "y"})
+    world.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "y"}}})
     world.settle()
     assert _is_ready(world)
 
@@ -119,7 +107,7 @@ def test_a_pod_may_be_evicted_by_its_kubelet(world: World) -> None:
     targets = [each["reason"] for each in status["conditions"] if each["type"] == "DisruptionTarget"]
     assert targets == ["TerminationByKubelet"]
     # It has given back what it held.
-    world.pod("b", cpu="4")
+    run(world, "b", cpu="4")
     world.settle()
     assert world.phase("b") == "Running"
 
@@ -132,16 +120,14 @@ def test_who_is_started_again_is_evicted_by_how_long_it_runs_since_then(world: W
         assert not _is_ready(world)
 
 
-@pytest.mark.parametrize(
-    ("annotations", "why"),
-    [
-        ({"code": "1,x"}, "expected exit codes of 0 to 255, separated by commas, found '1,x'"),
-        ({"code": "256"}, "expected exit codes of 0 to 255"),
-        ({"ready": "soon"}, "expected seconds of at least 0 or never, found 'soon'"),
-        ({"evict": "-1"}, "expected seconds of at least 0, found '-1'"),
-        ({"life": "nan"}, "expected seconds of at least 0, found 'nan'"),
-    ],
-)
+@cases("""
+    annotations | why
+    {code: '1,x'} | expected exit codes of 0 to 255, separated by commas, found '1,x'
+    {code: '256'} | expected exit codes of 0 to 255
+    {ready: soon} | expected seconds of at least 0 or never, found 'soon'
+    {evict: '-1'} | expected seconds of at least 0, found '-1'
+    {life: nan} | expected seconds of at least 0, found 'nan'
+    """)
 def test_a_pod_whose_annotations_say_nothing_is_refused(
     world: World, annotations: dict[str, str], why: str
 ) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.controllers.claims_world import ClaimsWorld
-from tests.embedded.controllers.world import PODS
 
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_claims import REASON
 from embedded_kubernetes.resource_claims import ResourceClaims
+
+from ..support import NODES, PODS, ClaimsWorld, cases, container
 
 SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 EXTENDED = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
@@ -26,12 +26,11 @@ class NodeWorld(ClaimsWorld):
             amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
             metadata = {"name": name, "labels": {"zone": zone}}
             body = {"metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}}
-            self.ok("POST", "/api/v1/nodes", body)
+            self.post(NODES, body)
         self.settle()
 
     def phase(self, pod: str = "p") -> str:
-        found: str = self.ok("GET", f"{PODS}/{pod}")["status"]["phase"]
-        return found
+        return self.get(f"{PODS}/{pod}")["status"]["phase"]
 
     def waits_for(self) -> list[str]:
         """What the pods that wait say of it."""
@@ -89,27 +88,25 @@ def test_a_pod_waits_for_the_name_of_its_generated_claim_and_takes_no_other_pods
     world.add_claim("stranger")
     world.allocate("stranger", "p", node="a")
     told = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "stranger"}]}}
-    world.ok("PATCH", f"{PODS}/p/status", told, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", told)
     world.settle()
     assert world.waits_for()[1:] == ["ResourceClaim stranger was not made for this pod"]
     needless = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
-    world.ok("PATCH", f"{PODS}/p/status", needless, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", needless)
     world.settle()
     assert world.phase() == "Running"
 
 
-@pytest.mark.parametrize(
-    ("term", "fits"),
-    [
-        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}, False),
-        ({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["b"]}]}, True),
-        ({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}, True),
-        ({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["east"]}]}, False),
-        ({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, True),
-        ({"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}, False),
-        ({"matchExpressions": [{"key": "zone", "operator": "Gt", "values": ["1"]}]}, False),
-    ],
-)
+@cases("""
+    term | fits
+    {matchFields: [{key: metadata.name, operator: In, values: [b]}]} | false
+    {matchFields: [{key: metadata.name, operator: NotIn, values: [b]}]} | true
+    {matchExpressions: [{key: zone, operator: In, values: [east]}]} | true
+    {matchExpressions: [{key: zone, operator: NotIn, values: [east]}]} | false
+    {matchExpressions: [{key: zone, operator: Exists}]} | true
+    {matchExpressions: [{key: zone, operator: DoesNotExist}]} | false
+    {matchExpressions: [{key: zone, operator: Gt, values: ['1']}]} | false
+    """)
 def test_a_pod_does_not_run_with_devices_of_other_nodes(world: NodeWorld, term: Any, fits: bool) -> None:
     world.add_claim("c")
     world.add_pod(gpu="claim/c")
@@ -195,7 +192,7 @@ def test_a_pod_whose_node_goes_while_it_waits_does_not_start_and_others_do(world
     world.add_pod(gpu="claim/c")
     world.bind("p", "a")
     world.settle()
-    world.ok("DELETE", "/api/v1/nodes/a")
+    world.delete("/api/v1/nodes/a")
     world.add_claim("c")
     world.allocate("c", "p", node="a")
     world.settle(60)
@@ -241,14 +238,14 @@ def test_kubelets_that_start_anew_know_what_running_pods_use(world: NodeWorld) -
 
 
 def test_a_claim_stands_in_for_the_extended_resource_that_it_was_made_for(world: NodeWorld) -> None:
-    world.pod("p", spec={"containers": [{"name": "c", "image": "i", "resources": EXTENDED}]})
+    world.pod("p", spec={"containers": [container(resources=EXTENDED)]})
     world.add_claim("c")
     world.allocate("c", "p", node="a")
     mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}}
-    world.ok("PATCH", f"{PODS}/p/status", {"status": status}, kind="application/merge-patch+json")
+    world.patch(f"{PODS}/p/status", {"status": status})
     world.bind("p", "a")
-    world.pod("without", spec={"containers": [{"name": "c", "image": "i", "resources": EXTENDED}]})
+    world.pod("without", spec={"containers": [container(resources=EXTENDED)]})
     world.bind("without", "a")
     world.settle()
     assert world.phase() == "Running"

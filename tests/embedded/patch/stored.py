@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import yaml
 from hypothesis import strategies as st
-from tests.embedded.api.world import MERGE, World
 
 from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.controllers import Controller
@@ -15,37 +15,11 @@ from embedded_kubernetes.resource import Object
 from embedded_kubernetes.resource_claims import ResourceClaims
 from embedded_kubernetes.volume_binding import VolumeBinding
 
-from .kinds import NOW, definition
+from ..support import NOW, PODS, World, definition
 
-_CONTAINER = {
-    "name": "c",
-    "image": "i",
-    "ports": [{"name": "web", "containerPort": 80}],
-    "env": [{"name": "A", "value": "1"}],
-    "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}},
-    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-    "readinessProbe": {"httpGet": {"port": "web"}},
-}
-_POD_SPEC: Object = {
-    "containers": [_CONTAINER],
-    "initContainers": [{"name": "i", "image": "i:1", "restartPolicy": "Always"}],
-    "volumes": [{"name": "v", "configMap": {"name": "m"}}],
-    "tolerations": [{"key": "k", "operator": "Exists"}],
-    "nodeSelector": {"zone": "a"},
-    "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    ],
-}
-_TEMPLATE = {
-    "metadata": {"labels": {"app": "a"}},
-    "spec": {"containers": [_CONTAINER], "volumes": [{"name": "v"}]},
-}
-_SELECTOR = {"matchLabels": {"app": "a"}}
-_DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
 _ALLOCATION = {
     "devices": {"results": [{"request": "r", "driver": "d.example", "pool": "n", "device": "gpu-0"}]}
 }
-_CONDITION = {"type": "Ready", "status": "True", "lastTransitionTime": NOW, "reason": "R", "message": "m"}
 _MORE = {
     "labels": {"a": "1", "example.com/b": ""},
     "annotations": {"note": "x"},
@@ -53,95 +27,73 @@ _MORE = {
     "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}],
 }
 
-#: (group, plural) -> what is created, what its status is then made.
-_OBJECTS: dict[tuple[str, str], tuple[Object, Object | None]] = {
-    ("", "namespaces"): ({"metadata": {"name": "team"}}, {"phase": "Active", "conditions": [_CONDITION]}),
-    ("", "nodes"): (
-        {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}, "metadata": {"name": "n"}},
-        {"capacity": {"cpu": "4", "pods": "10"}, "allocatable": {"cpu": "4", "pods": "10"}, "conditions": [_CONDITION]},
-    ),
-    ("", "pods"): (
-        {"spec": _POD_SPEC},
-        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "R", "observedGeneration": 1}]},
-    ),
-    ("", "events"): (
-        {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "reason": "R", "type": "Normal"},
-        None,
-    ),
-    ("coordination.k8s.io", "leases"): ({"spec": {"holderIdentity": "h", "leaseDurationSeconds": 3}}, None),
-    ("scheduling.k8s.io", "priorityclasses"): ({"value": 7, "description": "d"}, None),
-    ("policy", "poddisruptionbudgets"): ({"spec": {"minAvailable": "50%", "selector": _SELECTOR}}, {"expectedPods": 2}),
-    ("", "configmaps"): ({"data": {"a": "1", "b": "2"}}, None),
-    ("", "secrets"): ({"data": {"a": "Yw=="}, "stringData": {"b": "c"}}, None),
-    ("", "serviceaccounts"): ({"automountServiceAccountToken": False}, None),
-    ("", "limitranges"): ({"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}}, None),
-    ("", "services"): (
-        {"spec": {"selector": {"app": "a"}, "ports": [{"name": "x", "port": 80}, {"name": "y", "port": 81}]}},
-        {"conditions": [_CONDITION]},
-    ),
-    ("", "endpoints"): ({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}, None),
-    ("", "persistentvolumeclaims"): (
-        {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
-        {"phase": "Pending", "conditions": [{"type": "Resizing", "status": "True"}]},
-    ),
-    ("", "persistentvolumes"): (
-        {"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}},
-        {"phase": "Available"},
-    ),
-    ("storage.k8s.io", "storageclasses"): ({"provisioner": "x", "parameters": {"a": "b"}}, None),
-    ("storage.k8s.io", "csinodes"): ({"spec": {"drivers": [{"name": "d", "nodeID": "n"}]}}, None),
-    ("storage.k8s.io", "csidrivers"): ({"spec": {"attachRequired": False}}, None),
-    ("storage.k8s.io", "volumeattachments"): (
-        {"spec": {"attacher": "a", "nodeName": "n", "source": {"persistentVolumeName": "v"}}},
-        {"attached": True},
-    ),
-    ("resource.k8s.io", "deviceclasses"): ({"spec": {"selectors": [{"cel": {"expression": "true"}}]}}, None),
-    ("resource.k8s.io", "resourceclaims"): (
-        {"spec": _DEVICES},
-        {"allocation": _ALLOCATION, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]},
-    ),
-    ("resource.k8s.io", "resourceclaimtemplates"): (
-        {"spec": {"metadata": {"labels": {"a": "b"}}, "spec": _DEVICES}},
-        None,
-    ),
-    ("resource.k8s.io", "resourceslices"): (
-        {
-            "spec": {
-                "driver": "d.example",
-                "pool": {"name": "n", "resourceSliceCount": 1},
-                "nodeName": "n",
-                "devices": [{"name": "gpu-0", "attributes": {"a": {"int": 0}}, "capacity": {"m": {"value": "1Gi"}}}],
-            }
-        },
-        None,
-    ),
-    ("apps", "deployments"): ({"spec": {"selector": _SELECTOR, "template": _TEMPLATE}}, {"replicas": 1}),
-    ("apps", "statefulsets"): (
-        {"spec": {"selector": _SELECTOR, "template": _TEMPLATE, "serviceName": "s"}},
-        {"replicas": 1},
-    ),
-    ("apps", "daemonsets"): (
-        {"spec": {"selector": _SELECTOR, "template": _TEMPLATE}},
-        {"currentNumberScheduled": 0, "desiredNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 0},
-    ),
-    ("", "replicationcontrollers"): ({"spec": {"selector": {"app": "a"}, "template": _TEMPLATE}}, {"replicas": 1}),
-    ("batch", "jobs"): (
-        {"spec": {"template": {"spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}}},  # type: ignore[dict-item]
-        {"active": 1, "startTime": NOW},
-    ),
-    ("networking.k8s.io", "networkpolicies"): (
-        {"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}},
-        None,
-    ),
-    ("rbac.authorization.k8s.io", "clusterroles"): (
-        {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]},
-        None,
-    ),
-    ("apiextensions.k8s.io", "customresourcedefinitions"): (
-        definition({"type": "object", "properties": {"spec": {"type": "object"}}}),
-        None,
-    ),
-}  # fmt: skip
+#: Kind -> what is created, and what its status is then made.
+_OBJECTS = """
+shared:
+  container: &container {name: c, image: i, ports: [{name: web, containerPort: 80}], env: [{name: A, value:
+    '1'}], resources: {requests: {cpu: 100m}, limits: {cpu: '1', memory: 1Gi}}, volumeMounts: [{name: v,
+    mountPath: /v}], readinessProbe: {httpGet: {port: web}}}
+  template: &template {metadata: {labels: {app: a}}, spec: {containers: [*container], volumes: [{name: v}]}}
+  selector: &selector {matchLabels: {app: a}}
+  devices: &devices {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}
+  condition: &condition {type: Ready, status: 'True', lastTransitionTime: '2026-01-01T00:00:00Z', reason: R,
+    message: m}
+objects:
+  namespaces: [{metadata: {name: team}}, {phase: Active, conditions: [*condition]}]
+  nodes: [{metadata: {name: n}, spec: {taints: [{key: k, effect: NoSchedule}]}}, {capacity: {cpu: '4', pods:
+    '10'}, allocatable: {cpu: '4', pods: '10'}, conditions: [*condition]}]
+  pods: [{spec: {containers: [*container], initContainers: [{name: i, image: i:1, restartPolicy: Always}],
+    volumes: [{name: v, configMap: {name: m}}], tolerations: [{key: k, operator: Exists}], nodeSelector:
+    {zone: a}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable:
+    DoNotSchedule}]}}, {conditions: [{type: PodScheduled, status: 'False', reason: R, observedGeneration:
+    1}]}]
+  events: [{involvedObject: {kind: Pod, name: p, namespace: default}, reason: R, type: Normal}, null]
+  leases.coordination.k8s.io: [{spec: {holderIdentity: h, leaseDurationSeconds: 3}}, null]
+  priorityclasses.scheduling.k8s.io: [{value: 7, description: d}, null]
+  poddisruptionbudgets.policy: [{spec: {minAvailable: 50%, selector: *selector}}, {expectedPods: 2}]
+  configmaps: [{data: {a: '1', b: '2'}}, null]
+  secrets: [{data: {a: Yw==}, stringData: {b: c}}, null]
+  serviceaccounts: [{automountServiceAccountToken: false}, null]
+  limitranges: [{spec: {limits: [{type: Container, default: {cpu: '1'}}]}}, null]
+  services: [{spec: {selector: {app: a}, ports: [{name: x, port: 80}, {name: y, port: 81}]}}, {conditions:
+    [*condition]}]
+  endpoints: [{subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 80}]}]}, null]
+  persistentvolumeclaims: [{spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}},
+    {phase: Pending, conditions: [{type: Resizing, status: 'True'}]}]
+  persistentvolumes: [{spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, hostPath: {path: /x}}},
+    {phase: Available}]
+  storageclasses.storage.k8s.io: [{provisioner: x, parameters: {a: b}}, null]
+  csinodes.storage.k8s.io: [{spec: {drivers: [{name: d, nodeID: n}]}}, null]
+  csidrivers.storage.k8s.io: [{spec: {attachRequired: false}}, null]
+  volumeattachments.storage.k8s.io: [{spec: {attacher: a, nodeName: n, source: {persistentVolumeName: v}}},
+    {attached: true}]
+  deviceclasses.resource.k8s.io: [{spec: {selectors: [{cel: {expression: 'true'}}]}}, null]
+  resourceclaims.resource.k8s.io: [{spec: *devices}, {allocation: {devices: {results: [{request: r, driver:
+    d.example, pool: n, device: gpu-0}]}}, reservedFor: [{resource: pods, name: p, uid: u}]}]
+  resourceclaimtemplates.resource.k8s.io: [{spec: {metadata: {labels: {a: b}}, spec: *devices}}, null]
+  resourceslices.resource.k8s.io: [{spec: {driver: d.example, pool: {name: n, resourceSliceCount: 1},
+    nodeName: n, devices: [{name: gpu-0, attributes: {a: {int: 0}}, capacity: {m: {value: 1Gi}}}]}}, null]
+  deployments.apps: [{spec: {selector: *selector, template: *template}}, {replicas: 1}]
+  statefulsets.apps: [{spec: {selector: *selector, template: *template, serviceName: s}}, {replicas: 1}]
+  daemonsets.apps: [{spec: {selector: *selector, template: *template}}, {currentNumberScheduled: 0,
+    desiredNumberScheduled: 1, numberMisscheduled: 0, numberReady: 0}]
+  replicationcontrollers: [{spec: {selector: {app: a}, template: *template}}, {replicas: 1}]
+  jobs.batch: [{spec: {template: {spec: {containers: [*container], volumes: [{name: v}], restartPolicy:
+    Never}}}}, {active: 1, startTime: '2026-01-01T00:00:00Z'}]
+  networkpolicies.networking.k8s.io: [{spec: {podSelector: {}, ingress: [{ports: [{port: 80}]}]}}, null]
+  clusterroles.rbac.authorization.k8s.io: [{rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]},
+    null]
+"""
+
+
+def _objects() -> dict[tuple[str, str], tuple[Object, Object | None]]:
+    found: dict[tuple[str, str], tuple[Object, Object | None]] = {}
+    for name, (body, status) in yaml.load(_OBJECTS, Loader=yaml.CSafeLoader)["objects"].items():
+        plural, _, group = name.partition(".")
+        found[group, plural] = body, status
+    schema = {"type": "object", "properties": {"spec": {"type": "object"}}}
+    found["apiextensions.k8s.io", "customresourcedefinitions"] = definition(schema=schema), None
+    return found
 
 
 def collection(served: Served) -> str:
@@ -157,13 +109,13 @@ class Stored:
     def __init__(self) -> None:
         self.world = World()
         self.paths: dict[tuple[str, str], list[str]] = {}
-        for name, (body, status) in _OBJECTS.items():
+        for name, (body, status) in _objects().items():
             served = self.world.api.registry.stored(name)
             metadata = {"name": "a", **_MORE, **body.get("metadata", {})}
-            made = self.world.ok("POST", collection(served), {**body, "metadata": metadata})
+            made = self.world.post(collection(served), {**body, "metadata": metadata})
             path = f"{collection(served)}/{made['metadata']['name']}"
             if status is not None:
-                self.world.ok("PATCH", f"{path}/status", {"status": status}, kind=MERGE)
+                self.world.patch(f"{path}/status", {"status": status})
             self.paths[name] = [path]
         # Another shape of what is stored under the same name.
         self.paths["events.k8s.io", "events"] = ["/apis/events.k8s.io/v1/namespaces/default/events/a"]
@@ -182,24 +134,24 @@ class Stored:
             for controller in controllers:
                 controller.advance()
         (claim,) = world.store.tables["resource.k8s.io", "resourceclaims"].scan("default", after="default/a")
-        uid = world.ok("GET", "/api/v1/namespaces/default/pods/running")["metadata"]["uid"]
+        uid = world.get("/api/v1/namespaces/default/pods/running")["metadata"]["uid"]
         status = {
             "allocation": _ALLOCATION,
             "reservedFor": [{"resource": "pods", "name": "running", "uid": uid}],
         }
         path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim.name}"
-        world.ok("PATCH", f"{path}/status", {"status": status}, kind=MERGE)
+        world.patch(f"{path}/status", {"status": status})
         for name in ("running", "plain"):
             assert world.bind(name, "n")[0] == 201
-        world.ok("DELETE", "/api/v1/namespaces/default/pods/going")
+        world.delete("/api/v1/namespaces/default/pods/going")
         world.now += 60
         for _ in range(3):
             for controller in controllers:
                 controller.advance()
-        pods = "/api/v1/namespaces/default/pods"
+        pods = PODS
         self.paths["", "pods"] += [f"{pods}/{name}" for name in ("running", "plain", "going")]
         self.paths["resource.k8s.io", "resourceclaims"].append(path)
-        assert world.ok("GET", f"{pods}/running")["status"]["phase"] == "Running"
+        assert world.get(f"{pods}/running")["status"]["phase"] == "Running"
 
     def served(self, name: tuple[str, str]) -> Served:
         """The kind, by the group and name of its path."""

@@ -13,7 +13,8 @@ from embedded_kubernetes import apply, typed
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.resource import Resource
 
-from .kinds import LATER, NOW, PODS, RESOURCES, widgets
+from ..support import LATER, NOW, named
+from .kinds import PODS, RESOURCES, widgets
 
 _CONFIG_MAPS = RESOURCES["", "configmaps"]
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -39,7 +40,7 @@ def _applied(
 
 
 def _pod(labels: dict[str, str], *containers: dict[str, Any]) -> dict[str, Any]:
-    config: dict[str, Any] = {"metadata": {"name": "a", "labels": labels}}
+    config: dict[str, Any] = named("a", labels=labels)
     return config | ({"spec": {"containers": list(containers)}} if containers else {})
 
 
@@ -73,11 +74,7 @@ def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_fie
     assert refused.value.message == 'Apply failed with 1 conflict: conflict with "m1": .metadata.labels.a'
     assert refused.value.details == {
         "causes": [
-            {
-                "reason": "FieldManagerConflict",
-                "message": 'conflict with "m1"',
-                "field": ".metadata.labels.a",
-            }
+            {"reason": "FieldManagerConflict", "message": 'conflict with "m1"', "field": ".metadata.labels.a"}
         ]
     }
     with pytest.raises(ApiError) as refused:
@@ -130,17 +127,17 @@ def test_applying_again_changes_nothing_whenever_it_happens() -> None:
 
 
 def test_an_atomic_list_is_owned_as_a_whole() -> None:
-    obj = _applied(None, {"metadata": {"name": "a"}, "spec": {"tolerations": [{"key": "a"}]}}, "m1")
+    obj = _applied(None, named("a", spec={"tolerations": [{"key": "a"}]}), "m1")
     assert _owned(obj, "m1") == {".spec.tolerations"}
     with pytest.raises(ApiError):
-        _applied(obj, {"metadata": {"name": "a"}, "spec": {"tolerations": [{"key": "b"}]}}, "m2")
+        _applied(obj, named("a", spec={"tolerations": [{"key": "b"}]}), "m2")
 
 
 def test_finalizers_of_two_appliers_make_one_set() -> None:
-    obj = _applied(None, {"metadata": {"name": "a", "finalizers": ["x/1"]}}, "m1")
-    obj = _applied(obj, {"metadata": {"name": "a", "finalizers": ["x/2"]}}, "m2")
+    obj = _applied(None, named("a", finalizers=["x/1"]), "m1")
+    obj = _applied(obj, named("a", finalizers=["x/2"]), "m2")
     assert sorted(obj["metadata"]["finalizers"]) == ["x/1", "x/2"]
-    obj = _applied(obj, {"metadata": {"name": "a"}}, "m1")
+    obj = _applied(obj, named("a"), "m1")
     assert obj["metadata"]["finalizers"] == ["x/2"]
 
 
@@ -154,16 +151,16 @@ def test_items_keep_the_order_of_the_configuration() -> None:
 
 
 def test_what_nobody_recorded_belongs_to_a_manager_before_the_first_apply() -> None:
-    live = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1", "l": "1"}}
+    live = named("a", apiVersion="v1", kind="ConfigMap", data={"k": "1", "l": "1"})
     with pytest.raises(ApiError) as refused:
-        _applied(live, {"metadata": {"name": "a"}, "data": {"k": "2"}}, "m1", resource=_CONFIG_MAPS)
+        _applied(live, named("a", data={"k": "2"}), "m1", resource=_CONFIG_MAPS)
     assert 'conflict with "before-first-apply" using v1: .data.k' in refused.value.message
-    same = _applied(live, {"metadata": {"name": "a"}, "data": {"k": "1"}}, "m1", resource=_CONFIG_MAPS)
+    same = _applied(live, named("a", data={"k": "1"}), "m1", resource=_CONFIG_MAPS)
     assert _owned(same, "m1") == {".data.k"}
 
 
 def test_kubectl_takes_over_what_it_applied_from_the_clients_side() -> None:
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}}
+    config = named("a", apiVersion="v1", kind="ConfigMap", data={"k": "1"})
     live: dict[str, Any] = deepcopy(config)
     live["metadata"]["annotations"] = {
         _LAST_APPLIED: '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"1"}}'
@@ -179,7 +176,7 @@ def test_kubectl_takes_over_what_it_applied_from_the_clients_side() -> None:
 
 def test_an_unknown_field_or_a_repeated_item_is_refused() -> None:
     for config, said in (
-        ({"metadata": {"name": "a"}, "spec": {"foo": 1}}, ".spec.foo: field not declared in schema"),
+        (named("a", spec={"foo": 1}), ".spec.foo: field not declared in schema"),
         (_pod({}, {"name": "c"}, {"name": "c"}), "duplicate entries for key"),
         (_pod({}, {"image": "c"}), "omits all key fields"),
     ):
@@ -215,7 +212,7 @@ def test_a_status_write_is_recorded_apart() -> None:
 
 
 def test_many_updaters_are_folded_into_one() -> None:
-    obj: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {}}
+    obj: dict[str, Any] = named("a", apiVersion="v1", kind="ConfigMap", data={})
     for index in range(15):
         new = deepcopy(obj)
         new["data"][f"k{index}"] = "v"
@@ -242,14 +239,13 @@ def test_custom_lists_merge_by_the_definitions_keys() -> None:
             },
         }
     )
-    config = {"metadata": {"name": "w"}, "spec": {"parts": [{"name": "a", "n": 1}], "tags": ["x"]}}
+    config = named("w", spec={"parts": [{"name": "a", "n": 1}], "tags": ["x"]})
     obj = _applied(None, config, "m1", resource=kind)
-    config = {"metadata": {"name": "w"}, "spec": {"parts": [{"name": "b", "n": 2}]}}
+    config = named("w", spec={"parts": [{"name": "b", "n": 2}]})
     obj = _applied(obj, config, "m2", resource=kind)
     assert sorted(part["name"] for part in obj["spec"]["parts"]) == ["a", "b"]
     with pytest.raises(ApiError) as refused:
-        _applied(obj, {"metadata": {"name": "w"}, "spec": {"tags": ["y"]}}, "m2", resource=kind)
-    assert refused.value.details is not None
+        _applied(obj, named("w", spec={"tags": ["y"]}), "m2", resource=kind)
     assert refused.value.details["causes"][0]["field"] == ".spec.tags"
 
 

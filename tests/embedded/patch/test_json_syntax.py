@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.json_syntax import syntax_error
+from tests.support.examples import examples
+
+from ..support import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "unexpected end of JSON input"),
-        ('{"a": ', "unexpected end of JSON input"),
-        ("{nope", "invalid character 'n' looking for beginning of object key string"),
-        ("nope", "invalid character 'o' in literal null (expecting 'u')"),
-        ("hello", "invalid character 'h' looking for beginning of value"),
-        ('{"a" 1}', "invalid character '1' after object key"),
-        ('{"a": 1 "b"}', "invalid character '\"' after object key:value pair"),
-        ("[1 2]", "invalid character '2' after array element"),
-        ("1 2", "invalid character '2' after top-level value"),
-        ('"a\nb"', "invalid character '\\n' in string literal"),
-        (r'"\x"', "invalid character 'x' in string escape code"),
-        (r'"\u12g4"', "invalid character 'g' in \\u hexadecimal character escape"),
-        ("-a", "invalid character 'a' in numeric literal"),
-        ("1.a", "invalid character 'a' after decimal point in numeric literal"),
-        ("1e+a", "invalid character 'a' in exponent of numeric literal"),
-        ("01", "invalid character '1' after top-level value"),
-        ("['a']", "invalid character '\\'' looking for beginning of value"),
-    ],
-)
+@cases(r"""
+    text | said
+    '' | unexpected end of JSON input
+    '{"a": ' | unexpected end of JSON input
+    '{nope' | invalid character 'n' looking for beginning of object key string
+    nope | invalid character 'o' in literal null (expecting 'u')
+    hello | invalid character 'h' looking for beginning of value
+    '{"a" 1}' | invalid character '1' after object key
+    '{"a": 1 "b"}' | invalid character '"' after object key:value pair
+    '[1 2]' | invalid character '2' after array element
+    1 2 | invalid character '2' after top-level value
+    "\"a\nb\"" | invalid character '\n' in string literal
+    '"\x"' | invalid character 'x' in string escape code
+    '"\u12g4"' | invalid character 'g' in \u hexadecimal character escape
+    -a | invalid character 'a' in numeric literal
+    1.a | invalid character 'a' after decimal point in numeric literal
+    1e+a | invalid character 'a' in exponent of numeric literal
+    '01' | invalid character '1' after top-level value
+    "['a']" | invalid character '\'' looking for beginning of value
+    """)
 def test_the_first_wrong_character_is_told(text: str, said: str) -> None:
     assert syntax_error(text.encode()) == said
 
@@ -44,6 +44,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
+@examples(40)
 def test_nothing_is_said_of_json(value: object) -> None:
     assert syntax_error(json.dumps(value).encode()) == ""
 

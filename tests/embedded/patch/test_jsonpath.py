@@ -8,6 +8,8 @@ import pytest
 
 from embedded_kubernetes.jsonpath import JSONPathError, compile_path
 
+from ..support import cases
+
 _OBJECT: dict[str, Any] = {
     "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "X", "status": "False"}]},
     "metadata": {"annotations": {"a.b/c": "z"}, "name": "n"},
@@ -15,26 +17,24 @@ _OBJECT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        (".metadata.name", ["n"]),
-        ("{.metadata.name}", ["n"]),
-        ("metadata.name", ["n"]),
-        ('.status.conditions[?(@.type=="Ready")].status', ["True"]),
-        (".status.conditions[?(@.type == 'X')].status", ["False"]),
-        (".status.conditions[?(@.n>0)].type", ["Ready"]),
-        (".status.conditions[?(@.n)].type", ["Ready"]),
-        (".status.conditions[*].type", ["Ready", "X"]),
-        (r".metadata.annotations.a\.b/c", ["z"]),
-        (".metadata.annotations['a.b/c']", ["z"]),
-        (".list[0]", [1]),
-        (".list[-1]", [3]),
-        (".list[9]", []),
-        (".no.such", []),
-        (".metadata.name.more", []),
-    ],
-)
+@cases(r"""
+    path | found
+    .metadata.name | [n]
+    '{.metadata.name}' | [n]
+    metadata.name | [n]
+    .status.conditions[?(@.type=="Ready")].status | ['True']
+    .status.conditions[?(@.type == 'X')].status | ['False']
+    .status.conditions[?(@.n>0)].type | [Ready]
+    .status.conditions[?(@.n)].type | [Ready]
+    .status.conditions[*].type | [Ready, X]
+    .metadata.annotations.a\.b/c | [z]
+    .metadata.annotations['a.b/c'] | [z]
+    .list[0] | [1]
+    .list[-1] | [3]
+    .list[9] | []
+    .no.such | []
+    .metadata.name.more | []
+    """)
 def test_a_path_finds_every_match(path: str, found: list[Any]) -> None:
     assert compile_path(path)(_OBJECT) == found
 

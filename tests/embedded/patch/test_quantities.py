@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedded_kubernetes.quantities import (
-    FORMAT_WRONG,
-    QuantityFormatError,
-    canonical_quantity,
-)
+from embedded_kubernetes.quantities import FORMAT_WRONG, QuantityFormatError, canonical_quantity
+
+from ..support import cases
 
 _FACTORS = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(1000),
@@ -22,29 +20,27 @@ _FACTORS = {
 _LARGER = {"T": Fraction(10**12), "P": Fraction(10**15), "Ti": Fraction(2**40), "Pi": Fraction(2**50)}
 
 
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        ("1000m", "1"),
-        ("0.5", "500m"),
-        ("1024Mi", "1Gi"),
-        ("1.5Gi", "1536Mi"),
-        ("1.1Ki", "1126400m"),
-        ("0.5Ki", "512"),
-        ("100000", "100k"),
-        ("1500", "1500"),
-        ("1e3", "1e3"),
-        ("1E3", "1e3"),
-        ("0.1n", "1n"),
-        ("-0", "0"),
-        ("+5", "5"),
-        (".5", "500m"),
-        ("5.", "5"),
-        ("12345678901234567890", "9223372036854775807"),
-        ("-1.5", "-1500m"),
-        ("0Gi", "0"),
-    ],
-)
+@cases("""
+    text | canonical
+    1000m | '1'
+    '0.5' | 500m
+    1024Mi | 1Gi
+    1.5Gi | 1536Mi
+    1.1Ki | 1126400m
+    0.5Ki | '512'
+    '100000' | 100k
+    '1500' | '1500'
+    1e3 | 1e3
+    1E3 | 1e3
+    0.1n | 1n
+    '-0' | '0'
+    '+5' | '5'
+    '.5' | 500m
+    '5.' | '5'
+    '12345678901234567890' | '9223372036854775807'
+    '-1.5' | -1500m
+    0Gi | '0'
+    """)
 def test_a_quantity_is_written_in_canonical_form(text: str, canonical: str) -> None:
     assert canonical_quantity(text) == canonical
 
@@ -62,10 +58,7 @@ def test_an_unknown_suffix_or_an_absurd_number_is_refused(text: str) -> None:
         canonical_quantity(text)
 
 
-@given(
-    digits=st.decimals(min_value=0, max_value=10**6, places=3),
-    suffix=st.sampled_from(sorted(_FACTORS)),
-)
+@given(digits=st.decimals(min_value=0, max_value=10**6, places=3), suffix=st.sampled_from(sorted(_FACTORS)))
 def test_canonical_text_keeps_the_amount_and_is_its_own_canonical_form(digits: object, suffix: str) -> None:
     canonical = canonical_quantity(f"{digits}{suffix}")
     assert canonical_quantity(canonical) == canonical

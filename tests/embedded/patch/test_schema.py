@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.needed import recorded
 
 from embedded_kubernetes import schema, schema_source
 from embedded_kubernetes.errors import ApiError
+from tests.support.needed import recorded
 
+from ..support import cases, container, named
 from .kinds import NODES, PODS, RESOURCES, pod
 
 
@@ -31,29 +32,22 @@ def test_unknown_fields_are_dropped_and_told_with_their_path() -> None:
     assert obj["spec"]["containers"][0]["ports"] == [{"containerPort": 80}]
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        (
-            {"containers": [{"name": "c", "ports": [{"containerPort": "x"}]}]},
-            "json: cannot unmarshal string into Go struct field "
-            "ContainerPort.spec.containers.ports.containerPort of type int32",
-        ),
-        (
-            {"containers": [{"name": "c", "env": [{"name": "A", "value": 1}]}]},
-            "json: cannot unmarshal number into Go struct field EnvVar.spec.containers.env.value of type string",
-        ),
-        ({"containers": "x"}, "PodSpec.spec.containers of type []v1.Container"),
-        ({"containers": ["x"]}, "PodSpec.spec.containers of type v1.Container"),
-        ({"activeDeadlineSeconds": 1.5}, "cannot unmarshal number 1.5"),
-        ({"priority": 1 << 40}, "cannot unmarshal number 1099511627776"),
-        ({"hostNetwork": "yes"}, "PodSpec.spec.hostNetwork of type bool"),
-        ({"hostNetwork": 1}, "cannot unmarshal number"),
-        ({"nodeSelector": ["x"]}, "cannot unmarshal array"),
-        ({"containers": [{"name": "c", "resources": {"requests": {"cpu": "ten"}}}]}, "quantities must match"),
-        ({"containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": True}}}]}, "of type int32"),
-    ],
-)
+@cases("""
+    spec | said
+    {containers: [{name: c, ports: [{containerPort: x}]}]} | 'json: cannot unmarshal string into Go struct field
+        ContainerPort.spec.containers.ports.containerPort of type int32'
+    {containers: [{name: c, env: [{name: A, value: 1}]}]} | 'json: cannot unmarshal number into Go struct field
+        EnvVar.spec.containers.env.value of type string'
+    {containers: x} | PodSpec.spec.containers of type []v1.Container
+    {containers: [x]} | PodSpec.spec.containers of type v1.Container
+    {activeDeadlineSeconds: 1.5} | cannot unmarshal number 1.5
+    {priority: 1099511627776} | cannot unmarshal number 1099511627776
+    {hostNetwork: 'yes'} | PodSpec.spec.hostNetwork of type bool
+    {hostNetwork: 1} | cannot unmarshal number
+    {nodeSelector: [x]} | cannot unmarshal array
+    {containers: [{name: c, resources: {requests: {cpu: ten}}}]} | quantities must match
+    {containers: [{name: c, livenessProbe: {httpGet: {port: true}}}]} | of type int32
+    """)
 def test_json_of_the_wrong_type_is_a_bad_request(spec: dict[str, Any], said: str) -> None:
     message = _refusal(pod(**spec))
     assert message.startswith('Pod in version "v1" cannot be handled as a Pod: ')
@@ -81,7 +75,7 @@ def test_optional_zeros_vanish_and_pointers_keep_theirs() -> None:
     obj["metadata"]["labels"] = None
     schema.check(PODS, obj)
     assert obj["spec"] == {
-        "containers": [{"name": "c", "image": "i", "resources": {}}],
+        "containers": [container(resources={})],
         "priority": 0,
         "enableServiceLinks": False,
     }
@@ -89,10 +83,7 @@ def test_optional_zeros_vanish_and_pointers_keep_theirs() -> None:
 
 
 def test_fields_that_go_always_writes_are_filled_in() -> None:
-    obj: dict[str, Any] = {
-        "metadata": {"name": "n"},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    obj: dict[str, Any] = named("n", status={"conditions": [{"type": "Ready", "status": "True"}]})
     schema.check(NODES, obj)
     assert obj["spec"] == {}
     assert obj["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 0}}
@@ -117,22 +108,20 @@ def test_an_applied_configuration_is_not_filled_in() -> None:
 
 def test_secret_data_must_be_base64() -> None:
     with pytest.raises(ApiError) as refused:
-        schema.check(RESOURCES["", "secrets"], {"metadata": {"name": "s"}, "data": {"a": "***"}})
+        schema.check(RESOURCES["", "secrets"], named("s", data={"a": "***"}))
     assert "illegal base64" in refused.value.message
 
 
 def test_the_schema_of_schemas_holds_itself() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "nope": 1}}}}
-    crd = {
-        "metadata": {"name": "x"},
-        "spec": {
+    crd = named(
+        "x",
+        spec={
             "versions": [{"name": "v1", "schema": {"openAPIV3Schema": inner}, "subresources": {"status": {}}}]
         },
-    }
+    )
     found = schema.check(RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"], crd)
-    assert found == [
-        'unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.items.nope"',
-    ]
+    assert found == ['unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.items.nope"']
     assert crd["spec"]["versions"][0]["subresources"] == {"status": {}}  # type: ignore[index]
 
 

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.needed import recorded
 
 from embedded_kubernetes import tables
 from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
+from tests.support.needed import recorded
 
-from .kinds import NODES, NOW, PODS, RESOURCES, pod, widget, widgets
+from ..support import NOW, cases, named
+from .kinds import NODES, PODS, RESOURCES, pod, widget, widgets
 
 
 def _cells(resource: Resource, obj: dict[str, Any], now: str = NOW) -> dict[str, Any]:
@@ -27,58 +28,24 @@ def _pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     return {**obj, "status": status}
 
 
-@pytest.mark.parametrize(
-    ("status", "metadata", "word"),
-    [
-        ({"phase": "Pending"}, {}, "Pending"),
-        ({"phase": "Failed", "reason": "Evicted"}, {}, "Evicted"),
-        ({"phase": "Running"}, {"deletionTimestamp": NOW}, "Terminating"),
-        ({"phase": "Succeeded"}, {"deletionTimestamp": NOW}, "Succeeded"),
-        ({"phase": "Running", "reason": "NodeLost"}, {"deletionTimestamp": NOW}, "Unknown"),
-        ({"conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]}, {}, "SchedulingGated"),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "PodInitializing"}}}]},
-            {},
-            "Init:0/2",
-        ),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
-            {},
-            "Init:ErrImagePull",
-        ),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 2}}}]},
-            {},
-            "Init:ExitCode:2",
-        ),
-        (
-            {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 2, "signal": 9}}}]},
-            {},
-            "Init:Signal:9",
-        ),
-        (
-            {"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
-            {},
-            "CrashLoopBackOff",
-        ),
-        ({"containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 1}}}]}, {}, "ExitCode:1"),
-        (
-            {"containerStatuses": [{"name": "c", "state": {"terminated": {"reason": "OOMKilled"}}}]},
-            {},
-            "OOMKilled",
-        ),
-        (
-            {
-                "containerStatuses": [
-                    {"name": "c", "state": {"terminated": {"reason": "Completed"}}},
-                    {"name": "d", "ready": True, "state": {"running": {}}},
-                ]
-            },
-            {},
-            "NotReady",
-        ),
-    ],
-)
+@cases("""
+    status | metadata | word
+    {phase: Pending} | {} | Pending
+    {phase: Failed, reason: Evicted} | {} | Evicted
+    {phase: Running} | {deletionTimestamp: '2026-01-01T00:00:00Z'} | Terminating
+    {phase: Succeeded} | {deletionTimestamp: '2026-01-01T00:00:00Z'} | Succeeded
+    {phase: Running, reason: NodeLost} | {deletionTimestamp: '2026-01-01T00:00:00Z'} | Unknown
+    {conditions: [{type: PodScheduled, reason: SchedulingGated}]} | {} | SchedulingGated
+    {initContainerStatuses: [{name: i, state: {waiting: {reason: PodInitializing}}}]} | {} | Init:0/2
+    {initContainerStatuses: [{name: i, state: {waiting: {reason: ErrImagePull}}}]} | {} | Init:ErrImagePull
+    {initContainerStatuses: [{name: i, state: {terminated: {exitCode: 2}}}]} | {} | Init:ExitCode:2
+    {initContainerStatuses: [{name: i, state: {terminated: {exitCode: 2, signal: 9}}}]} | {} | Init:Signal:9
+    {containerStatuses: [{name: c, state: {waiting: {reason: CrashLoopBackOff}}}]} | {} | CrashLoopBackOff
+    {containerStatuses: [{name: c, state: {terminated: {exitCode: 1}}}]} | {} | ExitCode:1
+    {containerStatuses: [{name: c, state: {terminated: {reason: OOMKilled}}}]} | {} | OOMKilled
+    {containerStatuses: [{name: c, state: {terminated: {reason: Completed}}}, {name: d, ready: true, state:
+        {running: {}}}]} | {} | NotReady
+    """)
 def test_a_pods_status_is_one_word(status: dict[str, Any], metadata: dict[str, Any], word: str) -> None:
     assert _cells(PODS, _pod(status, **metadata))["Status"] == word
 
@@ -124,39 +91,31 @@ def test_include_decides_what_a_row_carries() -> None:
         assert table["rows"][0]["object"] == carried
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (-2, "<invalid>"),
-        (-1, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (3 * 3600, "3h"),
-        (3 * 3600 + 900, "3h15m"),
-        (8 * 3600, "8h"),
-        (48 * 3600, "2d"),
-        (50 * 3600, "2d2h"),
-        (8 * 86400, "8d"),
-        (730 * 86400, "2y"),
-        (731 * 86400, "2y1d"),
-        (3000 * 86400, "8y"),
-    ],
-)
+@cases("""
+    seconds | shown
+    -2 | <invalid>
+    -1 | 0s
+    119 | 119s
+    120 | 2m
+    599 | 9m59s
+    600 | 10m
+    10800 | 3h
+    11700 | 3h15m
+    28800 | 8h
+    172800 | 2d
+    180000 | 2d2h
+    691200 | 8d
+    63072000 | 2y
+    63158400 | 2y1d
+    259200000 | 8y
+    """)
 def test_ages_are_shortened_as_kubectl_does(seconds: int, shown: str) -> None:
     assert human_duration(seconds) == shown
 
 
 def test_every_kinds_row_has_a_cell_a_column_even_of_a_bare_object() -> None:
     for resource in RESOURCES.values():
-        table = tables.table(
-            resource,
-            [{"metadata": {"name": "x", "creationTimestamp": NOW}}],
-            meta={},
-            include="None",
-            now=NOW,
-        )
+        table = tables.table(resource, [named("x", creationTimestamp=NOW)], meta={}, include="None", now=NOW)
         assert len(table["columnDefinitions"]) == len(table["rows"][0]["cells"]), resource.kind
 
 

@@ -12,17 +12,15 @@ from unittest import mock
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.embedded.api.world import JSON_PATCH, MERGE
-from tests.support.examples import examples
 
 from embedded_kubernetes import patch, schema
 from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.builtin import metadata
 from embedded_kubernetes.resource import Object
+from tests.support.examples import examples
 
+from ..support import JSON_PATCH, MERGE, STRATEGIC
 from .stored import Stored, patches
-
-STRATEGIC = "application/strategic-merge-patch+json"
 
 
 @cache
@@ -61,7 +59,7 @@ def judging_everything() -> Iterator[None]:
 
 
 @given(st.data())
-@examples(400)
+@examples(100)
 def test_a_merge_is_answered_as_if_the_whole_outcome_were_judged(data: st.DataObject) -> None:
     world = stored().world
     name = data.draw(st.sampled_from(sorted(stored().paths)))
@@ -74,7 +72,7 @@ def test_a_merge_is_answered_as_if_the_whole_outcome_were_judged(data: st.DataOb
         if "patch" in each.verbs and each.name != "scale"
     ]
     url = path + data.draw(st.sampled_from(["", "", *below])) + "?dryRun=All"
-    sent = orjson.dumps(data.draw(patches(world.ok("GET", path), _typed(name))))
+    sent = orjson.dumps(data.draw(patches(world.get(path), _typed(name))))
     kind = data.draw(st.sampled_from([MERGE, STRATEGIC]))
     before = [record.data for record in served.table.scan("")]
     status, answer = world.call("PATCH", url, sent, kind=kind)
@@ -89,7 +87,7 @@ def test_what_a_kinds_rules_add_further_down_is_seen_as_a_change() -> None:
     status, answer = world.call("PATCH", pods, {"spec": {"hostNetwork": True}}, kind=MERGE)
     assert status == 422
     assert "containers[0].ports" in answer["message"]
-    made = world.ok("PATCH", services, {"spec": {"type": "NodePort"}}, kind=MERGE)
+    made = world.patch(services, {"spec": {"type": "NodePort"}})
     assert all(port["nodePort"] for port in made["spec"]["ports"])
 
 
@@ -108,12 +106,12 @@ def test_what_is_stored_is_what_the_rules_make_of_it() -> None:
 
 
 @given(st.data())
-@examples(200)
+@examples(50)
 def test_a_merge_leaves_the_document_alone_and_shares_what_the_patch_does_not_name(
     data: st.DataObject,
 ) -> None:
     name = data.draw(st.sampled_from(sorted(stored().paths)))
-    doc = stored().world.ok("GET", stored().paths[name][0])
+    doc = stored().world.get(stored().paths[name][0])
     change = data.draw(patches(doc, _typed(name)))
     before, unnamed = deepcopy(doc), doc.keys() - change.keys()
     new = patch.merge_patch(doc, deepcopy(change))
@@ -123,10 +121,10 @@ def test_a_merge_leaves_the_document_alone_and_shares_what_the_patch_does_not_na
 
 def test_a_json_patch_of_a_shared_document_leaves_no_trace_when_it_is_refused() -> None:
     world = stored().world
-    before = world.ok("GET", "/api/v1/namespaces/default/pods/a")
+    before = world.get("/api/v1/namespaces/default/pods/a")
     steps = [
         {"op": "remove", "path": "/spec/containers/0/ports"},
         {"op": "test", "path": "/kind", "value": "No"},
     ]
     assert world.call("PATCH", "/api/v1/namespaces/default/pods/a", steps, kind=JSON_PATCH)[0] == 422
-    assert world.ok("GET", "/api/v1/namespaces/default/pods/a") == before
+    assert world.get("/api/v1/namespaces/default/pods/a") == before

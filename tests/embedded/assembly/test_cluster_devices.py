@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.needed import kubectl
 
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.needed import kubectl
+
+from ..support import container, named
 
 DEVICE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.agent-scheduler.io"}}]}}
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.wide]
 
 
 class Client:
@@ -49,7 +51,7 @@ class Client:
 
     def create(self, kind: str, name: str, spec: dict[str, Any]) -> None:
         version = "v1" if kind == "Pod" else "resource.k8s.io/v1"
-        body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        body = named(name, apiVersion=version, kind=kind, spec=spec)
         self.kubectl("create", "-f", "-", stdin=body)
 
 
@@ -60,7 +62,7 @@ def cluster(tmp_path: Path) -> Iterator[Client]:
 
 
 def test_kubectl_sees_devices_published_and_a_claim_made_and_taken_back(cluster: Client) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while len(slices := cluster.rows("resourceslices")) < 2:
         assert time.monotonic() < end, slices
     assert [row[1:4] for row in slices] == [
@@ -70,9 +72,9 @@ def test_kubectl_sees_devices_published_and_a_claim_made_and_taken_back(cluster:
     cluster.create("ResourceClaimTemplate", "gpu", {"spec": DEVICE})
     assert [row[0] for row in cluster.rows("resourceclaimtemplates")] == ["gpu"]
     entry = {"name": "g", "resourceClaimTemplateName": "gpu"}
-    cluster.create("Pod", "p", {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
+    cluster.create("Pod", "p", {"containers": [container()], "resourceClaims": [entry]})
     told = "{.status.resourceClaimStatuses[0].resourceClaimName}"
-    cluster.kubectl("wait", f"--for=jsonpath={told}", "pod/p", "--timeout=10s")
+    cluster.kubectl("wait", f"--for=jsonpath={told}", "pod/p", "--timeout=60s")
     name = cluster.kubectl("get", "pod", "p", "-o", f"jsonpath={told}")
     ((shown, state, _),) = cluster.rows("resourceclaims")
     assert (shown, state) == (name, "pending")
@@ -84,4 +86,4 @@ def test_kubectl_sees_devices_published_and_a_claim_made_and_taken_back(cluster:
     cluster.kubectl("patch", "resourceclaim", name, "--subresource=status", "--type=merge", "-p", patch)
     assert cluster.rows("resourceclaims")[0][:2] == [name, "allocated,reserved"]
     cluster.kubectl("delete", "pod", "p", "--wait=false")
-    cluster.kubectl("wait", "--for=delete", f"resourceclaim/{name}", "--timeout=10s")
+    cluster.kubectl("wait", "--for=delete", f"resourceclaim/{name}", "--timeout=60s")

@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
-from .claims_world import CLAIMS, DEVICES, MERGE, TEMPLATES, ClaimsWorld
-from .world import PODS
+from ..support import (
+    CLAIMS,
+    DEFAULT,
+    DEVICES,
+    MERGE,
+    PODS,
+    STRATEGIC,
+    TEMPLATES,
+    ClaimsWorld,
+    cases,
+    container,
+    named,
+)
 
 SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 DEVICE = {"driver": "d.example.com", "pool": "n1", "device": "gpu-0"}
@@ -24,11 +35,7 @@ def world() -> ClaimsWorld:
 
 def wrong(world: ClaimsWorld, status: Any, path: str = f"{CLAIMS}/c/status") -> list[str]:
     """The fields that a write of this status is refused for."""
-    code, answer = world.call("PATCH", path, {"status": status}, kind=MERGE)
-    if code < 300:
-        return []
-    assert code == 422, answer
-    return [cause["field"] for cause in answer["details"]["causes"]]
+    return world.wrong("PATCH", path, {"status": status}, kind=MERGE)
 
 
 def allocation(*results: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -59,14 +66,14 @@ def test_a_claim_is_reserved_for_at_most_256_and_for_each_once(world: ClaimsWorl
 
 
 def test_reservations_of_two_writers_are_merged_by_uid(world: ClaimsWorld) -> None:
-    strategic = "application/strategic-merge-patch+json"
+    strategic = STRATEGIC
     assert wrong(world, allocation(DEVICE)) == []
     for number in range(2):
         reserved = [{"resource": "pods", "name": f"p{number}", "uid": f"u{number}"}]
-        world.ok("PATCH", f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=strategic)
+        world.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=strategic)
     assert sorted(world.reserved("c")) == ["p0", "p1"]
     gone = {"status": {"reservedFor": [{"$patch": "delete", "uid": "u0"}]}}
-    world.ok("PATCH", f"{CLAIMS}/c/status", gone, kind=strategic)
+    world.patch(f"{CLAIMS}/c/status", gone, kind=strategic)
     assert world.reserved("c") == ["p1"]
 
 
@@ -78,23 +85,21 @@ def test_a_claim_that_is_being_deleted_takes_no_new_reservations(world: ClaimsWo
 
 
 def test_a_stale_write_of_a_status_is_a_conflict(world: ClaimsWorld) -> None:
-    before = world.ok("GET", f"{CLAIMS}/c")
+    before = world.get(f"{CLAIMS}/c")
     assert wrong(world, allocation(DEVICE)) == []
     before["status"] = allocation(DEVICE)
     assert world.refused("PUT", f"{CLAIMS}/c/status", before) == (409, "Conflict")
 
 
-@pytest.mark.parametrize(
-    ("result", "field"),
-    [
-        ({"request": "other"}, "request"),
-        ({"pool": ""}, "pool"),
-        ({"pool": "a//b"}, "pool"),
-        ({"device": "Not_A_Label"}, "device"),
-        ({"driver": ""}, "driver"),
-        ({"shareID": "one"}, "shareID"),
-    ],
-)
+@cases("""
+    result | field
+    {request: other} | request
+    {pool: ''} | pool
+    {pool: a//b} | pool
+    {device: Not_A_Label} | device
+    {driver: ''} | driver
+    {shareID: one} | shareID
+    """)
 def test_a_result_names_a_request_and_a_device(
     world: ClaimsWorld, result: dict[str, Any], field: str
 ) -> None:
@@ -103,16 +108,14 @@ def test_a_result_names_a_request_and_a_device(
     assert wrong(world, allocation({**DEVICE, "pool": "a/b", "shareID": SHARE})) == []
 
 
-@pytest.mark.parametrize(
-    ("config", "fields"),
-    [
-        ({"source": "FromClass"}, []),
-        ({}, ["source"]),
-        ({"source": "FromElsewhere"}, ["source"]),
-        ({"source": "FromClaim", "requests": ["other"]}, ["requests[0]"]),
-        ({"source": "FromClaim", "opaque": None}, ["opaque"]),
-    ],
-)
+@cases("""
+    config | fields
+    {source: FromClass} | []
+    {} | [source]
+    {source: FromElsewhere} | [source]
+    {source: FromClaim, requests: [other]} | ['requests[0]']
+    {source: FromClaim, opaque: null} | [opaque]
+    """)
 def test_a_configuration_says_where_it_is_from_and_what_it_is_for(
     world: ClaimsWorld, config: dict[str, Any], fields: list[str]
 ) -> None:
@@ -143,56 +146,43 @@ def test_labels_and_finalizers_are_not_for_writers_of_the_status(world: ClaimsWo
 
 def test_a_status_comes_by_its_subresource_alone(world: ClaimsWorld) -> None:
     world.change("c", {"status": allocation(DEVICE)})
-    made = world.ok(
-        "POST", CLAIMS, {"metadata": {"name": "d"}, "spec": DEVICES, "status": allocation(DEVICE)}
-    )
+    made = world.post(CLAIMS, named("d", spec=DEVICES, status=allocation(DEVICE)))
     assert made["status"] == world.claims()["c"]["status"] == {}
 
 
 def test_admin_access_is_for_namespaces_that_are_labelled_for_it(world: ClaimsWorld) -> None:
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     spec = {"devices": {"requests": requests}}
-    claim, template = (
-        {"metadata": {"name": "a"}, "spec": spec},
-        {"metadata": {"name": "a"}, "spec": {"spec": spec}},
-    )
+    claim, template = (named("a", spec=spec), named("a", spec={"spec": spec}))
     at = "devices.requests[0].exactly.adminAccess"
     for path, body, field in ((CLAIMS, claim, f"spec.{at}"), (TEMPLATES, template, f"spec.spec.{at}")):
-        code, answer = world.call("POST", path, body)
-        assert code == 422
-        assert [cause["field"] for cause in answer["details"]["causes"]] == [field]
+        assert world.wrong("POST", path, body) == [field]
     labels = {"resource.kubernetes.io/admin-access": "true"}
-    world.ok("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": labels}}, kind=MERGE)
-    world.ok("POST", CLAIMS, claim)
-    world.ok("POST", TEMPLATES, template)
+    world.patch(DEFAULT, {"metadata": {"labels": labels}})
+    world.post(CLAIMS, claim)
+    world.post(TEMPLATES, template)
 
 
-MAPPING = {
-    "containerName": "c",
-    "resourceName": "example.com/gpu",
-    "requestName": "container-0-request-0",
-}
+MAPPING = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
 
 
 def wrong_mappings(world: ClaimsWorld, status: dict[str, Any]) -> list[str]:
     """The fields of a claim's status for extended resources that are refused; such a pod is made first."""
-    world.pod("extended", spec={"containers": [{"name": "c", "image": "i", "resources": EXTENDED}]})
+    world.pod("extended", spec={"containers": [container(resources=EXTENDED)]})
     found = wrong(world, {"extendedResourceClaimStatus": status}, f"{PODS}/extended/status")
     return [field.removeprefix("status.extendedResourceClaimStatus.") for field in found]
 
 
-@pytest.mark.parametrize(
-    ("status", "fields"),
-    [
-        ({}, []),
-        ({"resourceClaimName": ""}, ["resourceClaimName"]),
-        ({"resourceClaimName": "Not a name"}, ["resourceClaimName"]),
-        ({"requestMappings": []}, ["requestMappings"]),
-        ({"containerName": "other"}, ["requestMappings[0].containerName"]),
-        ({"resourceName": "example.com/other"}, ["requestMappings[0].resourceName"]),
-        ({"requestName": "Not_a_label"}, ["requestMappings[0].requestName"]),
-    ],
-)
+@cases("""
+    status | fields
+    {} | []
+    {resourceClaimName: ''} | [resourceClaimName]
+    {resourceClaimName: Not a name} | [resourceClaimName]
+    {requestMappings: []} | [requestMappings]
+    {containerName: other} | ['requestMappings[0].containerName']
+    {resourceName: example.com/other} | ['requestMappings[0].resourceName']
+    {requestName: Not_a_label} | ['requestMappings[0].requestName']
+    """)
 def test_a_claim_for_extended_resources_answers_what_containers_ask_for(
     world: ClaimsWorld, status: dict[str, Any], fields: list[str]
 ) -> None:
@@ -210,10 +200,8 @@ def test_what_a_container_asks_for_is_answered_once(world: ClaimsWorld) -> None:
 def test_a_request_has_at_most_eight_choices(world: ClaimsWorld) -> None:
     choices = [{"name": f"c{number}", "deviceClassName": "gpu"} for number in range(9)]
     spec = {"devices": {"requests": [{"name": "r", "firstAvailable": choices}]}}
-    code, answer = world.call("POST", CLAIMS, {"metadata": {"name": "many"}, "spec": spec})
-    assert code == 422
-    assert [cause["field"] for cause in answer["details"]["causes"]] == [
+    assert world.wrong("POST", CLAIMS, named("many", spec=spec)) == [
         "spec.devices.requests[0].firstAvailable"
     ]
     del choices[8]
-    world.ok("POST", CLAIMS, {"metadata": {"name": "many"}, "spec": spec})
+    world.post(CLAIMS, named("many", spec=spec))

@@ -8,7 +8,8 @@ from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.discovery import respond, storage_hash
 from embedded_kubernetes.resource import Resource
 
-from . import KINDS
+from ..builtin import KINDS
+from ..support import cases
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -30,7 +31,6 @@ def test_custom_groups_follow_the_built_in_ones_and_prefer_their_stablest_versio
     answer = respond(
         "/apis", "", [*BUILTIN, _custom("v1alpha1"), _custom("v2"), _custom("v1beta2"), _custom("v1")]
     )
-    assert answer is not None
     last = answer[0]["groups"][-1]
     assert last["name"] == "x.example.com"
     assert [version["version"] for version in last["versions"]] == ["v2", "v1", "v1beta2", "v1alpha1"]
@@ -42,18 +42,16 @@ def test_what_is_not_served_has_no_document(path):
     assert respond(path, "", BUILTIN) is None
 
 
-@pytest.mark.parametrize(
-    ("accept", "aggregated"),
-    [
-        ("", False),
-        ("application/json", False),
-        (_AGGREGATED, True),
-        (f"{_AGGREGATED},application/json", True),
-        (f"application/json,{_AGGREGATED}", False),
-        (_AGGREGATED.replace("v=v2", "v=v2beta1"), True),
-        (_AGGREGATED.replace("v=v2", "v=v9"), False),
-    ],
-)
+@cases("""
+    accept | aggregated
+    '' | false
+    application/json | false
+    application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList | true
+    application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json | true
+    application/json,application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList | false
+    application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList | true
+    application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList | false
+    """)
 def test_the_aggregated_form_is_answered_to_those_who_ask_for_it_first(accept, aggregated):
     answer = respond("/apis", accept, BUILTIN)
     assert answer is not None
@@ -63,12 +61,11 @@ def test_the_aggregated_form_is_answered_to_those_who_ask_for_it_first(accept, a
 
 
 def test_both_shapes_of_events_have_one_storage():
-    assert storage_hash(KINDS["", "Event"]) == storage_hash(KINDS["events.k8s.io", "Event"])
+    assert storage_hash(KINDS["Event"]) == storage_hash(KINDS["Event.new"])
 
 
 def test_every_subresource_of_a_listed_kind_stands_next_to_it():
     answer = respond("/api/v1", "", BUILTIN)
-    assert answer is not None
     names = [entry["name"] for entry in answer[0]["resources"]]
     assert names == sorted(names)
     assert {"pods", "pods/binding", "pods/eviction", "pods/status", "bindings", "namespaces/finalize"} <= set(

@@ -31,6 +31,8 @@ from embedded_kubernetes.settings import SettingError, Settings
 from embedded_kubernetes.simulated_nodes import nodes
 from embedded_kubernetes.store import Store
 
+from ..support import NODES, cases, named
+
 
 @pytest.fixture
 def api() -> Api:
@@ -42,8 +44,7 @@ def get(api: Api, path: str) -> dict[str, object]:
     answer = api.handle(Request("GET", path))
     assert isinstance(answer, Response)
     assert answer.status == 200, answer.body
-    decoded: dict[str, object] = orjson.loads(answer.body)
-    return decoded
+    return orjson.loads(answer.body)
 
 
 def arguments(*flags: str) -> argparse.Namespace:
@@ -84,7 +85,7 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
         "apiVersion": "v1",
         "kind": "List",
         "items": [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "uid": "u"}},
+            named("default", apiVersion="v1", kind="Namespace", uid="u"),
             {
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -93,11 +94,7 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
             },
         ],
     }
-    typed = {
-        "apiVersion": "v1",
-        "kind": "ConfigMapList",
-        "items": [{"metadata": {"name": "c"}, "data": {"a": "b"}}],
-    }
+    typed = {"apiVersion": "v1", "kind": "ConfigMapList", "items": [named("c", data={"a": "b"})]}
     (tmp_path / "dump.json").write_text(json.dumps(listed))
     (tmp_path / "typed.json").write_text(json.dumps(typed))
     create(api, [tmp_path / "dump.json", tmp_path / "typed.json"])
@@ -139,21 +136,17 @@ def test_nodes_are_spread_over_zones_and_have_gpus_only_if_asked() -> None:
     assert "nvidia.com/gpu" not in Settings().node_amounts()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"node_cpu": "lots"}, "node_cpu: invalid quantity 'lots'"),
-        ({"node_pods": -1}, "node_pods: must be at least 0, not -1"),
-        ({"nodes": "3"}, "nodes: must be a whole number, not '3'"),
-        ({"nodes": None}, "nodes: must be a whole number, not None"),
-        ({"users": {"t": "alice"}}, "users: must be embedded_kubernetes.User by token, not 'alice'"),
-        ({"device_attach_seconds": "3"}, "device_attach_seconds: must be a number, not '3'"),
-        (
-            {"autoscaler": "cpu=1,memory=1Gi,max=x"},
-            "autoscaler cpu=1,memory=1Gi,max=x: entry 3 (max=x): must be a whole number from 1 on",
-        ),
-    ],
-)
+@cases("""
+    options | said
+    {node_cpu: lots} | "node_cpu: invalid quantity 'lots'"
+    {node_pods: -1} | 'node_pods: must be at least 0, not -1'
+    {nodes: '3'} | "nodes: must be a whole number, not '3'"
+    {nodes: null} | 'nodes: must be a whole number, not None'
+    {users: {t: alice}} | "users: must be embedded_kubernetes.User by token, not 'alice'"
+    {device_attach_seconds: '3'} | "device_attach_seconds: must be a number, not '3'"
+    {autoscaler: 'cpu=1,memory=1Gi,max=x'} | 'autoscaler cpu=1,memory=1Gi,max=x: entry 3 (max=x): must be a whole
+        number from 1 on'
+    """)
 def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError) as refused:
         Settings(**options)
@@ -162,30 +155,22 @@ def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str)
     assert refused.value.as_flag() == f"--{name.replace('_', '-')}:{rest}"
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--nodes", "-1"), "--nodes: must be at least 0, not -1"),
-        (("--port", "70000"), "--port: must be from 0 to 65535"),
-        (("--node-memory", "1Zi"), "--node-memory: invalid quantity"),
-        (("--devices-per-node", "-1"), "--devices-per-node: must be at least 0, not -1"),
-        (("--devices-per-node", "1", "--device-nodes", "-1"), "--device-nodes: must be at least 0, not -1"),
-        (
-            ("--devices-per-node", "1", "--device-attach-seconds", "-1"),
-            "--device-attach-seconds: must be at least 0, not -1.0",
-        ),
-        (("--controllers", "*,-nobody"), "--controllers: there is no controller -nobody; there are: "),
-        (("--port", "0", "--load", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
-        (
-            ("--port", "0", "--kubeconfig-out", "/nowhere/config"),
-            "--kubeconfig-out /nowhere/config: cannot be written",
-        ),
-    ],
-)
+@cases("""
+    flags | said
+    --nodes -1 | '--nodes: must be at least 0, not -1'
+    --port 70000 | '--port: must be from 0 to 65535'
+    --node-memory 1Zi | '--node-memory: invalid quantity'
+    --devices-per-node -1 | '--devices-per-node: must be at least 0, not -1'
+    --devices-per-node 1 --device-nodes -1 | '--device-nodes: must be at least 0, not -1'
+    --devices-per-node 1 --device-attach-seconds -1 | '--device-attach-seconds: must be at least 0, not -1.0'
+    --controllers *,-nobody | '--controllers: there is no controller -nobody; there are: '
+    --port 0 --load /nowhere.yaml | '/nowhere.yaml: cannot be read'
+    --port 0 --kubeconfig-out /nowhere/config | '--kubeconfig-out /nowhere/config: cannot be written'
+    """)
 def test_a_cluster_that_cannot_start_says_why_and_exits_1(
-    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    flags: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cluster.main(arguments(*flags)) == 1
+    assert cluster.main(arguments(*flags.split())) == 1
     assert said in capsys.readouterr().err
 
 
@@ -207,7 +192,7 @@ async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp
             assert file.stat().st_mode & 0o777 == 0o600
             transport = Http1Transport(load_endpoint(kubeconfig=file))
             try:
-                return (await transport.request("GET", "/api/v1/nodes", timeout=10)).status
+                return (await transport.request("GET", NODES, timeout=60)).status
             finally:
                 await transport.close()
 
@@ -219,21 +204,13 @@ async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.wide), signal.SIGTERM])
 def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "pod.yaml").write_text(POD.replace("spec: {", "spec: {nodeName: node-00001, "))
     config = tmp_path / "kubeconfig"
     command = [
         sys.executable,
-        "-m",
-        "agent_scheduler",
-        "cluster",
-        "--port",
-        "0",
-        "--nodes",
-        "3",
-        "--token",
-        "t",
+        *["-m", "agent_scheduler", "cluster", "--port", "0", "--nodes", "3", "--token", "t"],
     ]
     process = subprocess.Popen(
         [*command, "--kubeconfig-out", str(config), "--load", str(tmp_path / "pod.yaml")],
@@ -241,13 +218,12 @@ def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, numb
         text=True,
     )
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert "with 3 nodes and what was loaded (1)" in line
         url = json.loads(config.read_text())["clusters"][0]["cluster"]["server"]
         assert url in line
         phase = ""
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while phase != "Running" and time.monotonic() < end:
             request = HttpRequest(
                 f"{url}/api/v1/namespaces/default/pods/p", headers={"Authorization": "Bearer t"}
@@ -256,9 +232,8 @@ def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, numb
                 phase = json.load(answer)["status"]["phase"]
         assert phase == "Running"
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
-        assert process.stdout is not None
         process.stdout.close()

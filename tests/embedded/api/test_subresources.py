@@ -7,27 +7,18 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.embedded.api.world import World as Bare
-from tests.embedded.api.world import pod
 
 from embedded_kubernetes.auth.options import Options
 
-from .world import ACCOUNTS, PODS, World
+from ..support import ACCOUNTS, DEPLOYMENTS, MERGE, PODS, SETS, STRATEGIC, World, cases, named, pod
 
-STRATEGIC = "application/strategic-merge-patch+json"
-MERGE = "application/merge-patch+json"
 RESIZE = f"{PODS}/p/resize"
 WORKLOADS = {
-    "deployments": "/apis/apps/v1/namespaces/default/deployments",
-    "replicasets": "/apis/apps/v1/namespaces/default/replicasets",
+    "deployments": DEPLOYMENTS,
+    "replicasets": SETS,
     "statefulsets": "/apis/apps/v1/namespaces/default/statefulsets",
     "replicationcontrollers": "/api/v1/namespaces/default/replicationcontrollers",
 }
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def _container(name: str = "c", **resources: Any) -> dict[str, Any]:
@@ -36,7 +27,7 @@ def _container(name: str = "c", **resources: Any) -> dict[str, Any]:
 
 def _sized(world: World, *containers: dict[str, Any], **spec: Any) -> Any:
     body = pod("p", labels={"a": "b"}, spec={"containers": list(containers), **spec})
-    return world.ok("POST", PODS, body)
+    return world.post(PODS, body)
 
 
 def _resized(*containers: dict[str, Any], group: str = "containers") -> dict[str, Any]:
@@ -47,12 +38,12 @@ def test_a_resize_changes_cpu_and_memory_and_nothing_else(world: World) -> None:
     _sized(world, _container(requests={"cpu": "1", "memory": "1Gi"}), _container("d"))
     wanted = _resized({"name": "c", "image": "other", "resources": {"requests": {"cpu": "2"}}})
     wanted["metadata"] = {"labels": {"a": "changed"}}
-    found = world.ok("PATCH", RESIZE, wanted, kind=STRATEGIC)
+    found = world.patch(RESIZE, wanted, kind=STRATEGIC)
     container = found["spec"]["containers"][0]
     assert container["resources"] == {"requests": {"cpu": "2", "memory": "1Gi"}}
     assert (container["image"], found["metadata"]["labels"]) == ("i", {"a": "b"})
     assert found["metadata"]["generation"] == 2
-    assert world.ok("GET", RESIZE) == found
+    assert world.get(RESIZE) == found
 
 
 def test_amounts_cannot_be_changed_but_through_resize(world: World) -> None:
@@ -61,23 +52,16 @@ def test_amounts_cannot_be_changed_but_through_resize(world: World) -> None:
     assert world.refused("PATCH", f"{PODS}/p", wanted, kind=STRATEGIC) == (422, "Invalid")
 
 
-@pytest.mark.parametrize(
-    ("change", "cause"),
-    [
-        ({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
-         "only cpu and memory resources are mutable"),
-        ({"requests": {"memory": None}}, "resource requests cannot be removed"),
-        ({"limits": None}, "resource limits cannot be removed"),
-        ({"requests": {"cpu": "4"}}, "must be less than or equal to cpu limit of 2"),
-        ({"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}},
-         "Pod QOS Class may not change as a result of resizing"),
-    ],
-)  # fmt: skip
+@cases("""
+    change | cause
+    {requests: {nvidia.com/gpu: '1'}, limits: {nvidia.com/gpu: '1'}} | only cpu and memory resources are mutable
+    {requests: {memory: null}} | resource requests cannot be removed
+    {limits: null} | resource limits cannot be removed
+    {requests: {cpu: '4'}} | must be less than or equal to cpu limit of 2
+    {requests: {cpu: '2'}, limits: {memory: 1Gi}} | Pod QOS Class may not change as a result of resizing
+    """)
 def test_a_resize_is_refused_for_what_it_may_not_do(world: World, change: Any, cause: str) -> None:
-    _sized(
-        world,
-        _container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2"}),
-    )
+    _sized(world, _container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2"}))
     status, answer = world.call("PATCH", RESIZE, _resized({"name": "c", "resources": change}), kind=STRATEGIC)
     assert status == 422
     assert cause in answer["message"]
@@ -113,58 +97,54 @@ def _workload(world: World, plural: str) -> str:
     selector: dict[str, Any] = {"matchLabels": {"app": "x"}}
     if plural == "replicationcontrollers":
         selector = selector["matchLabels"]
-    template = {
-        "metadata": {"labels": {"app": "x"}},
-        "spec": {"containers": [{"name": "c", "image": "i"}]},
-    }
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 3, "selector": selector, "template": template}
-    world.ok("POST", WORKLOADS[plural], {"metadata": {"name": "w"}, "spec": spec})
+    world.post(WORKLOADS[plural], named("w", spec=spec))
     return f"{WORKLOADS[plural]}/w/scale"
 
 
 @pytest.mark.parametrize("plural", WORKLOADS)
 def test_a_workload_is_scaled_through_its_scale(world: World, plural: str) -> None:
     path = _workload(world, plural)
-    scale = world.ok("GET", path)
+    scale = world.get(path)
     assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
     assert scale["spec"] == {"replicas": 3}
     assert scale["status"] == {"replicas": 0, "selector": "app=x"}
     scale["spec"]["replicas"] = 5
-    assert world.ok("PUT", path, scale)["spec"] == {"replicas": 5}
-    assert world.ok("PATCH", path, {"spec": {"replicas": 0}}, kind=MERGE)["spec"] == {}
-    found = world.ok("GET", path.removesuffix("/scale"))
+    assert world.put(path, scale)["spec"] == {"replicas": 5}
+    assert world.patch(path, {"spec": {"replicas": 0}})["spec"] == {}
+    found = world.get(path.removesuffix("/scale"))
     assert (found["spec"]["replicas"], found["metadata"]["generation"]) == (0, 3)
 
 
 def test_a_scale_is_refused_when_stale_negative_or_of_another_object(world: World) -> None:
     path = _workload(world, "deployments")
-    scale = world.ok("GET", path)
-    world.ok("PATCH", path, {"spec": {"replicas": 4}}, kind=MERGE)
+    scale = world.get(path)
+    world.patch(path, {"spec": {"replicas": 4}})
     assert world.refused("PUT", path, scale) == (409, "Conflict")
     assert world.refused("PATCH", path, {"spec": {"replicas": -1}}, kind=MERGE) == (422, "Invalid")
-    assert world.refused("PUT", path, {"metadata": {"name": "other"}, "spec": {}}) == (400, "BadRequest")
+    assert world.refused("PUT", path, named("other", spec={})) == (400, "BadRequest")
     assert world.refused("PUT", path, {"kind": "Pod"}) == (400, "BadRequest")
     assert world.refused("GET", path.replace("/w/", "/none/")) == (404, "NotFound")
     assert world.refused("DELETE", path)[0] == 405
-    assert world.ok("GET", path)["spec"] == {"replicas": 4}
+    assert world.get(path)["spec"] == {"replicas": 4}
 
 
 def test_a_dry_run_of_a_scale_changes_nothing(world: World) -> None:
     path = _workload(world, "deployments")
-    answer = world.ok("PATCH", f"{path}?dryRun=All", {"spec": {"replicas": 9}}, kind=MERGE)
+    answer = world.patch(f"{path}?dryRun=All", {"spec": {"replicas": 9}})
     assert answer["spec"] == {"replicas": 9}
-    assert world.ok("GET", path)["spec"] == {"replicas": 3}
+    assert world.get(path)["spec"] == {"replicas": 3}
 
 
 def _account(world: World) -> str:
-    world.ok("POST", ACCOUNTS, {"metadata": {"name": "a"}})
+    world.post(ACCOUNTS, named("a"))
     return f"{ACCOUNTS}/a/token"
 
 
 def _claims(token: str) -> dict[str, Any]:
     payload = token.split(".")[1]
-    claims: dict[str, Any] = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    return claims
+    return orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
 
 
 def test_a_service_accounts_token_says_whose_it_is_and_until_when(world: World) -> None:
@@ -172,7 +152,7 @@ def test_a_service_accounts_token_says_whose_it_is_and_until_when(world: World) 
     world.pod("p", spec={"serviceAccountName": "a"})
     bound = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
     spec = {"expirationSeconds": 600, "audiences": ["vault"], "boundObjectRef": bound}
-    answer = world.ok("POST", path, {"spec": spec})
+    answer = world.post(path, {"spec": spec})
     assert answer["status"]["expirationTimestamp"] == "2027-01-15T08:10:00Z"
     claims = _claims(answer["status"]["token"])
     assert claims["sub"] == "system:serviceaccount:default:a"
@@ -182,23 +162,22 @@ def test_a_service_accounts_token_says_whose_it_is_and_until_when(world: World) 
 
 
 def test_an_hour_is_given_if_nothing_is_asked_for(world: World) -> None:
-    claims = _claims(world.ok("POST", _account(world), {})["status"]["token"])
+    claims = _claims(world.post(_account(world), {})["status"]["token"])
     assert claims["exp"] - claims["iat"] == 3600
 
 
-@pytest.mark.parametrize(
-    ("spec", "code"),
-    [
-        ({"expirationSeconds": 599}, 422),
-        ({"expirationSeconds": 2**33}, 422),
-        ({"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404),
-        ({"boundObjectRef": {"kind": "Deployment", "name": "d"}}, 400),
-        ({"boundObjectRef": {"kind": "Node", "name": "n1", "uid": "another"}}, 409),
-    ],
-)
+@cases("""
+    spec | code
+    {expirationSeconds: 599} | 422
+    {expirationSeconds: 8589934592} | 422
+    {boundObjectRef: {kind: Pod, name: none}} | 404
+    {boundObjectRef: {kind: Deployment, name: d}} | 400
+    {boundObjectRef: {kind: Node, name: n1, uid: another}} | 409
+    """)
 def test_a_token_is_refused_for_a_bad_lifetime_or_a_missing_object(
     world: World, spec: dict[str, Any], code: int
 ) -> None:
+    world.node()
     assert world.refused("POST", _account(world), {"spec": spec})[0] == code
 
 
@@ -209,8 +188,8 @@ def test_a_token_needs_its_account_and_is_only_ever_posted(world: World) -> None
 
 
 def test_a_token_of_an_account_does_not_open_another_server() -> None:
-    world = World()
-    token = world.ok("POST", _account(world), {})["status"]["token"]
-    guarded = Bare(auth=Options.one_token("secret"))
+    world = World(nodes="n1")
+    token = world.post(_account(world), {})["status"]["token"]
+    guarded = World(auth=Options.one_token("secret"))
     status, _ = guarded.call("GET", PODS, authorization=f"Bearer {token}")
     assert status == 401

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from .people import Guarded
+
+
+@pytest.fixture
+def server() -> Guarded:
+    return Guarded()
