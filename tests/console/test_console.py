@@ -91,6 +91,7 @@ async def test_the_stream_tells_all_and_then_only_what_changes() -> None:
         assert news["nodes"]["gone"] == [7]
 
 
+@pytest.mark.wide
 async def test_stages_of_a_job_and_its_queue_are_told() -> None:
     async with console_world(9, port=free_port()) as world, viewer(world) as it:
         await world.queues()

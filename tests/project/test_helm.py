@@ -9,17 +9,19 @@ import subprocess
 import zipfile
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
 
 from tests.support.embedded import embedded_cluster
 from tests.support.kustomize import render
 from tests.support.needed import tool
 from tests.support.places import CONFIG
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
 
 Json = dict[str, Any]
 
@@ -154,6 +156,8 @@ def of_both() -> Iterator[Json]:
 
 @cache
 def registry() -> Registry[Any]:
+    from referencing import Registry, Resource
+
     with zipfile.ZipFile(tool("schemas.zip")) as schemas:
         shared = Resource.from_contents(json.loads(schemas.read(f"{SCHEMAS}/_definitions.json")))
     found: Registry[Any] = shared @ Registry()
@@ -162,6 +166,8 @@ def registry() -> Registry[Any]:
 
 @cache
 def validator(kind: str, version: str) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator
+
     group, _, number = version.rpartition("/")
     name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], number)))
     with zipfile.ZipFile(tool("schemas.zip")) as schemas:
@@ -169,6 +175,7 @@ def validator(kind: str, version: str) -> Draft202012Validator:
     return Draft202012Validator(schema, registry=registry())
 
 
+@pytest.mark.wide
 def test_every_object_is_as_kubernetes_schemas_have_it() -> None:
     seen = set()
     for each in of_both():
@@ -181,6 +188,7 @@ def test_every_object_is_as_kubernetes_schemas_have_it() -> None:
     assert {"Deployment", "ClusterRole", "CustomResourceDefinition", "MutatingWebhookConfiguration"} <= seen
 
 
+@pytest.mark.wide
 def test_the_schemas_refuse_what_kubernetes_does_not_know() -> None:
     deployment = next(each for each in templated() if each["kind"] == "Deployment")
     deployment["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
@@ -188,6 +196,7 @@ def test_the_schemas_refuse_what_kubernetes_does_not_know() -> None:
     assert "livenesProbe" in error.message
 
 
+@pytest.mark.wide
 async def test_an_api_server_that_is_strict_takes_every_object() -> None:
     async with embedded_cluster() as cluster:
         for each in (*render(CONFIG / "default"), *render(CONFIG / "crd"), *templated(*EVERYTHING)):

@@ -27,7 +27,7 @@ def test_it():
 """
 
 
-@pytest.mark.parametrize("where", ["test_one", "test_two"])
+@pytest.mark.parametrize("where", ["test_one", pytest.param("test_two", marks=pytest.mark.wide)])
 def test_what_is_left_in_a_circle_is_told_of_at_the_end(tmp_path: Path, where: str) -> None:
     """Dropped by the file itself, or by one that comes after it."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")

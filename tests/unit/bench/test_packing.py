@@ -101,6 +101,7 @@ def test_pods_that_find_no_room_wait_and_are_placed_as_others_end() -> None:
     assert roomy.allocated < tight.allocated <= 1
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("policy", (GIVEN, LEARNT), ids=lambda policy: policy.name)
 def test_gangs_fit_beside_agents_that_go_where_no_member_could(policy: Policy) -> None:
     spread = fit_gangs(POLICIES[1], seed=1, nodes=10)

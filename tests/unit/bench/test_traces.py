@@ -162,6 +162,7 @@ def test_a_pod_that_no_empty_node_could_hold_is_told_from_one_that_waits() -> No
     assert refusals.why(PodSpec(name="p", requests={"gpu": 1})) == "no empty node has enough of gpu"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("trace", "nodes", "pods", "hopeless"),
     [

@@ -14,7 +14,6 @@ from agent_scheduler.config.flags import FLAGS, add_run_arguments
 from agent_scheduler.config.load import Source, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
-from agent_scheduler.objects.durations import format_duration, parse_duration
 
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
@@ -298,6 +297,24 @@ def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
             "serving.bindAddress: found 'localhost'; allowed: an IP address",
         ),
         ("serving: {tlsCertFile: a.pem}", "serving.tlsPrivateKeyFile: is missing"),
+        ("serving: {tlsPrivateKeyFile: a.pem}", "serving.tlsCertFile: is missing"),
+        (
+            "leaderElection: {resourceNamespace: A_b}",
+            "leaderElection.resourceNamespace: found 'A_b'; allowed: an object's name",
+        ),
+        (
+            "sharding: {mode: hard, leaseNamespace: A_b}",
+            "sharding.leaseNamespace: found 'A_b'; allowed: an object's name",
+        ),
+        (f"sharding: {{mode: hard, name: {'a' * 244}}}", "at most 243 characters"),
+        (f"leaderElection: {{resourceName: {'a' * 254}}}", "at most 253 characters"),
+        ("tracing: {samplingRatePerMillion: 1000001}", "tracing.samplingRatePerMillion: found"),
+        ("tracing: {samplingRatePerMillion: -1}", "tracing.samplingRatePerMillion: found"),
+        ("tracing: {samplingRate: 1}", "tracing.samplingRate: unknown key"),
+        ("tracing: {endpoint: 'http://me@c:4318'}", "tracing.endpoint: has a user or a password"),
+        ("tracing: {endpoint: 'http://:pw@c:4318'}", "tracing.endpoint: has a user or a password"),
+        ("tracing: {endpoint: 'http://c/?a=b'}", "allowed: a URL without a query"),
+        ("tracing: {endpoint: 'http://c/#a'}", "allowed: a URL without a query"),
         ("serving: [1]", "serving: found a list; allowed: an object with authorizeMetrics"),
         ("profiles: {}", "profiles: found an object; allowed: a list"),
         ("conflictPolicy: lenient", "conflictPolicy: found 'lenient'; allowed: revalidate, strict"),
@@ -444,6 +461,30 @@ def test_a_mistake_in_a_flag_is_told_by_the_flags_name(run: Load, words: list[st
     assert expected in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["collector:4317", "grpc://collector", "http://", "http://c:port", "http://c:0", "http://c d/"]
+)
+def test_an_endpoint_that_is_no_url_is_told_with_its_line(url: str) -> None:
+    text = refusal(f"tracing:\n  endpoint: '{url}'\n")
+    assert text.startswith(f"f.yaml:4: tracing.endpoint: found '{url}'; allowed: the http:// or https://")
+
+
+@pytest.mark.parametrize("text", ["{}", "{endpoint: 'http://c:4318'}", "{samplingRatePerMillion: 0}"])
+def test_a_section_by_which_no_pod_is_traced_says_so(text: str) -> None:
+    warnings: list[str] = []
+    load_text(f"{HEADER}tracing: {text}\n", warn=warnings.append)
+    assert any("tracing.samplingRatePerMillion: is 0 or not given" in each for each in warnings), warnings
+
+
+def test_a_password_of_an_endpoint_is_not_shown() -> None:
+    assert "secret" not in refusal("tracing: {endpoint: 'http://me:secret@c:4318'}")
+
+
+def test_without_backoff_the_first_pause_may_be_any() -> None:
+    configuration = load_text(HEADER + "podMaxBackoffSeconds: 0\npodInitialBackoffSeconds: 20\n")
+    assert configuration.pod_max_backoff_seconds == 0
+
+
 def test_a_name_for_a_file_with_several_profiles_is_refused(run: Load) -> None:
     with pytest.raises(ConfigurationError, match=r"--scheduler-name: the file has 2 profiles \(a, b\)"):
         run("--scheduler-name", "c", file="profiles: [{schedulerName: a}, {schedulerName: b}]")
@@ -454,31 +495,3 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
         load(argparse.Namespace(config=str(file)))
-
-
-# ---- durations
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds", "shown"),
-    [
-        ("0", 0.0, "0s"),
-        ("15s", 15.0, "15s"),
-        ("1m30s", 90.0, "1m30s"),
-        ("5m", 300.0, "5m0s"),
-        ("1.5h", 5400.0, "1h30m0s"),
-        ("250ms", 0.25, "250ms"),
-        ("1.25s", 1.25, "1.25s"),
-        ("10us", 1e-5, "10µs"),
-        ("100ns", 1e-7, "100ns"),
-    ],
-)
-def test_durations_are_gos(text: str, seconds: float, shown: str) -> None:
-    assert parse_duration(text) == pytest.approx(seconds)
-    assert format_duration(seconds) == shown
-
-
-@pytest.mark.parametrize("text", ["", "15", "s", "-5s", "1d", "1s 2s", "1,5s", "٣s", "1e3s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration"):
-        parse_duration(text)

@@ -17,6 +17,7 @@ from agent_scheduler.bench.model import Batch, Gang
 from agent_scheduler.bench.result import Figures, Latency
 from agent_scheduler.bench.specs import GPU_MILLI, NodeSpec, PodSpec, Workload
 from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
+from agent_scheduler.demo import report
 from agent_scheduler.demo.outcome import Outcome, Sample, rate
 from agent_scheduler.demo.plots import all_plots
 from agent_scheduler.demo.report import render, write_report
@@ -129,7 +130,8 @@ def test_whatever_is_wrong_makes_the_run_a_failure_and_is_said() -> None:
     assert dict(run.rows())["scheduler CPU a pod"] == "not measured"
 
 
-def test_refused_pods_are_no_failure_and_are_listed_by_reason() -> None:
+def test_refused_pods_are_no_failure_and_are_listed_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "all_plots", lambda _outcome: [])
     audit = Audit()
     audit.refused["0/2 nodes are available: <2> Insufficient cpu."] = 3
     run = outcome(audit=audit, hopeless={"no empty node has enough of cpu": 1})
@@ -147,6 +149,7 @@ def test_gpus_are_reported_where_there_are_any() -> None:
     assert rows["GPU requested of allocatable"] == "75.00%"
 
 
+@pytest.mark.wide
 def test_the_report_needs_nothing_outside_itself(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "report.html"
     write_report(outcome(machine=machine()), file)
@@ -157,6 +160,7 @@ def test_the_report_needs_nothing_outside_itself(tmp_path: Path) -> None:
     assert page.count("<svg") == 7
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("samples", [True, False])
 def test_every_plot_is_whole_and_follows_the_pages_colours(samples: bool) -> None:
     empty = {"track": Track(Batch(name="p", count=1)), "samples": [], "audit": Audit()}

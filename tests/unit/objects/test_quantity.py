@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.objects.quantity import MAX_INT64, UNIT, QuantityError, milli_value, parse, value
+from agent_scheduler.objects.quantity import (
+    MAX_INT64,
+    UNIT,
+    QuantityError,
+    milli_value,
+    parse,
+    resource_value,
+    text_of,
+    value,
+)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +105,25 @@ def test_what_is_wrong_with_a_text_is_told(text: str, part: str) -> None:
 )
 def test_what_is_too_large_or_too_small_is_the_nearest_that_there_is(text: str, nano: int) -> None:
     assert parse(text).nano == nano
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "amount", "shown"),
+    [
+        ("cpu", "1500m", 1500, "1500m"),
+        ("cpu", "2", 2000, "2"),
+        ("memory", "1536Mi", 1536 << 20, "1.5Gi"),
+        ("memory", "1Gi", 1 << 30, "1Gi"),
+        ("memory", "2Ti", 2 << 40, "2Ti"),
+        ("memory", "3Ki", 3 << 10, "3Ki"),
+        ("memory", "1000", 1000, "1000"),
+        ("hugepages-2Mi", "4Mi", 4 << 20, "4Mi"),
+        ("ephemeral-storage", "-1Gi", -(1 << 30), "-1Gi"),
+        ("nvidia.com/gpu", "2048", 2048, "2048"),
+    ],
+)
+def test_an_amount_of_a_resource_is_read_in_its_unit_and_shown_as_people_write_it(
+    resource: str, text: str, amount: int, shown: str
+) -> None:
+    assert resource_value(resource, text) == amount
+    assert text_of(resource, amount) == shown
