@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pytest
 
@@ -21,11 +21,13 @@ from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import scheduling
 from tests.support.scripted import FakeTime
+from tests.support.virtual import time_of_day
 
 from .links import Tap, is_watch, watching_through_a_relay
 from .stages import HeldBinds, millicores, refusal
 
 
+@pytest.mark.real_time
 async def test_a_watch_that_fell_silent_is_asked_for_again() -> None:
     """kopf #585 (and #957; kubernetes-client/python #1402): a watch fell silent, and nothing happened any more.
 
@@ -59,6 +61,7 @@ async def test_a_watch_that_fell_silent_is_asked_for_again() -> None:
         assert running.reports.counts["after flush"] == 0
 
 
+@pytest.mark.real_time
 async def test_a_conflict_is_not_taken_for_a_bind() -> None:
     """kubernetes_asyncio 36.1 (#402): a refused request returned like a successful one.
 
@@ -106,7 +109,7 @@ def west_of_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _age(written: str) -> float:
-    return (datetime.now(UTC) - datetime.fromisoformat(written)).total_seconds()
+    return time_of_day() - datetime.fromisoformat(written).timestamp()
 
 
 async def test_what_is_written_is_utc(west_of_greenwich: None) -> None:
@@ -147,6 +150,7 @@ FAULTS = {
 ATTEMPTS = 30
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_watch_that_fails_at_once_is_asked_for_ever_more_slowly(fault: str) -> None:
     """kubernetes_asyncio 36.1: a watch that the server closes at once was asked for again 2,000 times a second.

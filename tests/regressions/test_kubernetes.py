@@ -22,6 +22,7 @@ from .links import Tap, forget_history, watching_through_a_relay
 from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled
 
 
+@pytest.mark.real_time
 async def test_a_pod_that_was_bound_and_deleted_unseen_leaves_nothing_behind() -> None:
     """kubernetes #106102 (and #85726, #124109): a pod deleted before its binding was seen stayed in the cache for ever.
 
@@ -115,6 +116,7 @@ BURST = 168
 PODS_PER_NODE = 110
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("policy", list(ConflictPolicy))
 async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> None:
     """kubernetes #136782: 168 pods were bound within seconds to one node that takes 110, and 58 of them failed there.
@@ -152,6 +154,7 @@ async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> N
         assert running.reports.outcomes == {"bound": PODS_PER_NODE}
 
 
+@pytest.mark.real_time
 async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
     """kubernetes #137308 (and #65257): a new leader decided on a picture that lacked its predecessor's last binds.
 
@@ -227,6 +230,7 @@ async def test_a_pod_that_another_bound_elsewhere_is_where_the_server_has_it() -
         assert running.reports.failures == []
 
 
+@pytest.mark.real_time
 async def test_the_room_of_a_pod_whose_deletion_was_missed_goes_to_who_waits_for_it() -> None:
     """kubernetes #55587 (and #51313, #69926): a pod's deletion that the scheduler never heard of kept its room taken.
 
@@ -445,6 +449,7 @@ async def test_a_pod_that_terminates_holds_its_room_to_the_end() -> None:
         assert set(await cluster.placed()) == {"ended", "a", "b"}
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("history", ["kept", "lost"])
 async def test_nothing_is_bound_to_a_node_whose_deletion_was_missed(history: str) -> None:
     """kubernetes #94437 (and #56261): a node's deletion that the scheduler never heard of kept the node alive for it.

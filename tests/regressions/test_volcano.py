@@ -178,6 +178,7 @@ async def test_a_deleted_pod_that_lost_its_nodes_is_not_retried() -> None:
         assert running.reports.counts["event recorded"] == 0
 
 
+@pytest.mark.real_time
 async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_not_reported_and_dropped_when_it_tells() -> (
     None
 ):

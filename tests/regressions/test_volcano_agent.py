@@ -130,6 +130,7 @@ async def test_a_node_with_room_for_all_costs_no_pod_a_second_attempt() -> None:
             assert running.reports.revalidated > 0
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("watch", ["tells", "is cut"])
 async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
     """Volcano agent scheduler: a pod made again under its name was taken for the one that was decided on.

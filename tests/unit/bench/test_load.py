@@ -56,6 +56,7 @@ def load(server: Any, batch: Batch) -> tuple[Load, Track]:
     return Load(server, namespace="default", track=track, scheduler_name="mine"), track
 
 
+@pytest.mark.real_time
 async def test_an_open_loop_sends_though_nothing_is_answered() -> None:
     server = Server()
     server.hold.clear()

@@ -12,6 +12,7 @@ import pytest
 from agent_scheduler.bench import processes
 from agent_scheduler.bench.processes import ProcessError, child, free_port
 
+pytestmark = pytest.mark.real_time
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 

@@ -85,6 +85,7 @@ async def test_pods_arrive_as_they_were_specified(embedded: EmbeddedCluster) -> 
     assert "model" in str(pod["spec"]["affinity"]["nodeAffinity"])
 
 
+@pytest.mark.real_time
 async def test_pods_are_sent_when_they_are_due(embedded: EmbeddedCluster) -> None:
     load, track = load_of(
         embedded, PodSpec(name="now", requests={}), PodSpec(name="later", requests={}, arrival=0.1)

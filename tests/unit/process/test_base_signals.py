@@ -19,6 +19,7 @@ from tests.features.fastpath.test_runtime import ALONE, HEAD
 from tests.support.embedded import embedded_cluster, until
 from tests.unit.controllers.world import World as Controllers
 
+pytestmark = pytest.mark.real_time
 BOTH = [signal.SIGTERM, signal.SIGINT]
 
 

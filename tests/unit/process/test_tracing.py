@@ -16,6 +16,7 @@ from tests.support.collector import Collector, Span, collector, tracing
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.batch.test_end_to_end import CONFIGURATION, gangs
 
+pytestmark = pytest.mark.real_time
 ALL = 1_000_000
 _SPANS = 'agent_scheduler_trace_spans_total{{result="{}"}}'
 
