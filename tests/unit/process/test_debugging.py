@@ -1,0 +1,55 @@
+"""The debug pages of a scheduler's process: who answers for a pod or a group, and what is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.serving.sources import NotReady
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import running
+from tests.support.embedded import embedded_cluster, until
+from tests.unit.batch.test_end_to_end import gangs
+
+
+async def test_a_pod_is_explained_by_the_scheduler_that_it_is_for() -> None:
+    async with gangs() as world:
+        cluster = world.cluster
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("agent", cpu="2")
+        await world.gang("g", 1, cpu="2")
+        await until(lambda: cluster.condition("agent"))
+        await until(lambda: cluster.condition("g-0"))
+        sources = world.runtime.sources()
+        assert sources.explain is not None and sources.explain_group is not None
+        for name in ("agent", "g-0"):
+            known, said = sources.explain("default", name)
+            assert known and said["leading"] is True
+            assert "Insufficient cpu" in str(said), said
+        known, said = sources.explain("default", "none")
+        assert (known, said["place"]) == (False, "unknown")
+        assert sources.explain_group("default", "g")[0]
+        assert not sources.explain_group("default", "none")[0]
+
+
+async def test_without_a_batch_scheduler_groups_are_not_explained() -> None:
+    async with embedded_cluster() as cluster, running(cluster) as process:
+        await until(lambda: process.runtime.fast_path and process.runtime.fast_path.is_synced)
+        sources = process.runtime.sources()
+        assert sources.explain_group is None and sources.explain is not None
+        assert not sources.explain("default", "none")[0]
+
+
+async def test_before_the_first_lists_nothing_is_explained_or_checked() -> None:
+    def refuse(request: Request) -> Disturbance | None:
+        refused = request.path == "/api/v1/nodes"
+        return Disturbance(error=ApiError(403, "Forbidden", "no")) if refused else None
+
+    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+        await until(lambda: process.runtime.fast_path)
+        sources = process.runtime.sources()
+        assert sources.explain is not None and sources.check is not None
+        with pytest.raises(NotReady):
+            sources.explain("default", "a")
+        with pytest.raises(NotReady):
+            await sources.check()
