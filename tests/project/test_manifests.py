@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import load, load_text
 from agent_scheduler.process.leading import GATES_LEASE
 from agent_scheduler.serving.console import STREAM
 from agent_scheduler.shards.holders import lease_name
 from requirements.locks import read
+from tests.support.command_line import run_arguments
 from tests.support.kustomize import by_kubectl
 from tests.support.needed import kubectl
 from tests.support.places import ROOT
@@ -115,10 +114,8 @@ def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: P
     assert arguments.pop(0) == "run"
     mounted = "--config=/etc/agent-scheduler/configuration.yaml"
     arguments[arguments.index(mounted)] = f"--config={CONFIG / 'default' / 'configuration.yaml'}"
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_run_arguments(parser)
     configuration = load(
-        parser.parse_args(arguments),
+        run_arguments(*arguments),
         environ={"POD_NAMESPACE": "agent-scheduler"},
         namespace_file=tmp_path / "none",
     )

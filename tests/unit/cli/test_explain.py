@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.cli.main import main
+from tests.support.command_line import kubeconfig
 from tests.support.embedded import embedded_cluster
 from tests.support.scripted import Action, Answer, serving
-
-from .test_reach import kubeconfig
 
 Capture = pytest.CaptureFixture[str]
 

@@ -17,7 +17,10 @@ import yaml
 from agent_scheduler.cli.main import main
 from agent_scheduler.process.controller_flags import JOB, QUEUE
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.command_line import kubeconfig
 from tests.support.embedded import until
+from tests.support.objects import condition, pod
+from tests.support.objects import job as make_job
 from tests.support.places import CONFIG
 from tests.unit.controllers.batch_world import BatchWorld, batch_world
 from tests.unit.controllers.jobs_world import COMMANDS, GROUPS, JOBS, PODS, task
@@ -27,14 +30,9 @@ HEAD = "NAME CREATION PHASE JOBTYPE REPLICAS MIN PENDING RUNNING SUCCEEDED FAILE
 
 
 def job(name: str, *tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    labels = more.pop("labels", {})
-    spec = {"queue": "default", "schedulerName": "volcano", "tasks": list(tasks) or [task("main", 2, 1)]}
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {**spec, **more},
-    }
+    return make_job(
+        name, *(tasks or [task("main", 2, 1)]), **{"namespace": "default", "queue": "default", **more}
+    )
 
 
 class Shell:
@@ -98,8 +96,7 @@ def test_a_list_says_nothing_where_there_are_no_jobs(shell: Shell) -> None:
 
 def test_jobs_of_all_namespaces_of_a_scheduler_or_with_labels_can_be_asked_for(shell: Shell) -> None:
     shell.add({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
-    elsewhere = job("c", schedulerName="mine")
-    elsewhere["metadata"]["namespace"] = "other"
+    elsewhere = job("c", schedulerName="mine", namespace="other")
     shell.add(job("a", labels={"team": "x"}), job("b"), elsewhere)
     assert [each["name"] for each in shell.jobs()] == ["a", "b"]
     assert [each["name"] for each in shell.jobs("-n", "other")] == ["c"]
@@ -383,18 +380,7 @@ async def _with_controllers(tmp_path: Path, capsys: Capture) -> AsyncIterator[Or
             )
         world.start(JOB, QUEUE)
         await world.until_states(default="Open")
-        kubeconfig = tmp_path / "kubeconfig"
-        context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": world.cluster.server.url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [context],
-            "current-context": "c",
-        }
-        kubeconfig.write_text(yaml.safe_dump(document))
-        yield Ordered(world, kubeconfig, capsys)
+        yield Ordered(world, kubeconfig(tmp_path, world.cluster.server.url), capsys)
 
 
 async def test_a_job_is_suspended_and_resumed_by_commands_that_go_with_it(ordered: Ordered) -> None:
@@ -447,12 +433,7 @@ async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_eve
     }
     status = {"phase": "Running", "containerStatuses": [report]}
     await ordered.ask("PATCH", f"{PODS}/j-master-1/status", {"status": status})
-    full = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "QueueFull",
-        "message": "queue default is full",
-    }
+    full = condition("PodScheduled", "False", "QueueFull", "queue default is full")
     await ordered.ask("PATCH", f"{PODS}/j-master-0/status", {"status": {"conditions": [full]}})
 
     async def counted() -> bool:
@@ -499,14 +480,8 @@ async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_eve
 
 
 async def test_pods_that_an_earlier_job_of_the_name_left_are_not_shown(ordered: Ordered) -> None:
-    left = {
-        "metadata": {
-            "name": "j-main-0",
-            "labels": {"volcano.sh/job-name": "j"},
-            "annotations": {"volcano.sh/task-spec": "main"},
-        },
-        "spec": {"containers": [{"name": "c", "image": "i"}]},
-    }
+    task_of = {"volcano.sh/task-spec": "main"}
+    left = pod("j-main-0", labels={"volcano.sh/job-name": "j"}, annotations=task_of)
     await ordered.ask("POST", PODS, left)
     await ordered.ask("POST", JOBS, job("j"))
     assert json.loads((await ordered("describe", "j", "-o", "json"))[1])["pods"] == []

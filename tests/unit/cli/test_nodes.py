@@ -12,38 +12,15 @@ import yaml
 
 from agent_scheduler.cli.main import main
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.objects import container, node
+from tests.support.objects import pod as make_pod
 
 Capture = pytest.CaptureFixture[str]
 
 
-def node(name: str, *, cpu: str, unschedulable: bool = False, **more: str) -> str:
-    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10", **more}
-    conditions = [{"type": "Ready", "status": "True"}]
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name},
-            "spec": {"unschedulable": unschedulable},
-            "status": {"allocatable": amounts, "capacity": amounts, "conditions": conditions},
-        }
-    )
-
-
 def pod(name: str, on: str, **requests: str) -> str:
-    container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": {}}}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {
-                "nodeName": on,
-                "containers": [container],
-                "initContainers": [{**container, "name": "i", "resources": {"requests": {"cpu": "1500m"}}}],
-            },
-        }
-    )
+    first = container("i", requests={"cpu": "1500m"})
+    return json.dumps(make_pod(name, namespace="default", node=on, requests=requests, initContainers=[first]))
 
 
 def end(cluster: EmbeddedCluster, name: str) -> None:
@@ -62,8 +39,10 @@ def end(cluster: EmbeddedCluster, name: str) -> None:
 def show(capsys: Capture) -> Iterator[Any]:
     """Runs the command; exit code, standard output and standard error."""
     with EmbeddedCluster(kubelets=False) as cluster:
-        cluster.apply(node("a", cpu="4"))
-        cluster.apply(node("b", cpu="2", unschedulable=True, **{"nvidia.com/gpu": "8"}))
+        cluster.apply(json.dumps(node("a", pods="10", ready=True)))
+        gpus = {"nvidia.com/gpu": "8"}
+        other = node("b", cpu="2", pods="10", extended=gpus, unschedulable=True, ready=True)
+        cluster.apply(json.dumps(other))
         cluster.apply(pod("one", "a", cpu="1", memory="1Gi"))
         cluster.apply(pod("two", "b", cpu="500m", memory="2Gi"))
         cluster.apply(pod("ended", "b", cpu="2"))

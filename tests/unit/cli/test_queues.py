@@ -11,6 +11,8 @@ import yaml
 
 from agent_scheduler.cli.main import main
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.objects import pod as make_pod
+from tests.support.objects import pod_group, queue
 
 Capture = pytest.CaptureFixture[str]
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
@@ -26,17 +28,6 @@ TREE = (
 )
 
 
-def queue(spec: dict[str, Any]) -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": spec["name"]},
-            "spec": {key: value for key, value in spec.items() if key != "name"},
-        }
-    )
-
-
 @pytest.fixture
 def show(tmp_path: Path, capsys: Capture) -> Any:
     """Runs the command; exit code, standard output and standard error."""
@@ -44,7 +35,7 @@ def show(tmp_path: Path, capsys: Capture) -> Any:
         for crd in sorted(Path("config/crd").glob("scheduling.*.yaml")):
             cluster.apply(crd.read_text())
         for spec in TREE:
-            cluster.apply(queue(spec))
+            cluster.apply(yaml.safe_dump(queue(**spec)))
 
         def run(*line: str) -> tuple[int, str, str]:
             code = main(["queues", "--kubeconfig", str(cluster.kubeconfig), *line])
@@ -58,35 +49,25 @@ def show(tmp_path: Path, capsys: Capture) -> Any:
 def pod(name: str, queue: str = "", **more: Any) -> dict[str, Any]:
     """A pod that takes part in the gate of its queue."""
     annotations = {GATE: "true", **({"scheduling.volcano.sh/queue-name": queue} if queue else {})}
-    requests = {"cpu": "500m", "memory": "1Gi"}
-    body: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}], **more},
-    }
-    return body
+    amounts = {"cpu": "500m", "memory": "1Gi"}
+    return make_pod(
+        name, namespace="default", annotations=annotations, **{"scheduler": "", **amounts, **more}
+    )
 
 
 def held(name: str, queue: str = "", **more: Any) -> dict[str, Any]:
-    return pod(name, queue, schedulingGates=[{"name": GATE}], **more)
+    return pod(name, queue, gates=[GATE], **more)
 
 
 def test_held_and_reserved_pods_are_counted_in_their_queues(show: Any) -> None:
-    grouped = held("of-group", schedulerName="volcano")
-    grouped["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g"
-    group = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": "g", "namespace": "default"},
-        "spec": {"minMember": 1, "queue": "training"},
-    }
+    grouped = held("of-group", scheduler="volcano", group="g")
+    group = pod_group("g", namespace="default", minimum=1, queue="training")
     objects = (
         *(held(f"held-{number}", "agents") for number in range(3)),
         pod("reserved", "agents"),
-        pod("runs", "agents", nodeName="anywhere"),
-        pod("other-gate", "agents", schedulingGates=[{"name": GATE}, {"name": "example.com/other"}]),
-        held("of-batch", schedulerName="volcano"),
+        pod("runs", "agents", node="anywhere"),
+        pod("other-gate", "agents", gates=[GATE, "example.com/other"]),
+        held("of-batch", scheduler="volcano"),
         held("in-no-queue"),
         group,
         grouped,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from agent_scheduler.cli.reach import Unreachable, Ways, ask
 from embedded_kubernetes.certificates import make_certificates, server_context
+from tests.support.command_line import kubeconfig
 from tests.support.scripted import Action, Answer, Hang, Request, Script, serving, status
 
 PAGE = {"pod": "ns/p", "place": "active"}
@@ -26,18 +26,6 @@ def guarded(request: Request) -> Action:
     if request.headers.get("authorization") == f"Bearer {TOKEN}":
         return Answer(200, PAGE)
     return Answer(401, b"a bearer token that the API server accepts is needed\n")
-
-
-def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: str) -> Path:
-    file = folder / "kubeconfig"
-    content = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    file.write_text(json.dumps(content))
-    return file
 
 
 def tls(folder: Path) -> tuple[ssl.SSLContext, Path]:

@@ -17,6 +17,7 @@ from agent_scheduler.cli.tables import age, table
 from agent_scheduler.controllers.sharding import writes
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
+from tests.support.command_line import kubeconfig
 from tests.support.sharded import CRDS, NAME, NAMESPACE, limits
 from tests.unit.controllers.world import World, world
 
@@ -38,18 +39,10 @@ class Shell:
         self.it = it
         self.folder = folder
         self._capsys = capsys
-        self._kubeconfig = folder / "kubeconfig"
         self.point_to(it.cluster.server.url)
 
     def point_to(self, url: str) -> None:
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-        }
-        self._kubeconfig.write_text(yaml.safe_dump(config))
+        self._kubeconfig = kubeconfig(self.folder, url)
 
     async def run(self, *line: str, leases: tuple[str, ...] = _LEASES) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import pytest
 
 from agent_scheduler.config.document import text_of
 from agent_scheduler.config.errors import ConfigurationError
-from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import Source, load_text, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
+from tests.support.command_line import run_arguments
 
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 #: As Volcano's chart ships it.
@@ -52,8 +51,6 @@ def load_files(
 ) -> Configuration:
     (folder / "volcano-scheduler.conf").write_text(sessions)
     (folder / "config.yaml").write_text(config)
-    parser = argparse.ArgumentParser()
-    add_run_arguments(parser)
     words = [
         "--config",
         str(folder / "config.yaml"),
@@ -61,7 +58,7 @@ def load_files(
         str(folder / "volcano-scheduler.conf"),
     ]
     told: list[str] = [] if warnings is None else warnings
-    return Source(parser.parse_args([*words, *flags]), environ={}).load(warn=told.append)
+    return Source(run_arguments(*words, *flags), environ={}).load(warn=told.append)
 
 
 def test_without_the_section_there_is_no_batch_scheduler() -> None:
@@ -174,10 +171,8 @@ def test_the_batch_scheduler_and_a_profile_are_not_called_alike() -> None:
 
 
 def test_a_missing_file_is_told_by_its_flag() -> None:
-    parser = argparse.ArgumentParser()
-    add_run_arguments(parser)
     with pytest.raises(ConfigurationError, match=r"--scheduler-conf /nowhere: No such file"):
-        Source(parser.parse_args(["--scheduler-conf", "/nowhere"]), environ={}).load()
+        Source(run_arguments("--scheduler-conf", "/nowhere"), environ={}).load()
 
 
 def test_what_the_sessions_go_without_is_warned_of(tmp_path: Path) -> None:
@@ -189,11 +184,7 @@ def test_what_the_sessions_go_without_is_warned_of(tmp_path: Path) -> None:
 
 def test_a_change_of_the_file_of_sessions_takes_effect(tmp_path: Path) -> None:
     load_files(tmp_path, SHIPPED)
-    parser = argparse.ArgumentParser()
-    add_run_arguments(parser)
-    source = Source(
-        parser.parse_args(["--scheduler-conf", str(tmp_path / "volcano-scheduler.conf")]), environ={}
-    )
+    source = Source(run_arguments("--scheduler-conf", str(tmp_path / "volcano-scheduler.conf")), environ={})
     applied: list[Configuration] = []
     reloader = Reloader(source, source.load(), apply=applied.append, observer=Ignoring(), sleep=asyncio.sleep)
     reloader.look()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,14 @@ import pytest
 
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
-from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.kube_scheduler import REFUSED
 from agent_scheduler.config.load import load
 from agent_scheduler.config.schema import Configuration
+from tests.support.command_line import run_arguments
 
 
 def loaded(*words: str) -> Configuration:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_run_arguments(parser)
-    return load(parser.parse_args(words), environ={}, namespace_file=Path("/none"))
+    return load(run_arguments(*words), environ={}, namespace_file=Path("/none"))
 
 
 def test_a_manifest_of_kube_scheduler_says_what_to_change() -> None:

@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from agent_scheduler.config.errors import ConfigurationError
-from agent_scheduler.config.flags import FLAGS, add_run_arguments
+from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.load import Source, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
+from tests.support.command_line import run_arguments
 
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
@@ -25,15 +26,13 @@ def run(tmp_path: Path) -> Load:
     """Loads as the command line would: `run("--port", "1", file=text)`."""
 
     def load_as_run(*words: str, file: str | None = None, namespace: str | None = None) -> Configuration:
-        parser = argparse.ArgumentParser()
-        add_run_arguments(parser)
         arguments = list(words)
         if file is not None:
             path = tmp_path / "scheduler.yaml"
             path.write_text(HEADER + file)
             arguments += ["--config", str(path)]
         environ = {} if namespace is None else {"POD_NAMESPACE": namespace}
-        return load(parser.parse_args(arguments), environ=environ, namespace_file=tmp_path / "none")
+        return load(run_arguments(*arguments), environ=environ, namespace_file=tmp_path / "none")
 
     return load_as_run
 
@@ -140,10 +139,8 @@ def test_where_a_shard_has_a_lease_no_other_is_wanted_unless_it_is_asked_for(run
 
 def test_a_pod_whose_namespace_cannot_be_told_has_to_be_given_it(tmp_path: Path) -> None:
     def loaded(*words: str) -> Configuration:
-        parser = argparse.ArgumentParser()
-        add_run_arguments(parser)
         environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-        return load(parser.parse_args(words), environ=environ, namespace_file=tmp_path / "none")
+        return load(run_arguments(*words), environ=environ, namespace_file=tmp_path / "none")
 
     with pytest.raises(ConfigurationError) as caught:
         loaded()
@@ -160,9 +157,7 @@ def test_what_said_the_namespace_of_a_lease_is_known(tmp_path: Path) -> None:
     path = ("leaderElection", "resourceNamespace")
 
     def origin(*words: str, namespace_file: Path = none, **environ: str) -> str:
-        parser = argparse.ArgumentParser()
-        add_run_arguments(parser)
-        source = Source(parser.parse_args(words), environ=environ, namespace_file=namespace_file)
+        source = Source(run_arguments(*words), environ=environ, namespace_file=namespace_file)
         source.load()
         return source.origin(path)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 import yaml
 
 from agent_scheduler.config.errors import ConfigurationError
-from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import load, load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.profiles.bases import DEFAULT_PLUGINS
 from agent_scheduler.engine.profiles.profiles import REGISTRY
+from tests.support.command_line import run_arguments
 
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
@@ -80,9 +79,7 @@ def test_each_warning_is_given_once_though_flags_are_laid_over_the_file(
     file = tmp_path / "f.yaml"
     file.write_text(HEADER + "parallelism: 4\n")
     told: list[str] = []
-    parser = argparse.ArgumentParser()
-    add_run_arguments(parser)
-    load(parser.parse_args(["--config", str(file), "--port", "1"]), warn=told.append)
+    load(run_arguments("--config", str(file), "--port", "1"), warn=told.append)
     assert told == [
         f"{file}:3: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount"
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import Source, load_text, to_dict
 from agent_scheduler.config.reload import CHANGEABLE, LOOK_EVERY, Reloader, differences
 from agent_scheduler.config.schema import Configuration
+from tests.support.command_line import run_arguments
 
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
@@ -77,9 +76,7 @@ def world(tmp_path: Path) -> World:
 def started(tmp_path: Path, *flags: str, text: str = "") -> World:
     file = tmp_path / "f.yaml"
     file.write_text(HEADER + text)
-    parser = argparse.ArgumentParser()
-    add_run_arguments(parser)
-    return World(file, Source(parser.parse_args(["--config", str(file), *flags]), environ={}))
+    return World(file, Source(run_arguments("--config", str(file), *flags), environ={}))
 
 
 def test_a_file_that_does_not_change_is_not_loaded_again(world: World) -> None:
@@ -133,9 +130,7 @@ def test_links_that_are_swapped_as_those_of_a_config_map_are_a_change(tmp_path: 
     link = tmp_path / "..data"
     link.symlink_to("data1")
     (tmp_path / "f.yaml").symlink_to("..data/f.yaml")
-    parser = argparse.ArgumentParser()
-    add_run_arguments(parser)
-    world = World(tmp_path / "f.yaml", Source(parser.parse_args(["--config", str(tmp_path / "f.yaml")])))
+    world = World(tmp_path / "f.yaml", Source(run_arguments("--config", str(tmp_path / "f.yaml"))))
     (tmp_path / "new").symlink_to("data2")
     os.replace(tmp_path / "new", link)
     world.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from agent_scheduler.process.controller_flags import (
     add_arguments,
     settings_of,
 )
+from tests.support.command_line import kubeconfig
 
 
 def settings(*line: str) -> ControllersSettings:
@@ -134,20 +136,21 @@ def test_a_kubeconfig_that_is_not_there_is_one_line_and_exit_code_2(
     assert "/no/such/file" in last
 
 
-def test_a_port_that_is_taken_is_exit_code_2(
-    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    kubeconfig = tmp_path_factory.mktemp("kube") / "config"
-    kubeconfig.write_text(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
-        "contexts: [{name: c, context: {cluster: c}}]\n"
-    )
+def test_a_port_that_is_taken_is_exit_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        code = main(["controllers", "--enable", "sharding", "--kubeconfig", str(kubeconfig), "--port", port])
+        line = [
+            "controllers",
+            "--enable",
+            "sharding",
+            "--kubeconfig",
+            str(kubeconfig(tmp_path)),
+            "--port",
+            port,
+        ]
+        code = main(line)
     assert code == 2
     assert f"cannot serve on 127.0.0.1 port {port}" in capsys.readouterr().err
 

@@ -13,6 +13,7 @@ import pytest
 from agent_scheduler.cli.main import main
 from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, running
 from tests.support.collector import Collector, Span, collector, tracing
+from tests.support.command_line import kubeconfig
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.batch.test_end_to_end import CONFIGURATION, gangs
 
@@ -316,10 +317,9 @@ async def test_the_environment_says_where_to_if_the_section_does_not(
 
 async def start(folder: Path) -> int:
     """The exit code of a scheduler with traces that is started by its command."""
-    file, kubeconfig = folder / "config.yaml", folder / "kubeconfig"
+    file = folder / "config.yaml"
     file.write_text(f"{HEAD}{ALONE}{section('http://127.0.0.1:4318')}")
-    kubeconfig.write_text(_KUBECONFIG)
-    line = f"run --config {file} --kubeconfig {kubeconfig} --port 0"
+    line = f"run --config {file} --kubeconfig {kubeconfig(folder)} --port 0"
     return await asyncio.to_thread(main, line.split())
 
 
@@ -343,13 +343,3 @@ async def test_a_variable_that_the_library_refuses_ends_the_start(
     assert await start(tmp_path) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("agent-scheduler run: tracing: a variable OTEL_* of the environment is no good: ")
-
-
-_KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: c
-contexts: [{name: c, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: u, user: {}}]
-"""
