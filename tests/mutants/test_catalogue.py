@@ -28,6 +28,7 @@ def texts() -> dict[str, dict[str, str]]:
     return {mutant.name: mutated(mutant, tree) for mutant in all_mutants()}
 
 
+@pytest.mark.wide
 def test_every_fault_fits_and_says_what_it_breaks_and_who_notices() -> None:
     mutants = all_mutants()
     assert len(texts()) == len(mutants) <= MOST
@@ -45,6 +46,7 @@ def test_every_promise_and_every_decision_has_a_fault() -> None:
     assert sorted(named - set(promises()) - records) == []
 
 
+@pytest.mark.wide
 def test_every_package_that_ships_has_faults() -> None:
     shipped = {
         each.relative_to(ROOT).as_posix()
@@ -57,6 +59,7 @@ def test_every_package_that_ships_has_faults() -> None:
     assert sorted(shipped - changed) == []
 
 
+@pytest.mark.wide
 def test_no_fault_uses_a_name_that_does_not_exist(tmp_path: Path) -> None:
     """Such a name would fail any test that comes by, and the fault would pass for caught."""
     for name, files in texts().items():

@@ -76,7 +76,9 @@ def test_the_chart_is_what_the_kustomizations_make_of_it() -> None:
     assert there == made, "run: python config/helm/make.py"
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "part", ["default", *(pytest.param(each, marks=pytest.mark.wide) for each in PARTS if each != "default")]
+)
 def test_helm_and_kustomize_give_the_same_objects(part: str) -> None:
     ours = in_order([without_its_own(each) for each in templated(*PARTS[part])])
     theirs = in_order(

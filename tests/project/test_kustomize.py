@@ -18,7 +18,10 @@ def sorted_texts(objects: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(each, sort_keys=True) for each in objects)
 
 
-@pytest.mark.parametrize("installed", ["default", "controllers", "crd", "all"])
+@pytest.mark.parametrize(
+    "installed",
+    [pytest.param(each, marks=pytest.mark.wide) for each in ("controllers", "crd", "default")] + ["all"],
+)
 def test_both_ways_give_the_same_objects(installed: str, tmp_path: Path) -> None:
     kubectl()
     skip_where(unusable())

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution
 from pathlib import Path
 
-import jsonschema
 import pytest
-import referencing
-import referencing.jsonschema
 
 from requirements import audit, sbom
 from requirements.licences import expression, is_allowed
@@ -202,7 +199,11 @@ def test_an_installation_is_billed_as_it_is_and_must_be_what_the_lock_says(folde
         sbom.of_installation(pins, {**there, "pip": Installed("pip", "1")})
 
 
+@pytest.mark.wide
 def test_the_bill_of_run_lock_is_valid_cyclonedx_and_the_same_each_time(tmp_path: Path) -> None:
+    import jsonschema
+    import referencing.jsonschema
+
     file, again = tmp_path / "one", tmp_path / "again"
     for each in (file, again):
         assert sbom.main(["--output", str(each)]) == 0
@@ -293,6 +294,7 @@ def test_advisories_fail_who_asked_for_them(
     assert all("-m pip_audit" in line and "--require-hashes" in line for line in asked)
 
 
+@pytest.mark.wide
 def test_the_commands_of_make_are_there() -> None:
     for name in ("audit", "sbom"):
         command = [sys.executable, "-m", f"requirements.{name}", "--help"]

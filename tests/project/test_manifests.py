@@ -79,6 +79,7 @@ def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
     assert {file for file in used - NO_MANIFESTS if file.suffix == ".yaml"} == set(MANIFESTS)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("component", [None, "network-policy", "priority-and-fairness"])
 def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
     kubectl()

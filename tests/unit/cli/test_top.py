@@ -8,6 +8,7 @@ import os
 import pty
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -32,16 +33,43 @@ async def at_work() -> AsyncIterator[tuple[EmbeddedCluster, str]]:
 
 
 async def top(*words: str) -> int:
-    return await asyncio.to_thread(main, ["top", "--interval", "0.3", *words])
+    return await asyncio.to_thread(main, ["top", *words])
 
 
-async def test_what_is_no_terminal_gets_one_look(capsys: Capture) -> None:
-    async with at_work() as (cluster, url):
-        looking = asyncio.create_task(top("--server", url))
-        await asyncio.sleep(0.1)
+async def placed(cluster: EmbeddedCluster, count: int) -> bool:
+    return len(await cluster.placed()) == count
+
+
+@asynccontextmanager
+async def looking(monkeypatch: pytest.MonkeyPatch, *words: str) -> AsyncIterator[None]:
+    """The block is what happens between the two looks of a `top`, which takes as long as it needs."""
+    looked, over = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Waits:
+        run = staticmethod(asyncio.run)
+
+        @staticmethod
+        async def sleep(_seconds: float) -> None:
+            loop.call_soon_threadsafe(looked.set)
+            over.wait(60)
+
+    monkeypatch.setattr("agent_scheduler.cli.top.asyncio", Waits)
+    running = asyncio.create_task(top(*words))
+    try:
+        async with asyncio.timeout(60):
+            await looked.wait()
+        yield
+    finally:
+        over.set()
+    assert await running == 0
+
+
+async def test_what_is_no_terminal_gets_one_look(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with at_work() as (cluster, url), looking(monkeypatch, "--server", url):
         for number in range(3):
             await cluster.add_pod(f"small-{number}")
-        assert await looking == 0
+        await until(lambda: placed(cluster, 3))
     # Before it stand lines of the scheduler's log.
     lines = capsys.readouterr().out.partition("agent-scheduler 0.")[2].splitlines()
     assert " leads" in lines[0]
@@ -52,12 +80,10 @@ async def test_what_is_no_terminal_gets_one_look(capsys: Capture) -> None:
     assert lines[at + 1].split() == ["default/large", "1", "NodeResourcesFit"]
 
 
-async def test_programs_get_numbers_and_rates(capsys: Capture) -> None:
-    async with at_work() as (cluster, url):
-        looking = asyncio.create_task(top("--server", url, "-o", "json"))
-        await asyncio.sleep(0.1)
+async def test_programs_get_numbers_and_rates(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with at_work() as (cluster, url), looking(monkeypatch, "--server", url, "-o", "json"):
         await cluster.add_pod("small")
-        assert await looking == 0
+        await until(lambda: placed(cluster, 1))
     # Before and behind it stand lines of the scheduler's log.
     out = capsys.readouterr().out
     found, _ = json.JSONDecoder().raw_decode(out[out.index("{\n") :])
@@ -68,6 +94,7 @@ async def test_programs_get_numbers_and_rates(capsys: Capture) -> None:
     assert [each["key"] for each in found["waiting"]] == ["default/large"]
 
 
+@pytest.mark.wide
 async def test_a_terminal_is_left_as_it_was() -> None:
     async with at_work() as (_, url):
         ours, theirs = pty.openpty()

@@ -118,6 +118,7 @@ async def test_a_pod_that_waits_shows_what_for_before_it_is_bound() -> None:
             assert all(one.ended <= other.began for one, other in pairwise(of_root))
 
 
+@pytest.mark.wide
 async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again() -> None:
     tracing()
     two = "workerCount: 2\nconflictPolicy: strict\ncandidateNodeCount: 1\n"
@@ -141,6 +142,7 @@ async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again() -> None:
             assert again == ["UnscheduledPodAdd", "UrgentRetry"]
 
 
+@pytest.mark.wide
 async def test_a_gated_pod_waits_for_its_gate_and_one_that_is_deleted_ends_its_trace() -> None:
     tracing()
     with collector() as into:
@@ -189,6 +191,7 @@ async def test_a_member_of_a_gang_waits_for_a_session() -> None:
                 assert root.attributes["scheduling.profile"] == "volcano"
 
 
+@pytest.mark.wide
 async def test_a_standby_tells_nothing_of_pods_that_the_leader_binds() -> None:
     tracing()
     with collector() as into:
@@ -228,6 +231,7 @@ async def _both(cluster: EmbeddedCluster) -> bool:
     return len(await cluster.placed()) == 2
 
 
+@pytest.mark.wide
 async def test_of_many_pods_those_are_traced_that_their_uids_choose() -> None:
     tracing()
     from zlib import crc32
@@ -300,6 +304,7 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_pods_nor_the_en
             assert process.ending.result() == 0
 
 
+@pytest.mark.wide
 async def test_the_environment_says_where_to_if_the_section_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
