@@ -133,8 +133,11 @@ def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[st
     name = inner.parts[0].removesuffix(".py")
     rooms = FOLDERS.items() if shipped == "src/embedded_kubernetes" else ()
     room = next((Path(room) for room, names in rooms if name in names), inner.parent)
-    folder = root / _SHIPPED[shipped] / room
-    own = sorted(file for pattern in ("", "_*") for file in folder.glob(f"test_{inner.stem}{pattern}.py"))
+    folder, stem = root / _SHIPPED[shipped] / room, inner.stem
+    # A package may be tested as a module is.
+    while not folder.is_dir():
+        folder, stem = folder.parent, folder.name
+    own = sorted(file for pattern in ("", "_*") for file in folder.glob(f"test_{stem}{pattern}.py"))
     rest = sorted(file for file in folder.glob("test_*.py") if file not in own)
     stages = [[file.relative_to(root).as_posix() for file in files] for files in (own, rest)]
     return [stage for stage in (*stages, *([each] for each in also)) if stage]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -77,21 +76,6 @@ def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
         for generator in document.get("configMapGenerator", ()):
             used.update(kustomization.parent / name for name in generator["files"])
     assert {file for file in used - NO_MANIFESTS if file.suffix == ".yaml"} == set(MANIFESTS)
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("component", [None, "network-policy", "priority-and-fairness"])
-def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
-    kubectl()
-    shutil.copytree(CONFIG, tmp_path / "config")
-    default = tmp_path / "config" / "default"
-    if component is not None:
-        with (default / "kustomization.yaml").open("a") as file:
-            file.write(f"\ncomponents: [../components/{component}]\n")
-    kinds = {document["kind"] for document in by_kubectl(default)}
-    assert "Deployment" in kinds
-    expected = {None: "ConfigMap", "network-policy": "NetworkPolicy", "priority-and-fairness": "FlowSchema"}
-    assert expected[component] in kinds
 
 
 @pytest.mark.parametrize("installed", ["default", "controllers"])

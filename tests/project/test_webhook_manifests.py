@@ -13,8 +13,6 @@ from agent_scheduler.process.webhook_flags import WebhookSettings, add_arguments
 from tests.project.test_manifests import CONTAINER as SCHEDULERS
 from tests.project.test_manifests import POD as SCHEDULERS_POD
 from tests.project.test_manifests import named as of_the_scheduler
-from tests.support.kustomize import by_kubectl
-from tests.support.needed import kubectl
 from tests.support.places import CONFIG
 from tests.support.reviews import GATE
 from tests.support.webhooks import manifest
@@ -145,11 +143,3 @@ def test_the_policy_gates_the_same_pods_as_the_webhook() -> None:
     asking, ours = (each["expression"] for each in hook["matchConditions"])
     assert f"'{GATE}'" in asking
     assert ours == f"object.spec.schedulerName in {list(deployed().schedulers)}"
-
-
-@pytest.mark.parametrize("name", ["webhook", "gate-policy"])
-def test_kustomize_builds_it(name: str) -> None:
-    kubectl()
-    assert {each["metadata"]["name"].startswith("agent-scheduler") for each in by_kubectl(CONFIG / name)} == {
-        True
-    }

@@ -10,6 +10,9 @@ import pytest
 from agent_scheduler.bench.audit import admits, gist, judge, pod_amounts
 from agent_scheduler.bench.specs import GPU_MILLI
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
+from tests.support.objects import condition
+from tests.support.objects import node as make_node
+from tests.support.objects import pod as make_pod
 
 _ids = count()
 Object = dict[str, Any]
@@ -18,25 +21,16 @@ Object = dict[str, Any]
 def node(
     name: str = "n", *, labels: dict[str, str] | None = None, spec: Object | None = None, **amounts: str
 ) -> Object:
-    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "10", **amounts}
-    return {
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": spec or {},
-        "status": {"allocatable": allocatable},
-    }
+    return make_node(name, labels=labels, **{"pods": "10", "extended": amounts, **(spec or {})})
 
 
 def pod(
     *, on: str | None = None, phase: str = "Pending", annotations: dict[str, str] | None = None,
     message: str = "", spec: Object | None = None, **requests: str,
 ) -> Object:  # fmt: skip
-    conditions = [{"type": "PodScheduled", "status": "False", "message": message}] if message else []
-    container = {"name": "c", "resources": {"requests": requests or {"cpu": "1"}}}
-    return {
-        "metadata": {"name": f"p{next(_ids)}", "annotations": annotations or {}},
-        "spec": {"containers": [container], **({"nodeName": on} if on else {}), **(spec or {})},
-        "status": {"phase": phase, "conditions": conditions},
-    }
+    said = [condition("PodScheduled", "False", message=message)] if message else []
+    about = {"node": on or "", "phase": phase, "annotations": annotations, "conditions": said}
+    return make_pod(f"p{next(_ids)}", requests=requests or {"cpu": "1"}, **about, **(spec or {}))
 
 
 def test_a_full_node_is_not_over_its_allocatable() -> None:
@@ -80,6 +74,7 @@ def test_pods_that_have_ended_take_nothing() -> None:
     audit = judge([node()], [pod(on="n", phase="Succeeded", cpu="4"), pod(on="n", cpu="4")])
     assert audit.ok
     assert audit.bound == 2
+    assert judge([node()], [pod(phase="Failed", cpu="1")]).left_out == []
 
 
 def test_an_unbound_pod_that_fits_is_named_with_the_node() -> None:
@@ -96,6 +91,9 @@ def test_an_unbound_pod_that_fits_nowhere_is_refused_by_the_schedulers_message()
     assert audit.ok
     assert audit.refused == {"0/1 nodes": 2, "(the scheduler has written no condition)": 1}
     assert audit.unsaid == 1
+    waiting = pod(cpu="5", message="0/1 nodes")
+    waiting["status"]["conditions"].insert(0, {"type": "Ready", "status": "False", "message": "not it"})
+    assert judge([node()], [waiting]).refused == {"0/1 nodes": 1}
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,10 @@ def test_faults_of_nodes_pods_and_devices_are_quoted() -> None:
     ]
 
 
+def test_of_as_many_faults_as_are_quoted_no_more_are_counted() -> None:
+    assert reasons(Evidence(over=["a", "b", "c"])) == ["over: a; b; c"]
+
+
 def test_a_device_that_two_claims_hold_is_found() -> None:
     def claim(name: str, device: str) -> dict[str, Any]:
         results = [{"driver": "d", "pool": "n", "device": device}]

@@ -89,6 +89,8 @@ def test_the_target_workload_is_what_asks_for_gpus_with_how_often() -> None:
     }
     (choosy,) = [each for each in found if "nodeAffinity" in each]
     assert choosy["requests"][GPU_MILLI] == "300"
+    (alone,) = target_workload([pod for pod in TRACE.pods if GPU_MILLI not in pod.requests])
+    assert alone == {"requests": {"cpu": "2", "memory": "2048Mi"}, "weight": 8}
 
 
 def test_pods_that_find_no_room_wait_and_are_placed_as_others_end() -> None:

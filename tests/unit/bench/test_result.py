@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.bench.measure import Exposition, grown, longest
+from agent_scheduler.bench.measure import Exposition, Reading, Usage, grown, longest
+from agent_scheduler.bench.model import Batch
 from agent_scheduler.bench.result import (
     Figures,
     Latency,
     Run,
+    figures_of,
     per_pod,
     percentiles,
     rate,
@@ -18,6 +20,7 @@ from agent_scheduler.bench.result import (
     waits,
     write_runs,
 )
+from agent_scheduler.bench.watching import Track
 
 
 def test_percentiles_are_of_milliseconds() -> None:
@@ -80,3 +83,20 @@ def test_the_longest_stall_is_that_of_the_highest_bucket_that_grew(
     before = Exposition(METRICS % (0, 0, 5, 6, 6))
     assert longest(before, Exposition(METRICS % (0, 0, *counts)), "lag") == bound
     assert longest(before, Exposition(""), "lag") is None
+
+
+@pytest.mark.parametrize(("began", "pods_per_second", "middle"), [(9.0, 2 / 4, 500.0), (None, 1.0, None)])
+def test_pods_that_were_there_before_have_no_latency_and_are_counted_from_the_first_bind(
+    began: float | None, pods_per_second: float, middle: float | None
+) -> None:
+    track = Track(Batch(name="b", count=2))
+    track.bound_count = 2
+    for number in range(2):
+        track.answered[number], track.bound[number] = 11.5 + number, 12.0 + number
+    counted = "agent_scheduler_conflicts_total 3\n"
+    before = Reading(0.0, None, Usage(1.0, 1), 0.0, Exposition(""))
+    after = Reading(1.0, Usage(0.01, 3 << 20), Usage(1.5, 1), 0.02, Exposition(counted))
+    found = figures_of(track, before, after, began=began)
+    assert (found.pods, found.pods_per_second, found.latency.p50) == (2, pods_per_second, middle)
+    assert (found.cpu_ms, found.server_cpu_ms, found.driver_cpu_ms) == (5.0, 250.0, 10.0)
+    assert (found.rss_mb, found.conflicts, found.stall_ms) == (3.0, 3.0, None)
