@@ -19,7 +19,7 @@ from agent_scheduler.process.controller_flags import JOB, QUEUE
 from embedded_kubernetes import EmbeddedCluster
 from tests.support.command_line import kubeconfig
 from tests.support.embedded import until
-from tests.support.objects import condition, pod
+from tests.support.objects import condition, pod, pod_group
 from tests.support.objects import job as make_job
 from tests.support.places import CONFIG
 from tests.unit.controllers.batch_world import BatchWorld, batch_world
@@ -420,8 +420,13 @@ async def test_a_command_names_its_job_as_owner_and_target(ordered: Ordered) -> 
 async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_events(ordered: Ordered) -> None:
     tasks = [task("master", 2, 2), task("worker", 3, 1, dependsOn={"name": ["master"]})]
     policies = [{"event": "PodEvicted", "action": "RestartJob", "timeout": "5m"}]
-    await ordered.ask("POST", JOBS, job("j", *tasks, minAvailable=3, policies=policies, plugins={"env": []}))
+    await ordered.ask(
+        "POST",
+        JOBS,
+        job("j", *tasks, minimum=3, minSuccess=2, maxRetry=4, policies=policies, plugins={"env": []}),
+    )
     group = await ordered.let_in()
+    await ordered.ask("POST", GROUPS, pod_group("another"))
     await ordered.until_pods("j-master-0", "j-master-1")
     report = {
         "name": "c",
@@ -454,13 +459,22 @@ async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_eve
         "count": 3,
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
-    await ordered.ask("POST", "/api/v1/namespaces/default/events", event)
+    other = {**event["involvedObject"], "uid": "of-an-earlier-one"}
+    of_another = {
+        **event,
+        "metadata": {"name": "f", "namespace": "default"},
+        "involvedObject": other,
+        "reason": "Old",
+    }
+    for about in (event, of_another):
+        await ordered.ask("POST", "/api/v1/namespaces/default/events", about)
     code, out, err = await ordered("describe", "j")
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "Message: worker waits for master (1 of 2 ready)" in lines
     assert "Policies: PodEvicted → RestartJob after 5m" in lines
     assert "Plugins: env" in lines
+    assert "Min success: 2" in lines and "Retries: 0 of 4" in lines
     assert "master 2 2 1 1 0 0 0 - -" in lines
     assert "worker 3 1 0 0 0 0 0 master master (1 of 2 ready)" in lines
     assert "master c i cpu=1 - - -" in lines
@@ -477,6 +491,7 @@ async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_eve
     }
     assert found["podGroup"]["metadata"]["uid"] == group["metadata"]["uid"]
     assert len(found["pods"]) == 2
+    assert "Old" not in out
 
 
 async def test_pods_that_an_earlier_job_of_the_name_left_are_not_shown(ordered: Ordered) -> None:
