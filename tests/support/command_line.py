@@ -1,4 +1,4 @@
-"""What a user gives on the command line: parsed flags, and the kubeconfig that they name."""
+"""What a user gives to a command: flags, a configuration, and a kubeconfig."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
+import pytest
+
+from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
+from agent_scheduler.config.load import load_text
+
+#: How every configuration of the scheduler begins: two lines.
+HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
 
 def run_arguments(*words: str) -> argparse.Namespace:
@@ -29,3 +36,17 @@ def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: str) -
     }
     file.write_text(json.dumps(content))
     return file
+
+
+def refusal(text: str, *, header: str = HEADER) -> str:
+    """Why a configuration `f.yaml` is refused."""
+    with pytest.raises(ConfigurationError) as caught:
+        load_text(header + text, source="f.yaml")
+    return str(caught.value)
+
+
+def warnings(text: str, *, header: str = HEADER) -> list[str]:
+    """What is said of a configuration `f.yaml` that is accepted."""
+    told: list[str] = []
+    load_text(header + text, source="f.yaml", warn=told.append)
+    return told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,11 @@ import pytest
 from agent_scheduler.config.document import text_of
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import Source, load_text, to_dict
-from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
-from tests.support.command_line import run_arguments
+from tests.support.command_line import HEADER, run_arguments
 
-HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+from .test_reload import World
+
 #: As Volcano's chart ships it.
 SHIPPED = """\
 actions: "enqueue, allocate, backfill"
@@ -35,19 +34,8 @@ tiers:
 """
 
 
-class Ignoring:
-    """A `ReloadObserver`."""
-
-    def applied(self, configuration: Configuration, changed: list[str]) -> None: ...
-
-    def refused(self, problem: str) -> None:
-        raise AssertionError(problem)
-
-    def without_effect(self, warning: str) -> None: ...
-
-
 def load_files(
-    folder: Path, sessions: str, *flags: str, config: str = HEAD, warnings: list[str] | None = None
+    folder: Path, sessions: str, *flags: str, config: str = HEADER, warnings: list[str] | None = None
 ) -> Configuration:
     (folder / "volcano-scheduler.conf").write_text(sessions)
     (folder / "config.yaml").write_text(config)
@@ -62,11 +50,11 @@ def load_files(
 
 
 def test_without_the_section_there_is_no_batch_scheduler() -> None:
-    assert load_text(HEAD).batch is None
+    assert load_text(HEADER).batch is None
 
 
 def test_the_section_alone_has_the_defaults_of_volcano() -> None:
-    batch = load_text(HEAD + "batch: {}\n").batch
+    batch = load_text(HEADER + "batch: {}\n").batch
     assert batch is not None
     assert (
         batch.scheduler_name == "volcano"
@@ -155,19 +143,19 @@ def test_the_section_is_checked_as_the_file_is() -> None:
     with pytest.raises(
         ConfigurationError, match=r":3: batch\.tiers\[0\]\.plugins\[0\]\.name: tdm is not supported"
     ):
-        load_text(HEAD + "batch: {tiers: [{plugins: [{name: tdm}]}]}\n")
+        load_text(HEADER + "batch: {tiers: [{plugins: [{name: tdm}]}]}\n")
 
 
 def test_a_setting_that_both_the_section_and_the_file_give_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"batch\.actions: is given beside --scheduler-conf"):
-        load_files(tmp_path, SHIPPED, config=HEAD + "batch: {actions: allocate}\n")
+        load_files(tmp_path, SHIPPED, config=HEADER + "batch: {actions: allocate}\n")
 
 
 def test_the_batch_scheduler_and_a_profile_are_not_called_alike() -> None:
     with pytest.raises(
         ConfigurationError, match=r"batch\.schedulerName: found 'agent-scheduler', which profiles\[0\]"
     ):
-        load_text(HEAD + "batch: {schedulerName: agent-scheduler}\n")
+        load_text(HEADER + "batch: {schedulerName: agent-scheduler}\n")
 
 
 def test_a_missing_file_is_told_by_its_flag() -> None:
@@ -184,13 +172,11 @@ def test_what_the_sessions_go_without_is_warned_of(tmp_path: Path) -> None:
 
 def test_a_change_of_the_file_of_sessions_takes_effect(tmp_path: Path) -> None:
     load_files(tmp_path, SHIPPED)
-    source = Source(run_arguments("--scheduler-conf", str(tmp_path / "volcano-scheduler.conf")), environ={})
-    applied: list[Configuration] = []
-    reloader = Reloader(source, source.load(), apply=applied.append, observer=Ignoring(), sleep=asyncio.sleep)
-    reloader.look()
-    (tmp_path / "volcano-scheduler.conf").write_text(SHIPPED.replace(", backfill", ", backfill, preempt"))
-    reloader.look()
-    reloader.look()
-    assert [each.batch and each.batch.sessions.actions for each in applied] == [
-        ("enqueue", "allocate", "backfill", "preempt")
-    ]
+    file = tmp_path / "volcano-scheduler.conf"
+    world = World(file, Source(run_arguments("--scheduler-conf", str(file)), environ={}))
+    world.reloader.look()
+    file.write_text(SHIPPED.replace(", backfill", ", backfill, preempt"))
+    world.settle()
+    (_, changed) = world.in_effect
+    assert changed.batch is not None
+    assert changed.batch.sessions.actions == ("enqueue", "allocate", "backfill", "preempt")

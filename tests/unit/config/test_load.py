@@ -14,9 +14,7 @@ from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.load import Source, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
-from tests.support.command_line import run_arguments
-
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+from tests.support.command_line import HEADER, refusal, run_arguments, warnings
 
 Load = Callable[..., Configuration]
 
@@ -35,12 +33,6 @@ def run(tmp_path: Path) -> Load:
         return load(run_arguments(*arguments), environ=environ, namespace_file=tmp_path / "none")
 
     return load_as_run
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        load_text(HEADER + text, source="f.yaml")
-    return str(caught.value)
 
 
 # ---- what it becomes
@@ -466,9 +458,8 @@ def test_an_endpoint_that_is_no_url_is_told_with_its_line(url: str) -> None:
 
 @pytest.mark.parametrize("text", ["{}", "{endpoint: 'http://c:4318'}", "{samplingRatePerMillion: 0}"])
 def test_a_section_by_which_no_pod_is_traced_says_so(text: str) -> None:
-    warnings: list[str] = []
-    load_text(f"{HEADER}tracing: {text}\n", warn=warnings.append)
-    assert any("tracing.samplingRatePerMillion: is 0 or not given" in each for each in warnings), warnings
+    (said,) = warnings(f"tracing: {text}\n")
+    assert "tracing.samplingRatePerMillion: is 0 or not given" in said
 
 
 def test_a_password_of_an_endpoint_is_not_shown() -> None:

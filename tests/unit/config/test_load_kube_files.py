@@ -7,29 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load, load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.profiles.bases import DEFAULT_PLUGINS
 from agent_scheduler.engine.profiles.profiles import REGISTRY
-from tests.support.command_line import run_arguments
-
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        load_text(HEADER + text, source="f.yaml")
-    return str(caught.value)
-
+from tests.support.command_line import HEADER, refusal, run_arguments, warnings
 
 # ---- keys of a KubeSchedulerConfiguration that are none here
-
-
-def warnings(text: str) -> list[str]:
-    told: list[str] = []
-    load_text(HEADER + text, source="f.yaml", warn=told.append)
-    return told
 
 
 def test_what_only_says_how_kube_scheduler_works_is_read_with_a_warning() -> None:

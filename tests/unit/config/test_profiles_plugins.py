@@ -16,12 +16,12 @@ from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile, Score
 from agent_scheduler.engine.framework.registration import Registration
 from agent_scheduler.engine.profiles.guard import PluginError, guarded
+from tests.support.command_line import HEADER
 from tests.support.embedded import embedded_cluster, until
 from tests.support.places import DOCS
 from tests.support.running import scheduling
 
 PAGE = DOCS / "plugins.md"
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 ENABLED = HEADER + "profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {}}}]}}}}}}]\n"
 
 Install = Callable[..., None]

@@ -12,9 +12,7 @@ import pytest
 from agent_scheduler.config.load import Source, load_text, to_dict
 from agent_scheduler.config.reload import CHANGEABLE, LOOK_EVERY, Reloader, differences
 from agent_scheduler.config.schema import Configuration
-from tests.support.command_line import run_arguments
-
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+from tests.support.command_line import HEADER, run_arguments
 
 
 class Stop(Exception):

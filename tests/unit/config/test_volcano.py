@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.profiles.profiles import REGISTRY
+from tests.support import command_line
 
 PREDICATES = [
     "NodeUnschedulable",
@@ -62,15 +62,11 @@ def strategy(text: str) -> dict[str, Any] | None:
 
 
 def warnings(text: str) -> list[str]:
-    told: list[str] = []
-    load_text(text, source="f", warn=told.append)
-    return [warning.partition(": ")[2] for warning in told]
+    return [each.partition(": ")[2] for each in command_line.warnings(text, header="")]
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        load_text(text, source="f")
-    return str(caught.value)
+    return command_line.refusal(text, header="")
 
 
 def test_the_peers_default_is_kube_schedulers_filters_and_scores() -> None:
@@ -276,16 +272,19 @@ def test_a_plugin_without_which_pods_would_be_placed_otherwise_is_refused_by_nam
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (conf(actions="reclaim, allocate"), "f:1: actions: reclaim is not supported: a profile has no jobs"),
-        (conf(actions="alocate"), "f:1: actions: found 'alocate'; did you mean allocate?"),
-        (conf(actions="enqueue"), "f:1: actions: found 'enqueue'; allowed: a list with allocate"),
+        (
+            conf(actions="reclaim, allocate"),
+            "f.yaml:1: actions: reclaim is not supported: a profile has no jobs",
+        ),
+        (conf(actions="alocate"), "f.yaml:1: actions: found 'alocate'; did you mean allocate?"),
+        (conf(actions="enqueue"), "f.yaml:1: actions: found 'enqueue'; allowed: a list with allocate"),
         ("tiers: []", "actions: found nothing (null); allowed: names separated by commas"),
         ("actions: [allocate]", "actions: found a list; allowed: names separated by commas"),
         (conf("predicate"), "tiers[0].plugins[0].name: found 'predicate'; did you mean predicates?"),
         (conf("nodeorder", "nodeorder"), "tiers[0].plugins[1].name: found 'nodeorder' a second time"),
         (
             conf(("nodeorder", {"leastrequested.wieght": 1})),
-            "f:6: tiers[0].plugins[0].arguments.leastrequested.wieght: unknown key; did you mean "
+            "f.yaml:6: tiers[0].plugins[0].arguments.leastrequested.wieght: unknown key; did you mean "
             "leastrequested.weight?",
         ),
         (
