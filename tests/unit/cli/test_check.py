@@ -96,14 +96,6 @@ async def test_what_cannot_be_listed_is_no_all_clear(capsys: pytest.CaptureFixtu
             assert "not listed: PersistentVolume: " in capsys.readouterr().out
 
 
-async def test_where_no_scheduler_answers_one_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await check("--server", "http://127.0.0.1:1") == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("agent-scheduler check: no scheduler answers at http://127.0.0.1:1: ")
-    assert said.err.count("\n") == 1
-
-
 async def test_one_that_has_not_listed_all_yet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(request: Request) -> Disturbance | None:
         return (

@@ -80,13 +80,6 @@ def test_wrong_usage_is_exit_code_2(capsys: Capture, line: list[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_nobody_who_listens_is_one_line_and_exit_code_2(capsys: Capture) -> None:
-    assert main(["explain", "ns/p", "--server", "http://127.0.0.1:1"]) == 2
-    shown = capsys.readouterr()
-    assert shown.err.startswith("agent-scheduler explain: no scheduler answers at http://127.0.0.1:1: ")
-    assert shown.err.count("\n") == 1
-
-
 async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

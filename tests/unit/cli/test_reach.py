@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.cli.main import main
 from agent_scheduler.cli.reach import Unreachable, Ways, ask
 from embedded_kubernetes.certificates import make_certificates, server_context
 from tests.support.command_line import kubeconfig
@@ -66,28 +67,20 @@ async def test_the_contexts_token_is_not_sent_over_http(tmp_path: Path) -> None:
     assert [request.headers.get("authorization") for request in server.requests] == [None]
 
 
-async def test_the_contexts_token_is_sent_over_https_once_the_page_asks_for_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [(guarded, [None, f"Bearer {TOKEN}"]), (lambda _: Answer(200, PAGE), [None])],
+    ids=["asks for one", "is open"],
+)
+async def test_the_contexts_token_is_sent_over_https_if_the_page_asks_for_one(
+    tmp_path: Path, page: Script, shown: list[str | None]
+) -> None:
     context, authority = tls(tmp_path)
-    async with serving(guarded, tls=context) as server:
-        ways = Ways(
-            server=server.url,
-            certificate_authority=authority,
-            kubeconfig=kubeconfig(tmp_path, token=TOKEN),
-        )
+    async with serving(page, tls=context) as server:
+        file = kubeconfig(tmp_path, token=TOKEN)
+        ways = Ways(server=server.url, certificate_authority=authority, kubeconfig=file)
         assert await ask("ns/p", ways) == PAGE
-    assert [request.headers.get("authorization") for request in server.requests] == [None, f"Bearer {TOKEN}"]
-
-
-async def test_the_contexts_token_stays_here_when_the_page_is_open(tmp_path: Path) -> None:
-    context, authority = tls(tmp_path)
-    async with serving(lambda _: Answer(200, PAGE), tls=context) as server:
-        ways = Ways(
-            server=server.url,
-            certificate_authority=authority,
-            kubeconfig=kubeconfig(tmp_path, token=TOKEN),
-        )
-        assert await ask("ns/p", ways) == PAGE
-    assert [request.headers.get("authorization") for request in server.requests] == [None]
+    assert [request.headers.get("authorization") for request in server.requests] == shown
 
 
 async def test_a_server_whose_certificate_nobody_vouches_for_gets_nothing(tmp_path: Path) -> None:
@@ -135,6 +128,18 @@ async def test_what_is_not_the_page_is_told_in_one_line(answer: Answer, message:
 async def test_a_url_that_is_none_is_told(url: str) -> None:
     with pytest.raises(Unreachable, match="--server: base_url"):
         await ask("ns/p", Ways(server=url))
+
+
+@pytest.mark.parametrize("command", ["explain ns/p", "check", "top"])
+def test_where_no_scheduler_answers_one_line_says_so(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *more = command.split()
+    assert main([name, *more, "--server", "http://127.0.0.1:1"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"agent-scheduler {name}: no scheduler answers at http://127.0.0.1:1: ")
+    assert said.err.count("\n") == 1
 
 
 # ---- through the API server

@@ -124,14 +124,6 @@ async def test_a_terminal_is_left_as_it_was() -> None:
         assert b"Traceback" not in shown
 
 
-async def test_where_no_scheduler_answers_one_line_says_so(capsys: Capture) -> None:
-    assert await top("--server", "http://127.0.0.1:9") == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("agent-scheduler top: no scheduler answers at http://127.0.0.1:9")
-    assert said.err.count("\n") == 1
-
-
 @pytest.mark.parametrize("interval", ["0", "-1", "x", "nan"])
 def test_an_interval_is_some_seconds(interval: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
