@@ -20,45 +20,22 @@ from tests.support.needed import LACKING
 #: Files of whose tests each case may run in any process.
 APART = (
     "tests/sim/test_seeds.py",
+    "tests/sim/test_found.py",
+    "tests/sim/test_judges.py",
     "tests/decisions/test_random.py",
-    "tests/unit/engine/queueing/test_waking_bursts.py",
-    "tests/unit/engine/queueing/test_waking_histories.py",
 )
 #: Files that share what a process reads once.
-TOGETHER = (
-    "tests/decisions/test_engine.py",
-    "tests/decisions/test_plain.py",
-    "tests/decisions/test_background.py",
-    "tests/decisions/test_preemption.py",
-    "tests/decisions/test_plain_preemption.py",
-    "tests/decisions/test_recording.py",
-)
-#: What waits, in this order.
+TOGETHER = ("tests/decisions/test_engine.py", "tests/decisions/test_recording.py")
+#: What waits for processes and sockets, in this order.
 WAITING = (
+    "tests/e2e/test_image.py",
     "tests/e2e/test_faults.py",
-    "tests/unit/shards/test_coordination.py",
-    "tests/e2e/test_shards.py",
-    "tests/features/fastpath/test_resource_claims.py",
-    "tests/e2e/test_sharding_controller.py",
+    "tests/e2e/test_kubectl.py",
     "tests/e2e/",
-    "tests/unit/shards/",
-    "tests/unit/controllers/",
-    "tests/embedded/assembly/test_cluster",
-    "tests/unit/fastpath/",
-    "tests/unit/kube/",
+    "tests/console/",
 )
 #: What computes for long, in this order; after all comes the rest, as it is collected.
-COMPUTING = (
-    TOGETHER[0],
-    "tests/decisions/test_living.py",
-    "tests/decisions/test_dra.py",
-    "tests/unit/engine/state/test_ledger_model.py",
-    "tests/unit/engine/test_pod_topology_spread.py",
-    "tests/unit/engine/queueing/",
-    "tests/decisions/",
-    "tests/sim/",
-    "tests/unit/engine/",
-)
+COMPUTING = ("tests/decisions/", "tests/sim/", "tests/features/", "tests/unit/engine/")
 
 
 def scope(test: str) -> str:
