@@ -38,6 +38,11 @@ class EmbeddedCluster:
         assert self._server is not None, "in virtual time there is no server"
         return self._server
 
+    def another_transport(self) -> InProcessTransport:
+        """One of its own for a process, in virtual time: its watches can fall silent alone."""
+        assert isinstance(self.transport, InProcessTransport)
+        return self.transport.another()
+
     def way(self, transport: Transport | None = None) -> dict[str, Any]:
         """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`."""
         if self._server is None:

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, WAITING_ROLES
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.runtime import Runtime
@@ -34,7 +33,7 @@ async def whole(*enabled: str) -> AsyncIterator[BatchWorld]:
         definition = yaml.safe_load((CONFIG / "crd" / "batch.volcano.sh_jobs.yaml").read_text())
         await it.cluster.call("POST", _DEFINITIONS, definition)
         it.start(*enabled)
-        runtime = Runtime(load_text(CONFIGURATION), endpoint=Endpoint(it.cluster.server.url))
+        runtime = Runtime(load_text(CONFIGURATION), **it.cluster.way())
         ending = asyncio.create_task(runtime.run(signals=False))
         try:
             await it.until_states(root="Open", default="Open")

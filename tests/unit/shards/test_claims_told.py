@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.retry import REAL
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards import coordinator
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.shards.holders import Holders
 from tests.support.embedded import until
+from tests.support.virtual import timing
 
 from .shared import SharedCluster, shared_cluster
 
@@ -79,8 +79,10 @@ class Noting:
 async def coordinated(shared: SharedCluster, shard: str) -> AsyncIterator[tuple[Coordinator, Told, Noting]]:
     told = Told()
     noting: Any = Noting(shared, told)
-    holders = Holders(noting, namespace="kube-system", lease_duration=15.0, fence=0.1, timing=REAL)
-    made = Coordinator(noting, shard=shard, side=told, holders=holders, fence=0.1, observer=told, timing=REAL)
+    holders = Holders(noting, namespace="kube-system", lease_duration=15.0, fence=0.1, timing=timing())
+    made = Coordinator(
+        noting, shard=shard, side=told, holders=holders, fence=0.1, observer=told, timing=timing()
+    )
     running = asyncio.create_task(made.run())
     try:
         yield made, told, noting

@@ -15,7 +15,7 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Disturbance
-from tests.regressions.links import Tap, watching_through_a_relay
+from tests.regressions.links import Tap
 from tests.regressions.stages import HeldBinds, HeldResults
 from tests.support.embedded import until
 
@@ -120,16 +120,15 @@ async def test_a_node_that_comes_back_before_it_was_given_back_is_used_again() -
 async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_silent() -> None:
     async with (
         shared_cluster(1) as shared,
-        watching_through_a_relay(shared.cluster) as (transport, relay),
         scheduler(shared, "old") as old,
-        scheduler(shared, "new", transport=transport) as new,
+        scheduler(shared, "new", transport=(transport := shared.cluster.another_transport())) as new,
     ):
         await shared.desire("old", ["n0"])
         await shared.desire("new", [])
         await until(lambda: decides_on(old, "n0") and new.leases.held)
         await until(lambda: shared.uses("new", ""))
         # From now on nothing that happens comes by the watches that are open.
-        relay.fall_silent()
+        transport.fall_silent()
         await shared.cluster.add_pod("first", scheduler="old", cpu="4")
         await until(shared.cluster.placed)
         await shared.desire("old", [])
