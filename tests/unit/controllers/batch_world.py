@@ -144,24 +144,35 @@ async def install_all(cluster: EmbeddedCluster) -> None:
 
 
 class Dying:
-    """A transport of a process that dies at its write number `at`, which is sent or not; nothing happens after that."""
+    """A transport of a process that dies at its write number `at`, which is sent or not.
+
+    What it has sent before is carried out, nothing happens after that, and then `died` is set.
+    """
 
     def __init__(self, transport: Transport, at: int, *, sent: bool) -> None:
         self._transport = transport
         self._left = at
         self._sent = sent
+        self._is_dead = False
+        self._under_way: set[asyncio.Future[Response]] = set()
         self.died = asyncio.Event()
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
-        if not self.died.is_set() and method != "GET":
+        if not self._is_dead and method != "GET":
             self._left -= 1
-            if self._left < 0:
+            self._is_dead = self._left < 0
+            if self._is_dead:
                 if self._sent:
                     await self._transport.request(method, path, **more)
+                if self._under_way:
+                    await asyncio.wait(self._under_way)
                 self.died.set()
-        if self.died.is_set():
+        if self._is_dead:
             await asyncio.Event().wait()
-        return await self._transport.request(method, path, **more)
+        sending = asyncio.ensure_future(self._transport.request(method, path, **more))
+        self._under_way.add(sending)
+        sending.add_done_callback(self._under_way.discard)
+        return await sending
 
     def stream(
         self, path: str, *, read_timeout: float

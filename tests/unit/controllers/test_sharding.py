@@ -318,7 +318,7 @@ async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_
         losing = Losing(it.cluster.transport, "b")
         settings = it.settings()
         settings = replace(settings, sharding=replace(settings.sharding, fence=5.0))
-        it.take(ControllersProcess(settings, transport=losing))  # type: ignore[arg-type]
+        it.take(ControllersProcess(settings, **it.cluster.way(losing)))
         await until(lambda: it.metric("agent_scheduler_sharding_writes_total", result="failed"))
         await it.configure(limits(a=2))
         # As long as it may come, its node is nobody's.
@@ -338,7 +338,7 @@ async def test_a_shard_is_not_deleted_while_a_request_to_make_it_may_be_carried_
         losing = Losing(it.cluster.transport, "b")
         settings = it.settings()
         settings = replace(settings, sharding=replace(settings.sharding, fence=2.0))
-        it.take(ControllersProcess(settings, transport=losing))  # type: ignore[arg-type]
+        it.take(ControllersProcess(settings, **it.cluster.way(losing)))
         await until(lambda: losing.lost)
         losing.loses = False
         await it.until_counts(a=1, b=1)
@@ -370,7 +370,7 @@ async def test_a_shard_that_went_before_the_answer_to_its_making_came_is_made_ag
         await it.add_nodes(1)
         await it.configure(limits(a=1, b=1))
         late = Late(it.cluster.transport, "b")
-        it.take(ControllersProcess(it.settings(), transport=late))  # type: ignore[arg-type]
+        it.take(ControllersProcess(it.settings(), **it.cluster.way(late)))
         await until(lambda: late.lost and late.answered)
         await it.until_specs(a=["n000"], b=[])
 
@@ -464,7 +464,7 @@ async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
         await it.until_specs(low=["n000", "n001"], high=[])
         passing = Passing(it.cluster.transport)
         settings = it.settings(configs=BY_CPU, elect=True)
-        second = ControllersProcess(settings, transport=passing, identity="second")  # type: ignore[arg-type]
+        second = ControllersProcess(settings, **it.cluster.way(passing), identity="second")
         it.take(second)
         await until(lambda: second.sharding is not None and second.sharding.is_synced)
         before = len(passing.asked)
@@ -499,7 +499,7 @@ async def test_a_shard_that_was_changed_just_before_it_is_written_is_decided_ane
         overtaken = Overtaken(it.cluster.transport)
         overtaken.overtaken = True
         settings = it.settings(configs=BY_CPU, retry=60.0)
-        it.take(ControllersProcess(settings, transport=overtaken))  # type: ignore[arg-type]
+        it.take(ControllersProcess(settings, **it.cluster.way(overtaken)))
         await it.until_specs(low=["n000"], high=[])
         overtaken.overtaken = False
         await it.add_node("n001")
